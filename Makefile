@@ -1,0 +1,41 @@
+# Two commands do everything: `make demo` (the main job on this machine) and `make test`.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := CMakeLists.txt $(wildcard csrc/*.h csrc/*.cpp)
+
+.PHONY: demo test lint types layers unit nightly schemas clean
+
+demo: $(STAMP)
+	$(BIN)/python -m benchmarks.demo
+
+test: lint types layers unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+layers: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP)
+	$(BIN)/pytest --cov --cov-report=term
+
+nightly: $(STAMP)
+	$(BIN)/pytest -m nightly
+
+schemas: $(STAMP)
+	$(BIN)/python -m helmsman.schemas.generate
+
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || python3 -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt torch scikit-build-core pybind11 cmake ninja
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-build-isolation -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf build $(STAMP)

@@ -1,0 +1,1 @@
+"""What compares and questions plans and traces."""

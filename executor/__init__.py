@@ -1,0 +1,1 @@
+"""What runs a plan for real and measures it."""

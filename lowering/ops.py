@@ -1,0 +1,164 @@
+"""Every operation of a pass: exact weight, KV and activation bytes, and FLOPs (HELM-10..16, 30..33).
+
+Bytes count what the operation must move from or to memory once; activations are hidden states in and out."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.model import Model
+
+Kind = Literal["lookup", "norm", "linear", "append", "attention"]
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """How weights, KV and activations are stored. Norms and biases follow the weights."""
+
+    weights: Format = "f16"
+    kv: Format = "f16"
+    activations: Format = "f16"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of one pass.
+
+    `unit`: partition unit (0 embedding, 1..L blocks, L+1 output). `tokens`: rows of activations, all sequences.
+    `weight_bytes`: weight bytes read (a lookup reads only its rows); `kv_read`, `kv_write`: cache bytes;
+    `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read."""
+
+    name: str
+    kind: Kind
+    unit: int
+    layer: int | None
+    tensors: tuple[Tensor, ...]
+    tokens: int
+    weight_bytes: int
+    kv_read: int
+    kv_write: int
+    activation_bytes: int
+    out_bytes: int
+    flops: int
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes that stream from memory: weights and KV."""
+        return self.weight_bytes + self.kv_read
+
+
+def operations(model: Model, iteration: Iteration, formats: Formats) -> tuple[Operation, ...]:
+    """All operations of the pass, in order of execution, every tensor in `formats.weights`."""
+    blocks = [op for layer in range(model.layers) for op in block_ops(model, layer, iteration, formats)]
+    return (
+        *embedding_ops(model, iteration, formats),
+        *blocks,
+        *output_ops(model, iteration, formats),
+    )
+
+
+def embedding_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
+    """The token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
+    tables = embedding_tensors(model)
+    tokens = it.batch * it.tokens
+    rows = size_of(tokens * model.hidden, formats.weights) * len(tables)
+    out = size_of(tokens * model.hidden, formats.activations)
+    flops = tokens * model.hidden * (len(tables) - 1)
+    return (Operation("embedding", "lookup", 0, None, tables, tokens, rows, 0, 0, out, out, flops),)
+
+
+def output_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
+    """Final norm and head, on the last position of every sequence only (HELM-04)."""
+    unit = model.layers + 1
+    *norm, head = output_tensors(model)
+    return (
+        _norm_op(model, "final_norm", unit, None, tuple(norm), it.batch, formats),
+        _linear_op(model, "head", unit, None, (head,), it.batch, formats),
+    )
+
+
+def block_ops(model: Model, layer: int, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
+    """The operations of one block, in order."""
+    of: dict[str, list[Tensor]] = {}
+    for tensor in block_tensors(model, layer):
+        of.setdefault(tensor.op, []).append(tensor)
+    tokens, unit = it.batch * it.tokens, layer + 1
+
+    def norm(name: str) -> Operation:
+        return _norm_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
+
+    def linear(name: str) -> Operation:
+        return _linear_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
+
+    append = _append_op(model, unit, layer, tuple(of.get("append", ())), tokens, formats)
+    attention = _attention_op(model, unit, layer, it, formats)
+    ffn = [linear(name) for name, *_ in linears(model)[4:]]
+    qkv = [linear(name) for name in ("q", "k", "v")]
+    return (norm("norm1"), *qkv, append, attention, linear("o"), norm("norm2"), *ffn)
+
+
+def _norm_op(
+    model: Model,
+    name: str,
+    unit: int,
+    layer: int | None,
+    weights: tuple[Tensor, ...],
+    tokens: int,
+    fmt: Formats,
+) -> Operation:
+    values = tokens * model.hidden
+    out = size_of(values, fmt.activations)
+    size = _size(weights, fmt)
+    return Operation(name, "norm", unit, layer, weights, tokens, size, 0, 0, 2 * out, out, 4 * values)
+
+
+def _linear_op(
+    model: Model,
+    name: str,
+    unit: int,
+    layer: int | None,
+    weights: tuple[Tensor, ...],
+    tokens: int,
+    fmt: Formats,
+) -> Operation:
+    rows, columns = weights[0].shape
+    bias = rows * tokens * (len(weights) - 1)
+    moved = size_of(tokens * (rows + columns), fmt.activations)
+    out = size_of(tokens * rows, fmt.activations)
+    flops = 2 * tokens * rows * columns + bias
+    size = _size(weights, fmt)
+    return Operation(name, "linear", unit, layer, weights, tokens, size, 0, 0, moved, out, flops)
+
+
+def _append_op(
+    model: Model, unit: int, layer: int, weights: tuple[Tensor, ...], tokens: int, fmt: Formats
+) -> Operation:
+    """QK norm, rotation, and the new keys and values written to the cache."""
+    rotated = tokens * (model.q_width + model.kv_width)
+    written = size_of(2 * tokens * model.kv_width, fmt.kv)
+    moved = size_of(2 * rotated + 2 * tokens * model.kv_width, fmt.activations)
+    flops = rotated * (4 * bool(weights) + 3 * (model.position.kind == "rope"))
+    out = size_of(tokens * model.q_width, fmt.activations)
+    size = _size(weights, fmt)
+    return Operation("append", "append", unit, layer, weights, tokens, size, 0, written, moved, out, flops)
+
+
+def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> Operation:
+    """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12)."""
+    tokens = it.batch * it.tokens
+    pairs = it.batch * sum_of_contexts(it)
+    flops = 4 * model.heads * model.head_dim * pairs
+    read = size_of(2 * it.batch * it.context * model.kv_width, fmt.kv)
+    out = size_of(tokens * model.q_width, fmt.activations)
+    return Operation("attention", "attention", unit, layer, (), tokens, 0, read, 0, 2 * out, out, flops)
+
+
+def sum_of_contexts(it: Iteration) -> int:
+    """Positions that the pass's tokens of one sequence attend to, added up."""
+    return it.tokens * it.past + it.tokens * (it.tokens + 1) // 2
+
+
+def _size(weights: tuple[Tensor, ...], fmt: Formats) -> int:
+    return sum(tensor.size(fmt.weights) for tensor in weights)

@@ -1,0 +1,1 @@
+"""What chooses plans: costs, memory, strategies, search, explanations."""

@@ -1,0 +1,1 @@
+"""What advances next: torch-free policies that the simulator and the executor share."""

@@ -1,0 +1,42 @@
+"""An Iteration: which sequences advance by how many tokens; a value that both runners execute."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.schemas.workload import Workload
+
+Phase = Literal["prefill", "decode"]
+
+
+@dataclass(frozen=True, slots=True)
+class Iteration:
+    """One pass over the model: `batch` sequences advance by `tokens` each; afterwards they hold `context`."""
+
+    index: int
+    phase: Phase
+    batch: int
+    tokens: int
+    context: int
+
+    @property
+    def past(self) -> int:
+        """Tokens already in the cache before this pass."""
+        return self.context - self.tokens
+
+
+def prefill(workload: Workload) -> Iteration:
+    """The pass over the whole prompt, which also yields the first token (HELM-57)."""
+    return Iteration(0, "prefill", workload.batch, workload.prompt_tokens, workload.prompt_tokens)
+
+
+def decode(workload: Workload, step: int) -> Iteration:
+    """Decode step `step` (1 is the first after prefill)."""
+    return Iteration(step, "decode", workload.batch, 1, workload.prompt_tokens + step)
+
+
+def single_stream(workload: Workload) -> Iterator[Iteration]:
+    """Prefill and every decode step of one batch, in order (HELM-56: strictly sequential)."""
+    yield prefill(workload)
+    for step in range(1, workload.decode_steps + 1):
+        yield decode(workload, step)

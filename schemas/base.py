@@ -1,0 +1,49 @@
+"""What all documents share: frozen, strict, closed, finite; and the bounded number types."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_COUNT = 10**9
+MAX_BYTES = 2**60
+
+
+class Frozen(BaseModel):
+    """A closed, immutable value: unknown keys, NaN, infinities and booleans for numbers are refused."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        populate_by_name=True,
+        defer_build=True,
+        protected_namespaces=(),
+    )
+
+
+class Document(Frozen):
+    """A versioned document; its JSON carries the version under the key `schema`."""
+
+    def to_json(self, indent: int | None = 1) -> str:
+        """The canonical JSON text: declared key order, no nulls, shortest floats that read back equal."""
+        return self.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same content as JSON-ready Python values."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def version(identifier: str) -> Any:
+    """The field that holds a document's version."""
+    return Field(default=identifier, alias="schema", description="document type and version")
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
+Index = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES)]
+Positive = Annotated[float, Field(gt=0.0, le=1e24)]
+NonNegative = Annotated[float, Field(ge=0.0, le=1e24)]
+Fraction = Annotated[float, Field(gt=0.0, le=1.0)]
+Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]+$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -1,0 +1,77 @@
+"""Every error a user can cause: one line, the place, the value, the remedy and the exit code."""
+
+from typing import Any, ClassVar
+
+
+class HelmError(Exception):
+    """A failure with a place and a remedy; the command line turns it into one line and an exit code."""
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        field: str | None = None,
+        value: Any = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = file
+        self.field = field
+        self.value = value
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        place = ": ".join(part for part in (self.file, self.field) if part)
+        got = "" if self.value is None else f" (got {_short(self.value)})"
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{place + ': ' if place else ''}{self.message}{got}{remedy}"
+
+    def at(self, file: str) -> "HelmError":
+        """The same error, naming `file` if it named none; returns itself so it can be raised."""
+        self.file = self.file or file
+        return self
+
+
+class UsageError(HelmError):
+    """Arguments that make no sense together."""
+
+    code = "usage"
+    exit_code = 2
+
+
+class InfeasibleError(HelmError):
+    """No plan meets the constraints; `remedy` is the smallest change that would."""
+
+    code = "infeasible"
+    exit_code = 3
+
+
+class TargetMissedError(HelmError):
+    """A tolerance or an SLO was missed."""
+
+    code = "target-missed"
+    exit_code = 4
+
+
+class BadInputError(HelmError):
+    """A document or file that cannot be accepted."""
+
+    code = "bad-input"
+    exit_code = 5
+
+
+class HardwareUnavailableError(HelmError):
+    """A device, link or profile that this machine does not have."""
+
+    code = "hardware-unavailable"
+    exit_code = 6
+
+
+def _short(value: Any, limit: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."

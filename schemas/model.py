@@ -1,0 +1,117 @@
+"""Model: the dimensions of a decoder-only transformer, as its config.json states them."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, Positive, version
+from helmsman.schemas.formats import Format
+
+Dimension = Annotated[int, Field(ge=1, le=2**24)]
+Family = Literal["llama", "mistral", "opt", "phi3", "qwen2", "qwen3"]
+
+
+class LinearScaling(Frozen):
+    """Positions divided by `factor`."""
+
+    kind: Literal["linear"] = "linear"
+    factor: Positive
+
+
+class Llama3Scaling(Frozen):
+    """Llama 3.1's frequency-dependent scaling."""
+
+    kind: Literal["llama3"] = "llama3"
+    factor: Positive
+    low_freq_factor: Positive
+    high_freq_factor: Positive
+    original_context: Count
+
+
+class LongRope(Frozen):
+    """Phi-3's per-frequency factors: `short` up to the original context, `long` beyond it."""
+
+    kind: Literal["longrope"] = "longrope"
+    short_factor: Annotated[tuple[Positive, ...], Field(max_length=1024)]
+    long_factor: Annotated[tuple[Positive, ...], Field(max_length=1024)]
+    original_context: Count
+
+
+class Rope(Frozen):
+    """Rotary positions: base `theta` over the first `rotary_dim` dimensions of a head."""
+
+    kind: Literal["rope"] = "rope"
+    theta: Positive
+    rotary_dim: Dimension
+    scaling: Annotated[LinearScaling | Llama3Scaling | LongRope, Field(discriminator="kind")] | None = None
+
+
+class LearnedPositions(Frozen):
+    """A table of max_context + `offset` position embeddings (OPT)."""
+
+    kind: Literal["learned"] = "learned"
+    offset: Index = 2
+
+
+class Model(Document):
+    """A dense decoder-only model: dimensions only, no weights.
+
+    Shapes: hidden H; `heads` query and `kv_heads` key/value heads of `head_dim`; FFN width `ffn`."""
+
+    schema_id: Literal["helm.model/1"] = version("helm.model/1")
+    name: Name
+    family: Family
+    layers: Annotated[int, Field(ge=1, le=1024)]
+    hidden: Dimension
+    heads: Annotated[int, Field(ge=1, le=4096)]
+    kv_heads: Annotated[int, Field(ge=1, le=4096)]
+    head_dim: Annotated[int, Field(ge=1, le=4096)]
+    ffn: Dimension
+    vocab: Dimension
+    max_context: Annotated[int, Field(ge=1, le=2**28)]
+    activation: Literal["silu", "relu", "gelu", "gelu_tanh"]
+    gated: bool
+    norm: Literal["rms", "layer"]
+    norm_eps: Fraction
+    position: Annotated[Rope | LearnedPositions, Field(discriminator="kind")]
+    qkv_bias: bool = False
+    out_bias: bool = False
+    ffn_bias: bool = False
+    qk_norm: bool = False
+    tied_embeddings: bool = False
+    sliding_window: Count | None = Field(default=None, description="tokens; absent when disabled")
+    native_format: Format = "bf16"
+    eos: Annotated[tuple[Index, ...], Field(max_length=64)] = ()
+    source: Name = Field(default="unknown", description="where the dimensions come from")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if isinstance(self.position, Rope):
+            _check_rope(self.position, self.head_dim)
+        return self
+
+    @property
+    def q_width(self) -> int:
+        """Columns of the concatenated query heads (E-HELM-09: not always H)."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv_width(self) -> int:
+        """Columns of the concatenated key (or value) heads."""
+        return self.kv_heads * self.head_dim
+
+    @property
+    def units(self) -> int:
+        """Partition units: embedding, one per block, output (HELM-11)."""
+        return self.layers + 2
+
+
+def _check_rope(rope: Rope, head_dim: int) -> None:
+    if rope.rotary_dim > head_dim or rope.rotary_dim % 2:
+        raise ValueError(f"rotary_dim ({rope.rotary_dim}) must be even and at most head_dim ({head_dim})")
+    if isinstance(rope.scaling, LongRope):
+        lengths = {len(rope.scaling.short_factor), len(rope.scaling.long_factor)}
+        if lengths != {rope.rotary_dim // 2}:
+            raise ValueError(f"longrope needs {rope.rotary_dim // 2} factors, got {sorted(lengths)}")

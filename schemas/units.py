@@ -1,0 +1,66 @@
+"""Base units inside (bytes, seconds, bytes/s, FLOP/s); everything else is parsed and printed here.
+
+GB = 1e9 bytes, GiB = 2**30 bytes."""
+
+import re
+
+from helmsman.schemas.errors import UsageError
+
+_SIZES = {
+    "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
+}  # fmt: skip
+_TIMES = {"": 1.0, "S": 1.0, "MS": 1e-3, "US": 1e-6, "NS": 1e-9}
+_NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$")
+
+
+def parse_bytes(text: str, field: str) -> int:
+    """`64GB`, `512MiB`, `1024` to bytes. Raises UsageError."""
+    number, unit = _split(text, field, "a size such as 64GB or 512MiB")
+    return round(number * _lookup(_SIZES, unit, text, field, "B, MB, GB, MiB, GiB"))
+
+
+def parse_rate(text: str, field: str) -> float:
+    """`2GB/s` to bytes per second. Raises UsageError."""
+    number, unit = _split(text, field, "a rate such as 2GB/s")
+    return number * _lookup(_SIZES, unit.upper().removesuffix("/S"), text, field, "MB/s, GB/s, GiB/s")
+
+
+def parse_seconds(text: str, field: str) -> float:
+    """`20us`, `1.5ms`, `2s` to seconds. Raises UsageError."""
+    number, unit = _split(text, field, "a time such as 20us or 1.5ms")
+    return number * _lookup(_TIMES, unit, text, field, "s, ms, us, ns")
+
+
+def format_bytes(count: float) -> str:
+    """Bytes for people, decimal units."""
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def format_rate(rate: float) -> str:
+    """Bytes per second for people."""
+    return f"{format_bytes(rate)}/s"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds for people."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _split(text: str, field: str, expected: str) -> tuple[float, str]:
+    match = _NUMBER.match(text)
+    if match is None:
+        raise UsageError("not a quantity", field=field, value=text, remedy=f"write {expected}")
+    return float(match[1]), match[2]
+
+
+def _lookup(table: dict[str, int] | dict[str, float], unit: str, text: str, field: str, known: str) -> float:
+    if unit.upper() not in table:
+        raise UsageError("unknown unit", field=field, value=text, remedy=f"use one of {known}")
+    return table[unit.upper()]

@@ -1,0 +1,37 @@
+"""Workload: how many tokens of which sequences."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from helmsman.schemas.base import Count, Document, version
+
+
+class Workload(Document):
+    """`batches` batches of `batch` sequences, each with a prompt and an output (HELM-49)."""
+
+    schema_id: Literal["helm.workload/1"] = version("helm.workload/1")
+    prompt_tokens: Count = 128
+    output_tokens: Count = 128
+    batch: Count = 1
+    batches: Count = 1
+    context: Count = 256
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.prompt_tokens + self.output_tokens > self.context:
+            raise ValueError(
+                f"prompt_tokens + output_tokens ({self.prompt_tokens + self.output_tokens}) "
+                f"exceed context ({self.context})"
+            )
+        return self
+
+    @property
+    def decode_steps(self) -> int:
+        """Steps after the first token, which prefill yields."""
+        return self.output_tokens - 1
+
+    @property
+    def mean_context(self) -> int:
+        """KV tokens that the average decode step reads: the mean of S+1 .. S+n-1, rounded up."""
+        return self.prompt_tokens + (self.output_tokens + 1) // 2
