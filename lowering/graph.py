@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from helmsman.lowering.ops import Kind
-from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.formats import Format
 
 
@@ -21,6 +21,7 @@ class Task:
     kind: Kind | Literal["transfer"]
     op: str
     layer: int | None
+    phase: Phase
     resource: str
     tokens: int
     bytes: int

@@ -5,11 +5,12 @@ from typing import Literal
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Formats, Operation, block_ops, embedding_ops, output_ops
+from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import device_of, kv_rule, residence
+from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.plan import Plan
 
 TOKEN_BYTES = 4
 
@@ -31,7 +32,7 @@ _INPUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-def lower(plan: Plan, iteration: Iteration) -> TaskGraph:
+def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
     """The task graph of one iteration: operations where the rules put them, and the transfers this implies.
 
     Raises BadInputError when a rule is missing or two memories that must exchange data have no link."""
@@ -45,10 +46,8 @@ def lower(plan: Plan, iteration: Iteration) -> TaskGraph:
     return TaskGraph(iteration, tuple(builder.tasks))
 
 
-def _formats(plan: Plan, op: str, layer: int | None) -> Formats:
+def _formats(plan: Placed, op: str, layer: int | None) -> Formats:
     """Formats of a unit; a plan keeps one weight format per unit."""
-    from helmsman.lowering.tensors import Tensor
-
     probe = Tensor("embedding.weight" if op == "embedding" else f"{op}.weight", op, layer, (1, 1))
     kv = kv_rule(plan, layer or 0).format
     return Formats(residence(plan, probe)[1], kv, plan.activations)
@@ -66,7 +65,7 @@ class _Value:
 class _Builder:
     """Accumulates tasks; `values` maps an operation's name to its latest output."""
 
-    plan: Plan
+    plan: Placed
     iteration: Iteration
     tasks: list[Task] = field(default_factory=list)
     values: dict[str, _Value] = field(default_factory=dict)
@@ -111,6 +110,7 @@ class _Builder:
                 op.kind,
                 op.name,
                 op.layer,
+                self.iteration.phase,
                 device,
                 op.tokens,
                 op.memory_bytes,
@@ -129,9 +129,7 @@ class _Builder:
         if memory not in value.at:
             origin, made = next(iter(value.at.items()))
             label = "hidden" if name == "input" else name
-            value.at[memory] = self._transfer(
-                label, layer, origin, memory, value.size, self.plan.activations, (made,)
-            )
+            value.at[memory] = self._transfer(label, layer, origin, memory, value.size, self.plan.activations, (made,))
         return value.at[memory]
 
     def _stream_weights(self, op: Operation, memory: str) -> list[int]:
@@ -144,10 +142,7 @@ class _Builder:
                 rows = op.tokens if op.kind == "lookup" else tensor.shape[0]
                 size = size_of(rows * tensor.elements // tensor.shape[0], fmt)
                 away[home] = away.get(home, 0) + size
-        return [
-            self._stream(f"{op.name}.weights", op.layer, home, memory, size, fmt)
-            for home, size in away.items()
-        ]
+        return [self._stream(f"{op.name}.weights", op.layer, home, memory, size, fmt) for home, size in away.items()]
 
     def _stream_kv(self, op: Operation, memory: str) -> list[int]:
         """Transfer of a block's past keys and values when its attention runs away from the cache."""
@@ -204,7 +199,21 @@ class _Builder:
         name = self._id(f"{what}@{link.name}", layer)
         kind: Literal["transfer"] = "transfer"
         return self._append(
-            Task(name, kind, what, layer, link.name, 0, size, 0, 0, fmt, (source, target), deps)
+            Task(
+                name,
+                kind,
+                what,
+                layer,
+                self.iteration.phase,
+                link.name,
+                0,
+                size,
+                0,
+                0,
+                fmt,
+                (source, target),
+                deps,
+            )
         )
 
     def _format(self, op: Operation) -> Format:

@@ -12,6 +12,8 @@ from helmsman.schemas.model import Model
 
 Kind = Literal["lookup", "norm", "linear", "append", "attention"]
 
+BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate", "up", "down")
+
 
 @dataclass(frozen=True, slots=True)
 class Formats:

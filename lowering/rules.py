@@ -9,7 +9,23 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
-from helmsman.schemas.plan import KvRule, Plan, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
+
+
+class Rules(Protocol):
+    """The rule lists of a Plan, or of a placement that is not a Plan yet."""
+
+    @property
+    def residence(self) -> tuple[Residence, ...]:
+        """Homes of weights."""
+
+    @property
+    def kv(self) -> tuple[KvRule, ...]:
+        """Homes of caches."""
+
+    @property
+    def compute(self) -> tuple[ComputeRule, ...]:
+        """Places of operations."""
 
 
 class _Rule(Protocol):
@@ -34,20 +50,20 @@ def matches(select: Select, name: str, layer: int | None) -> bool:
     return layer is not None and select.layers.start <= layer < select.layers.stop
 
 
-def residence(plan: Plan, tensor: Tensor) -> tuple[str, Format]:
+def residence(rules: Rules, tensor: Tensor) -> tuple[str, Format]:
     """(memory, format) of a weight tensor."""
-    rule = _first(plan.residence, "residence", tensor.name, tensor.layer)
+    rule = _first(rules.residence, "residence", tensor.name, tensor.layer)
     return rule.memory, rule.format
 
 
-def kv_rule(plan: Plan, layer: int) -> KvRule:
+def kv_rule(rules: Rules, layer: int) -> KvRule:
     """Where and how the cache of block `layer` is kept."""
-    return _first(plan.kv, "kv", "kv", layer)
+    return _first(rules.kv, "kv", "kv", layer)
 
 
-def device_of(plan: Plan, op: str, layer: int | None, phase: Phase) -> str:
+def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
     """The device that runs operation `op` of block `layer` in `phase`."""
-    return _first(plan.compute, "compute", op, layer, lambda rule: rule.phase in (None, phase)).device
+    return _first(rules.compute, "compute", op, layer, lambda rule: rule.phase in (None, phase)).device
 
 
 def _first(

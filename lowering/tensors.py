@@ -90,6 +90,4 @@ def _norm(model: Model, op: str, layer: int | None) -> tuple[Tensor, ...]:
 def _qk_norms(model: Model, layer: int) -> tuple[Tensor, ...]:
     if not model.qk_norm:
         return ()
-    return tuple(
-        Tensor(f"{name}.weight", "append", layer, (model.head_dim,)) for name in ("q_norm", "k_norm")
-    )
+    return tuple(Tensor(f"{name}.weight", "append", layer, (model.head_dim,)) for name in ("q_norm", "k_norm"))

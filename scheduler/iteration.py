@@ -7,6 +7,7 @@ from typing import Literal
 from helmsman.schemas.workload import Workload
 
 Phase = Literal["prefill", "decode"]
+PHASES: tuple[Phase, ...] = ("prefill", "decode")
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,9 +166,7 @@ class Hardware(Document):
 
     def link(self, source: str, target: str) -> Link | None:
         """The link from memory `source` to memory `target`, if there is one."""
-        return next(
-            (ln for ln in self.links if (ln.source_memory, ln.target_memory) == (source, target)), None
-        )
+        return next((ln for ln in self.links if (ln.source_memory, ln.target_memory) == (source, target)), None)
 
 
 def _all_known(what: str, used: set[str], known: set[str]) -> None:

@@ -64,7 +64,7 @@ class Strategy(Frozen):
     """The method that made the plan and its options."""
 
     name: Name
-    options: dict[Name, str | int | float | bool] = {}
+    options: dict[Name, str | int | float | bool] = Field(default_factory=dict)
 
 
 class Interval(Frozen):

@@ -59,7 +59,7 @@ class TraceInfo(Document):
     plan_sha256: Sha256
     runs: Count = 1
     probes: Annotated[tuple[Probe, ...], Field(max_length=100_000)] = ()
-    notes: dict[Name, str | int | float] = {}
+    notes: dict[Name, str | int | float] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,13 +75,8 @@ def arrow_schema() -> "pa.Schema":
     import pyarrow as pa
 
     types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "SourceKind": pa.string()}
-    kinds = {
-        f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "str")
-        for f in fields(Span)
-    }
-    return pa.schema(
-        [pa.field(name, types.get(str(kind), pa.string()), False) for name, kind in kinds.items()]
-    )
+    kinds = {f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "str") for f in fields(Span)}
+    return pa.schema([pa.field(name, types.get(str(kind), pa.string()), False) for name, kind in kinds.items()])
 
 
 def write_trace(trace: Trace, stream: IO[bytes]) -> None:
@@ -89,9 +84,7 @@ def write_trace(trace: Trace, stream: IO[bytes]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns: dict[str, list[Any]] = {
-        f.name: [getattr(span, f.name) for span in trace.spans] for f in fields(Span)
-    }
+    columns: dict[str, list[Any]] = {f.name: [getattr(span, f.name) for span in trace.spans] for f in fields(Span)}
     metadata = {METADATA_KEY: trace.info.to_json(indent=None).encode()}
     table = pa.table(columns, schema=arrow_schema().with_metadata(metadata))
     pq.write_table(table, stream, write_page_checksum=True, compression="zstd")

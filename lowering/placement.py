@@ -1,0 +1,49 @@
+"""Placement: the part of a Plan that decides what is executed, before anything is predicted."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from helmsman.lowering.rules import Rules
+from helmsman.schemas.formats import Format
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Schedule
+from helmsman.schemas.workload import Workload
+
+
+class Placed(Rules, Protocol):
+    """What `lower` reads: a Placement, or a Plan."""
+
+    @property
+    def model(self) -> Model:
+        """What is run."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """On what."""
+
+    @property
+    def workload(self) -> Workload:
+        """For which tokens."""
+
+    @property
+    def activations(self) -> Format:
+        """Format of hidden states that cross a link."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """How an iteration is ordered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A candidate of a search: the rules of a Plan without its predictions."""
+
+    model: Model
+    hardware: Hardware
+    workload: Workload
+    residence: tuple[Residence, ...]
+    kv: tuple[KvRule, ...]
+    compute: tuple[ComputeRule, ...]
+    activations: Format = "f16"
+    schedule: Schedule = field(default_factory=Schedule)

@@ -1,0 +1,101 @@
+"""The invariants of a plan, checked when one is read, whoever wrote it."""
+
+from collections.abc import Iterator
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.rules import kv_rule, residence
+from helmsman.lowering.tensors import tensors
+from helmsman.planner.memory import devices_used, memory_use
+from helmsman.planner.predict import mean_step
+from helmsman.scheduler.iteration import prefill
+from helmsman.schemas.errors import BadInputError, InfeasibleError
+from helmsman.schemas.plan import Plan, Select
+from helmsman.schemas.read import digest
+from helmsman.schemas.units import format_bytes
+
+
+def accept(plan: Plan) -> Plan:
+    """The plan itself, once every invariant holds.
+
+    Raises BadInputError naming the rule, the place and the numbers; InfeasibleError when a memory is too small."""
+    _check_digests(plan)
+    _check_selectors(plan)
+    _check_homes(plan)
+    for iteration in (prefill(plan.workload), mean_step(plan.workload)):
+        lower(plan, iteration)
+    _check_exclusive(plan)
+    _check_context(plan)
+    _check_memory(plan)
+    return plan
+
+
+def _check_digests(plan: Plan) -> None:
+    for name in ("model", "hardware", "workload"):
+        stated, found = getattr(plan, f"{name}_sha256"), digest(getattr(plan, name))
+        if stated != found:
+            raise BadInputError(
+                f"does not match the embedded {name}",
+                field=f"{name}_sha256",
+                value=stated,
+                remedy="plan again instead of editing the embedded document",
+            )
+
+
+def _check_selectors(plan: Plan) -> None:
+    for field, select in _selectors(plan):
+        layers = select.layers
+        if layers is not None and not layers.start < layers.stop <= plan.model.layers:
+            raise BadInputError(
+                f"needs start < stop <= {plan.model.layers} (the model's blocks)",
+                field=f"{field}.select.layers",
+                value=[layers.start, layers.stop],
+            )
+
+
+def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:
+    for name in ("residence", "kv", "compute"):
+        for index, rule in enumerate(getattr(plan, name)):
+            yield f"{name}.{index}", rule.select
+
+
+def _check_homes(plan: Plan) -> None:
+    known = {memory.name for memory in plan.hardware.memories}
+    homes = {residence(plan, tensor)[0] for tensor in tensors(plan.model)}
+    caches = {kv_rule(plan, layer).memory for layer in range(plan.model.layers)}
+    for field, used in (("residence", homes), ("kv", caches)):
+        if used - known:
+            raise BadInputError(
+                "no such memory in the plan's hardware",
+                field=field,
+                value=sorted(used - known)[0],
+                remedy=f"use one of {', '.join(sorted(known))}",
+            )
+
+
+def _check_exclusive(plan: Plan) -> None:
+    used = devices_used(plan)
+    for name in used:
+        for other in plan.hardware.device(name).excludes:
+            if other in used:
+                raise BadInputError(
+                    f"{name} and {other} are made of the same cores", field="compute", remedy="use one of them"
+                )
+
+
+def _check_context(plan: Plan) -> None:
+    if plan.workload.context > plan.model.max_context:
+        raise BadInputError(
+            f"exceeds the model's {plan.model.max_context} tokens",
+            field="workload.context",
+            value=plan.workload.context,
+        )
+
+
+def _check_memory(plan: Plan) -> None:
+    for use in memory_use(plan):
+        if use.used > use.available:
+            raise InfeasibleError(
+                f"the plan needs {format_bytes(use.used)} in {use.memory}, which has {format_bytes(use.available)}",
+                field=f"hardware.memories.{use.memory}",
+                remedy=f"move {format_bytes(use.used - use.available)} elsewhere, or plan again",
+            )

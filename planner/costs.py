@@ -1,0 +1,169 @@
+"""The cost model: operation x hardware -> seconds as an interval, with the bound that decides and its source.
+
+A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
+E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import exp, log
+from typing import Literal
+
+from helmsman.lowering.graph import Task
+from helmsman.schemas.formats import Format
+from helmsman.schemas.hardware import Device, Efficiency, Figure, Hardware
+
+Bound = Literal["memory", "compute", "launch", "link", "overhead"]
+
+_Z90 = 1.2815515655446004
+_Z95 = 1.6448536269514722
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source."""
+
+    low: float
+    mid: float
+    high: float
+    bound: Bound
+    source: str
+
+    def plus(self, other: "Estimate | None") -> "Estimate":
+        """The sum of two durations that err together; the larger one names bound and source."""
+        if other is None:
+            return self
+        main = self if self.mid >= other.mid else other
+        return Estimate(self.low + other.low, self.mid + other.mid, self.high + other.high, main.bound, main.source)
+
+
+@dataclass(frozen=True, slots=True)
+class CostOptions:
+    """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27)."""
+
+    corrections: bool = True
+    l3_blend: bool = False
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Prices tasks on one machine."""
+
+    hardware: Hardware
+    options: CostOptions = CostOptions()
+
+    def price(self, task: Task) -> Estimate:
+        """Seconds of `task` when it has its lane and its memories to itself."""
+        if task.kind == "transfer":
+            return self._transfer(task)
+        device = self._devices[task.resource]
+        bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
+        if self.options.corrections and device.launch is not None:
+            bounds.append(self._constant(device.launch, "launch"))
+        longest = max(bounds, key=lambda estimate: estimate.mid)
+        return longest.plus(self._elementwise(task, device)).plus(self._overhead(device))
+
+    @cached_property
+    def _devices(self) -> dict[str, Device]:
+        return {device.name: device for device in self.hardware.devices}
+
+    def _compute_bound(self, task: Task, device: Device) -> Estimate:
+        peak = _peak(device, task)
+        shares = self._share(device, "compute", task, float(max(task.tokens, 1)))
+        return self._quotient(task.flops, [peak, *shares], "compute")
+
+    def _memory_bound(self, task: Task, device: Device) -> Estimate:
+        rate = device.read
+        if task.kind == "attention" and self.options.l3_blend:
+            rate = blended(device, task.bytes)
+        shares = self._share(device, "memory", task, float(max(task.bytes, 1)))
+        return self._quotient(task.bytes, [rate, *shares], "memory")
+
+    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task, at: float) -> list[Figure]:
+        if not self.options.corrections:
+            return []
+        curve = _curve(device, bound, task.kind, task.format)
+        return [] if curve is None else [interpolate(curve, at)]
+
+    def _elementwise(self, task: Task, device: Device) -> Estimate | None:
+        """Norms, rotations and lookups also move activations through the cache."""
+        rate = device.elementwise
+        if rate is None or not self.options.corrections or task.kind in ("linear", "attention"):
+            return None
+        return self._quotient(task.activation_bytes, [rate], "overhead")
+
+    def _overhead(self, device: Device) -> Estimate | None:
+        if device.overhead is None or not self.options.corrections:
+            return None
+        return self._constant(device.overhead, "overhead")
+
+    def _transfer(self, task: Task) -> Estimate:
+        """T_comm = l_link + W_act / B_link (eq 4.15)."""
+        link = next(link for link in self.hardware.links if link.name == task.resource)
+        moving = self._quotient(task.bytes, [link.bandwidth], "link")
+        return moving.plus(self._constant(link.latency, "link"))
+
+    def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
+        """amount / (product of rates); independent relative errors add in quadrature."""
+        product, faster, slower = 1.0, 0.0, 0.0
+        for rate in rates:
+            product *= rate.value
+            faster += log(rate.p90 / rate.value) ** 2
+            slower += log(rate.value / rate.p10) ** 2
+        mid = amount / product
+        stretch = _Z95 / _Z90
+        low, high = mid * exp(-stretch * faster**0.5), mid * exp(stretch * slower**0.5)
+        return Estimate(low, mid, high, bound, self._source(rates[-1]))
+
+    def _constant(self, figure: Figure, bound: Bound) -> Estimate:
+        """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
+        stretch = _Z95 / _Z90
+        low = max(0.0, figure.value - stretch * (figure.value - figure.p10))
+        high = figure.value + stretch * (figure.p90 - figure.value)
+        return Estimate(low, figure.value, high, bound, self._source(figure))
+
+    def _source(self, figure: Figure) -> str:
+        return self.hardware.sources[figure.source].kind
+
+
+def blended(device: Device, bytes_read: int) -> Figure:
+    """M_hat = alpha B_L3 + (1 - alpha) M with alpha = min(1, C_L3 / W_kv) (eq 4.14)."""
+    if device.cache_bytes is None or bytes_read == 0:
+        return device.read
+    cache = device.cache_read.value if device.cache_read else 3 * device.read.value
+    alpha = min(1.0, device.cache_bytes / bytes_read)
+    factor = (alpha * cache + (1 - alpha) * device.read.value) / device.read.value
+    read = device.read
+    return read.model_copy(update={"value": read.value * factor, "p10": read.p10 * factor, "p90": read.p90 * factor})
+
+
+def interpolate(curve: Efficiency, at: float) -> Figure:
+    """The curve's share at `at`: piecewise linear in log(at), constant outside."""
+    points, shares = curve.at, curve.share
+    if at <= points[0]:
+        return shares[0]
+    for index in range(1, len(points)):
+        if at <= points[index]:
+            left, right = log(points[index - 1]), log(points[index])
+            return _between(shares[index - 1], shares[index], (log(at) - left) / (right - left))
+    return shares[-1]
+
+
+def _between(a: Figure, b: Figure, weight: float) -> Figure:
+    def mix(x: float, y: float) -> float:
+        return x + weight * (y - x)
+
+    low, mid, high = mix(a.p10, b.p10), mix(a.value, b.value), mix(a.p90, b.p90)
+    return a.model_copy(update={"value": mid, "p10": min(low, mid), "p90": max(high, mid)})
+
+
+def _peak(device: Device, task: Task) -> Figure:
+    """P of the task's phase; an exact format match wins over "*", the phase must match."""
+    fitting = [c for c in device.compute if c.phase == task.phase and c.format in (task.format, "*")]
+    fitting = fitting or list(device.compute)
+    return next((c.flops for c in fitting if c.format == task.format), fitting[0].flops)
+
+
+def _curve(device: Device, bound: str, kind: str, fmt: Format) -> Efficiency | None:
+    """The most specific efficiency curve: operation first, then format."""
+    found = [c for c in device.efficiency if c.bound == bound and c.op in (kind, "*") and c.format in (fmt, "*")]
+    return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)

@@ -1,0 +1,86 @@
+"""A decision in words: the plan, its speed with interval, memory, bottleneck, bound, and the other candidates."""
+
+from collections.abc import Iterator
+
+from helmsman.planner.decide import Decision, Rejected
+from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Plan
+from helmsman.schemas.units import format_bytes, format_seconds
+
+SHOWN = 4
+
+
+def explain(decision: Decision, every_term: bool = False) -> str:
+    """The table that `helm-plan` prints; `every_term` adds what the predictions are the sum of."""
+    plan = decision.plan
+    lines = [_title(plan), "", *_speed(plan), *_memory(plan), "", *_others(decision)]
+    if every_term:
+        lines += ["", *_terms("prefill", plan.predicted.prefill), "", *_terms("decode", plan.predicted.decode)]
+    return "\n".join(lines)
+
+
+def _title(plan: Plan) -> str:
+    work, formats = plan.workload, (plan.residence[0].format, plan.kv[0].format)
+    return (
+        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens} + {work.output_tokens} tokens, "
+        f"batch {work.batch}, context {work.context}, {formats[0]} weights, {formats[1]} KV"
+    )
+
+
+def _speed(plan: Plan) -> Iterator[str]:
+    predicted, decode = plan.predicted, plan.predicted.decode
+    rate = predicted.tokens_per_second
+    yield f"plan         {plan.label}"
+    yield (
+        f"decode       {rate.mid:.4g} tokens/s [{rate.low:.3g} .. {rate.high:.3g}], "
+        f"{format_seconds(decode.seconds.mid)} a step"
+    )
+    yield f"TTFT         {_interval(predicted.ttft.seconds)}"
+    yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
+    yield f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
+
+
+def _memory(plan: Plan) -> Iterator[str]:
+    for use in plan.predicted.memory:
+        yield f"memory       {_use(use)}"
+
+
+def _use(use: MemoryUse) -> str:
+    parts = f"weights {format_bytes(use.weights)}, KV {format_bytes(use.kv)}, buffers {format_bytes(use.buffers)}"
+    return f"{use.memory}: {format_bytes(use.used)} of {format_bytes(use.available)} ({parts})"
+
+
+def _others(decision: Decision) -> Iterator[str]:
+    for label, seconds in decision.runner_ups[:SHOWN]:
+        yield f"runner-up    {label}: {format_seconds(seconds)} (+{seconds / decision.seconds - 1:.1%})"
+    shown = sorted(decision.rejected, key=lambda r: r.missing)[:SHOWN]
+    for rejected in shown:
+        yield f"does not fit {_why(rejected)}"
+    if len(decision.rejected) > len(shown):
+        yield f"             and {len(decision.rejected) - len(shown)} more, each lacking more"
+    if decision.nearest is not None:
+        gain = decision.seconds / decision.nearest.seconds - 1
+        yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"
+
+
+def _why(rejected: Rejected) -> str:
+    return f"{rejected.label}: {_lacks(rejected)} needed"
+
+
+def _lacks(rejected: Rejected) -> str:
+    return " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in rejected.shortage)
+
+
+def _terms(title: str, phase: PhasePrediction) -> Iterator[str]:
+    yield f"{title:<12} {'seconds':>10}  {'share':>6}  {'bytes':>10}  bound    source"
+    for term in phase.terms:
+        share = term.seconds.mid / phase.seconds.mid if phase.seconds.mid else 0.0
+        name = f"{term.op} on {term.resource}"
+        yield (
+            f"  {name:<22} {format_seconds(term.seconds.mid):>9}  {share:>6.1%}  {format_bytes(term.bytes):>10}  "
+            f"{term.bound:<8} {term.source}"
+        )
+
+
+def _interval(seconds: Interval) -> str:
+    low, mid, high = (format_seconds(s) for s in (seconds.low, seconds.mid, seconds.high))
+    return f"{mid} [{low} .. {high}]"

@@ -1,0 +1,106 @@
+"""What the cost model expects of a placement: seconds per phase, their terms, memory, bottleneck, gap."""
+
+from collections.abc import Callable, Iterable
+
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placed
+from helmsman.planner.bound import lower_bound
+from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.memory import memory_use
+from helmsman.planner.schedule import makespan
+from helmsman.scheduler.iteration import Iteration, prefill
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
+from helmsman.schemas.workload import Workload
+
+_PERCENT = 100
+
+
+def predict(placed: Placed, costs: CostModel) -> Predicted:
+    """Predict the prompt pass and the average decode step of the placement's workload."""
+    first = predict_phase(lower(placed, prefill(placed.workload)), costs)
+    step = predict_phase(lower(placed, mean_step(placed.workload)), costs)
+    return assemble(placed, first, step)
+
+
+def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> Predicted:
+    """The prediction document of the two phases."""
+    return Predicted(
+        prefill=first,
+        decode=step,
+        ttft=Seconds(seconds=first.seconds),
+        tokens_per_second=_inverse(step.seconds, placed.workload.batch),
+        memory=memory_use(placed),
+    )
+
+
+def mean_step(workload: Workload) -> Iteration:
+    """The decode step at the mean context of all decode steps."""
+    return Iteration(1, "decode", workload.batch, 1, min(workload.mean_context, workload.context))
+
+
+def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
+    """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
+    prices = {id(task): costs.price(task) for task in graph.tasks}
+    terms = _terms(graph.tasks, lambda task: prices[id(task)])
+    mid = makespan(graph, lambda task: prices[id(task)].mid)
+    bound = lower_bound(graph, costs.hardware)
+    return PhasePrediction(
+        context=graph.iteration.context,
+        seconds=Interval(
+            low=makespan(graph, lambda task: prices[id(task)].low),
+            mid=mid,
+            high=makespan(graph, lambda task: prices[id(task)].high),
+        ),
+        terms=terms,
+        bottleneck=bottleneck(terms, costs.hardware),
+        lower_bound=bound,
+        gap=max(0.0, mid / bound - 1) if bound > 0 else 0.0,
+    )
+
+
+def bottleneck(terms: Iterable[Term], hardware: Hardware) -> str:
+    """The resource and bound that most seconds go to, with their share."""
+    shares: dict[str, float] = {}
+    for term in terms:
+        name = f"{term.resource} {_wording(term, hardware)}"
+        shares[name] = shares.get(name, 0.0) + term.seconds.mid
+    name = max(shares, key=lambda key: shares[key])
+    return f"{name} ({shares[name] / sum(shares.values()) * _PERCENT:.0f} %)"
+
+
+def _wording(term: Term, hardware: Hardware) -> str:
+    if term.bound != "memory":
+        return {"link": "link bandwidth"}.get(term.bound, term.bound)
+    device = next((d for d in hardware.devices if d.name == term.resource), None)
+    return f"memory bandwidth ({device.memory})" if device else "memory bandwidth"
+
+
+def _terms(tasks: Iterable[Task], price: Callable[[Task], Estimate]) -> tuple[Term, ...]:
+    groups: dict[tuple[str, str], list[tuple[Task, Estimate]]] = {}
+    for task in tasks:
+        groups.setdefault((task.op, task.resource), []).append((task, price(task)))
+    return tuple(_term(op, resource, members) for (op, resource), members in groups.items())
+
+
+def _term(op: str, resource: str, members: list[tuple[Task, Estimate]]) -> Term:
+    main = max(members, key=lambda member: member[1].mid)[1]
+    return Term(
+        op=op,
+        resource=resource,
+        tasks=len(members),
+        seconds=Interval(
+            low=sum(estimate.low for _, estimate in members),
+            mid=sum(estimate.mid for _, estimate in members),
+            high=sum(estimate.high for _, estimate in members),
+        ),
+        bytes=sum(task.bytes for task, _ in members),
+        flops=float(sum(task.flops for task, _ in members)),
+        bound=main.bound,
+        source=main.source,
+    )
+
+
+def _inverse(seconds: Interval, batch: int) -> Interval:
+    return Interval(low=batch / seconds.high, mid=batch / seconds.mid, high=batch / seconds.low)

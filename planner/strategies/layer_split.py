@@ -1,0 +1,245 @@
+"""`layer-split` (HELM): the first k of L + 2 units on the CPU, the rest on the accelerator.
+
+Units: embedding, blocks, output (E-HELM-03, E-HELM-04). k = 0 and k = L + 2 are single-device plans. The search
+is exhaustive; with sequential stages the optimum is the smallest feasible k (E-HELM-10), which tests check."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from helmsman.lowering.buffers import workspace_bytes
+from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.costs import CostModel
+from helmsman.planner.machine import Roles
+from helmsman.planner.memory import kv_block_bytes
+from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.schedule import makespan
+from helmsman.planner.search import Score
+from helmsman.scheduler.iteration import Iteration, prefill
+from helmsman.schemas.formats import Format
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
+from helmsman.schemas.workload import Workload
+
+Objective = Literal["latency", "throughput", "ttft"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSplitOptions:
+    """Formats, where the accelerator's KV lives, and what is minimised."""
+
+    weights: Format = "f16"
+    kv: Format = "f16"
+    kv_offload: bool = False
+    objective: Objective = "latency"
+
+
+@dataclass(frozen=True)
+class LayerSplit:
+    """The layer splits of one model on one machine under one workload."""
+
+    model: Model
+    roles: Roles
+    workload: Workload
+    options: LayerSplitOptions
+    costs: CostModel
+
+    def candidates(self) -> range:
+        """Every k; without an accelerator only the all-CPU plan."""
+        return range(0 if self.roles.accelerator else self.model.units, self.model.units + 1)
+
+    def evaluate(self, k: int) -> Score:
+        """Seconds of candidate `k` under the objective, and what it lacks."""
+        return Score(self.objective(k), self.shortage(k))
+
+    def objective(self, k: int) -> float:
+        """latency: one decode step; ttft: the prompt pass; throughput: the whole request."""
+        if self.options.objective == "latency":
+            return self.seconds(k, mean_step(self.workload))
+        first = self.seconds(k, prefill(self.workload))
+        if self.options.objective == "ttft":
+            return first
+        return first + self.workload.decode_steps * self.seconds(k, mean_step(self.workload))
+
+    def seconds(self, k: int, iteration: Iteration) -> float:
+        """Closed form: the sum over units of their device's price, and the crossings (eq 4.7).
+
+        A plan that streams KV overlaps transfers with work and is scheduled task by task instead."""
+        if self._streams(k):
+            graph = lower(self.placement(k), iteration)
+            return makespan(graph, lambda task: self.costs.price(task).mid)
+        blocks, units = self.model.layers, self.model.units
+        if k in (0, units):
+            return self._unit_costs(iteration, 0 if k == 0 else 3).total(blocks)
+        host, accelerator = self._unit_costs(iteration, 2), self._unit_costs(iteration, 1)
+        on_host = host.embedding + (k - 1) * host.block
+        return on_host + (blocks - k + 1) * accelerator.block + accelerator.output + accelerator.crossing
+
+    def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
+        """Bytes missing per memory (eq 4.16, for both sides)."""
+        needs: dict[str, int] = {}
+        for memory, size in self._needs(k):
+            needs[memory] = needs.get(memory, 0) + size
+        have = {memory.name: memory.available for memory in self.roles.hardware.memories}
+        return tuple((name, need - have[name]) for name, need in needs.items() if need > have[name])
+
+    def label(self, k: int) -> str:
+        """HELM's notation (HELM-50): `cpu(21)->cuda(17)`, `cpu(30)`, `cuda(38)`."""
+        units, accelerator = self.model.units, self.roles.accelerator
+        if accelerator is None or k == units:
+            return f"cpu({units})"
+        right = f"{accelerator.kind}({units - k})"
+        return right if k == 0 else f"cpu({k})->{right}"
+
+    def predicted(self, k: int) -> Predicted:
+        """The prediction document of candidate `k`."""
+        return predict(self.placement(k), self.costs)
+
+    def placement(self, k: int) -> Placement:
+        """The rules of candidate `k`."""
+        return place(self.model, self.roles, self.workload, self.options, k)
+
+    def _streams(self, k: int) -> bool:
+        return self.options.kv_offload and self.roles.separate and 0 <= k <= self.model.layers
+
+    def _unit_costs(self, iteration: Iteration, k: int) -> "_UnitCosts":
+        """Prices of the units in split `k` of a one-block copy of the model (its units are 0, 1, 2)."""
+        key = (iteration, k)
+        if key not in self._priced:
+            small = self.model.model_copy(update={"layers": 1})
+            graph = lower(place(small, self.roles, self.workload, self.options, k), iteration)
+            self._priced[key] = _unit_costs(graph, self.costs)
+        return self._priced[key]
+
+    @cached_property
+    def _priced(self) -> "dict[tuple[Iteration, int], _UnitCosts]":
+        return {}
+
+    def _needs(self, k: int) -> list[tuple[str, int]]:
+        model, units = self.model, self.model.units
+        host = self.roles.host.memory
+        sizes = self._sizes
+        workspace = workspace_bytes(model, self.workload.batch, self.workload.prompt_tokens)
+        if k == units:
+            return [(host, sizes.single(model.layers)), (host, workspace)]
+        assert self.roles.accelerator is not None
+        target = self.roles.accelerator.memory
+        kv_home = host if self.options.kv_offload else target
+        on_host = max(k - 1, 0)
+        kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
+        staging = [(target, 2 * sizes.kv)] if self._streams(k) and on_host < model.layers else []
+        if k == 0:
+            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, workspace)]
+        split = [
+            (host, sizes.embedding + on_host * sizes.block),
+            (target, (model.layers - on_host) * sizes.block + sizes.output_alone(host == target)),
+        ]
+        return [*split, *kv, *staging, (host, workspace), (target, workspace)]
+
+    @cached_property
+    def _sizes(self) -> "_UnitSizes":
+        return unit_sizes(self.model, self.workload, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitCosts:
+    """Seconds of each unit as priced in one placement; `crossing`: hidden state over, token back."""
+
+    embedding: float
+    block: float
+    output: float
+    crossing: float
+
+    def total(self, blocks: int) -> float:
+        """A single-device pass over `blocks` blocks."""
+        return self.embedding + blocks * self.block + self.output
+
+
+@dataclass(frozen=True, slots=True)
+class _UnitSizes:
+    """Bytes of each unit; `tied`: the part of `output` that the embedding already holds in one memory."""
+
+    embedding: int
+    block: int
+    output: int
+    tied: int
+    kv: int
+
+    def weights(self, blocks: int) -> int:
+        """All weights in one memory."""
+        return self.embedding + blocks * self.block + self.output - self.tied
+
+    def single(self, blocks: int) -> int:
+        """Weights and KV in one memory."""
+        return self.weights(blocks) + blocks * self.kv
+
+    def output_alone(self, with_embedding: bool) -> int:
+        """The output unit; a tied head shares the embedding's bytes only in one memory (E-HELM-05)."""
+        return self.output - self.tied if with_embedding else self.output
+
+
+def unit_sizes(model: Model, workload: Workload, options: LayerSplitOptions) -> _UnitSizes:
+    """Bytes of the embedding, one block, the output unit, and one block's KV."""
+    output = output_tensors(model)
+    tied = sum(tensor.size(options.weights) for tensor in output if tensor.tied_to)
+    return _UnitSizes(
+        sum(tensor.size(options.weights) for tensor in embedding_tensors(model)),
+        sum(tensor.size(options.weights) for tensor in block_tensors(model, 0)),
+        sum(tensor.size(options.weights) for tensor in output),
+        tied,
+        kv_block_bytes(model, workload, options.kv),
+    )
+
+
+def place(model: Model, roles: Roles, workload: Workload, options: LayerSplitOptions, k: int) -> Placement:
+    """The rules that put the first `k` units on the CPU and the rest on the accelerator."""
+    host = roles.solo if k == model.units else roles.host
+    accelerator = roles.accelerator or host
+    rest = host if k == model.units else accelerator
+    on_host = _host_selectors(model, k)
+    kv_rest = host.memory if options.kv_offload else rest.memory
+    blocks = [select for select in on_host if select.layers]
+    streams = kv_rest != rest.memory and max(k - 1, 0) < model.layers
+    return Placement(
+        model=model,
+        hardware=roles.hardware,
+        workload=workload,
+        residence=(
+            *(Residence(select=select, memory=host.memory, format=options.weights) for select in on_host),
+            Residence(select=Select(), memory=rest.memory, format=options.weights),
+        ),
+        kv=(
+            *(KvRule(select=select, memory=host.memory, format=options.kv) for select in blocks),
+            KvRule(select=Select(), memory=kv_rest, format=options.kv),
+        ),
+        compute=(
+            *(ComputeRule(select=select, device=host.name) for select in on_host),
+            ComputeRule(select=Select(), device=rest.name),
+        ),
+        activations=roles.activations,
+        schedule=Schedule(overlap="next-layer", prefetch=1) if streams else Schedule(),
+    )
+
+
+def _host_selectors(model: Model, k: int) -> list[Select]:
+    """What a split keeps on the host: the embedding, then k - 1 blocks; nothing for single-device plans."""
+    if k in (0, model.units):
+        return []
+    ends = [Select(names="embedding*"), Select(names="positions*")]
+    return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
+
+
+def _unit_costs(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
+    totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
+    for task in graph.tasks:
+        if task.kind == "transfer":
+            unit = "crossing"
+        elif task.layer is not None:
+            unit = "block"
+        else:
+            unit = "embedding" if task.op == "embedding" else "output"
+        totals[unit] += costs.price(task).mid
+    return _UnitCosts(**totals)

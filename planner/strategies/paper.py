@@ -1,0 +1,150 @@
+"""HELM's cost model as printed (eq 4.7 to 4.15), per stage: `--paper`.
+
+Kept as printed: P_dec = M (valid at batch 1 only, E-HELM-08), F_proj with H^2 (E-HELM-09), the L3 blend with the
+stage's KV (E-HELM-27), 2-byte activations. Corrected, because the printed text cannot be run: KV bytes (E-HELM-01),
+units 0..L+1 with T_comm = 0 at both ends (E-HELM-03), the embedding is a lookup and not streamed (E-HELM-05)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.lowering.tensors import block_tensors, output_tensors
+from helmsman.planner.costs import blended
+from helmsman.planner.predict import assemble, bottleneck, mean_step, predict
+from helmsman.planner.strategies.layer_split import LayerSplit
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.hardware import Device, Link
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Interval, Predicted, Term
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Consecutive units of one device: blocks, and whether the output unit is among them."""
+
+    device: Device
+    blocks: int
+    output: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Seconds of a stage: T_proj and T_attn."""
+
+    projections: float
+    attention: float
+
+
+def decode_stage(
+    model: Model, stage: Stage, iteration: Iteration, formats: tuple[Format, Format], corrections: bool
+) -> StageTimes:
+    """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV. Raises UsageError for batch > 1."""
+    batch, context, (weights, kv) = iteration.batch, iteration.context, formats
+    if batch > 1:
+        raise UsageError("the printed P_dec = M holds for one sequence only", field="--batch", value=batch)
+    device, (eta_c, eta_m) = stage.device, efficiencies(stage.device, corrections)
+    rate = device.read.value
+    flops, size = projection_flops(model, stage, batch), projection_bytes(model, stage, weights)
+    attention = 4 * batch * model.heads * context * model.head_dim * stage.blocks
+    cache = size_of(2 * batch * stage.blocks * context * model.kv_width, kv)
+    return StageTimes(
+        max(flops / (rate * eta_c), size / (rate * eta_m)),
+        max(attention / (rate * eta_c), cache / (blended(device, cache).value * eta_m)),
+    )
+
+
+def projection_flops(model: Model, stage: Stage, batch: int) -> int:
+    """F_proj = 2B(2H^2 + 2H d_kv + 3HI) n (eq 4.9); the output unit adds its 2BHV."""
+    h, matrices = model.hidden, 3 if model.gated else 2
+    block = 2 * h * h + 2 * h * model.kv_width + matrices * h * model.ffn
+    return 2 * batch * (block * stage.blocks + h * model.vocab * stage.output)
+
+
+def projection_bytes(model: Model, stage: Stage, weights: Format) -> int:
+    """W_param of the stage (eq 4.1 to 4.3); a stage with the output unit streams the head too."""
+    block = sum(tensor.size(weights) for tensor in block_tensors(model, 0))
+    return block * stage.blocks + stage.output * sum(tensor.size(weights) for tensor in output_tensors(model))
+
+
+def communication(model: Model, link: Link, batch: int) -> float:
+    """T_comm = l_link + W_act / B_link (eq 4.15), W_act = 2BH (eq 4.4)."""
+    return link.latency.value + 2 * batch * model.hidden / link.bandwidth.value
+
+
+def efficiencies(device: Device, corrections: bool) -> tuple[float, float]:
+    """(eta_c, eta_m) of the device's general curves; 1 without corrections."""
+    if not corrections:
+        return 1.0, 1.0
+    found = {curve.bound: curve.share[-1].value for curve in device.efficiency if curve.op in ("*", "linear")}
+    return found.get("compute", 1.0), found.get("memory", 1.0)
+
+
+@dataclass(frozen=True)
+class PrintedLayerSplit(LayerSplit):
+    """Layer splits whose decode step is priced by the printed per-stage formulas."""
+
+    def seconds(self, k: int, iteration: Iteration) -> float:
+        """T_plan (eq 4.7) for decode; prefill has no printed formula and is priced per task (HELM-89)."""
+        if iteration.phase == "prefill":
+            return super().seconds(k, iteration)
+        return sum(term.seconds.mid for term in self.terms(k, iteration))
+
+    def terms(self, k: int, iteration: Iteration) -> tuple[Term, ...]:
+        """T_proj and T_attn of both stages, and T_comm between them."""
+        found: list[Term] = []
+        for stage in self.stages(k):
+            times = decode_stage(
+                self.model, stage, iteration, (self.options.weights, self.options.kv), self.costs.options.corrections
+            )
+            found += _stage_terms(stage, times)
+        link = self._crossed(k)
+        if link is not None:
+            seconds = communication(self.model, link, iteration.batch)
+            found.append(_term("hidden", link.name, 1, seconds, "link"))
+        return tuple(found)
+
+    def stages(self, k: int) -> tuple[Stage, ...]:
+        """The CPU and the accelerator stage of split `k`, without empty ones."""
+        blocks, accelerator = self.model.layers, self.roles.accelerator
+        if k == self.model.units or accelerator is None:
+            return (Stage(self.roles.solo, blocks, True),)
+        on_host = max(k - 1, 0)
+        stages = (Stage(self.roles.host, on_host, False), Stage(accelerator, blocks - on_host, True))
+        return tuple(stage for stage in stages if stage.blocks or stage.output)
+
+    def predicted(self, k: int) -> Predicted:
+        """The prediction document with the printed decode step."""
+        placement, step = self.placement(k), mean_step(self.workload)
+        usual = predict(placement, self.costs)
+        terms = self.terms(k, step)
+        seconds = sum(term.seconds.mid for term in terms)
+        decode = usual.decode.model_copy(
+            update={
+                "seconds": Interval(low=seconds, mid=seconds, high=seconds),
+                "terms": terms,
+                "bottleneck": bottleneck(terms, self.roles.hardware),
+                "gap": max(0.0, seconds / usual.decode.lower_bound - 1),
+            }
+        )
+        return assemble(placement, usual.prefill, decode)
+
+    def _crossed(self, k: int) -> Link | None:
+        accelerator = self.roles.accelerator
+        if accelerator is None or k in (0, self.model.units):
+            return None
+        return self.roles.hardware.link(self.roles.host.memory, accelerator.memory)
+
+
+def _stage_terms(stage: Stage, times: StageTimes) -> list[Term]:
+    tasks = max(1, stage.blocks + stage.output)
+    projections = _term("projections", stage.device.name, tasks, times.projections, "memory")
+    attention = _term("attention", stage.device.name, tasks, times.attention, "memory")
+    return [projections, attention] if stage.blocks else [projections]
+
+
+def _term(op: str, resource: str, tasks: int, seconds: float, bound: Literal["memory", "link"]) -> Term:
+    interval = Interval(low=seconds, mid=seconds, high=seconds)
+    return Term(
+        op=op, resource=resource, tasks=tasks, seconds=interval, bytes=0, flops=0.0, bound=bound, source="paper"
+    )

@@ -1,0 +1,43 @@
+"""The published JSON Schemas (2020-12), generated from the documents: `python -m helmsman.schemas.generate`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from helmsman.schemas.base import Document
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.trace import TraceInfo
+from helmsman.schemas.workload import Workload
+
+DOCUMENTS: dict[str, type[Document]] = {
+    "hardware": Hardware,
+    "model": Model,
+    "plan": Plan,
+    "trace": TraceInfo,
+    "workload": Workload,
+}
+FOLDER = Path(__file__).parent / "json"
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The schema of the document called `name`, with its versioned `$id`."""
+    cls = DOCUMENTS[name]
+    identifier = cls.model_fields["schema_id"].default
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": f"urn:{identifier.replace('/', ':')}",
+    }
+    return {**head, **cls.model_json_schema(by_alias=True)}
+
+
+def schema_text(name: str) -> str:
+    """The file content of the schema called `name`."""
+    return json.dumps(json_schema(name), indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for document in DOCUMENTS:
+        (FOLDER / f"{document}.schema.json").write_text(schema_text(document))

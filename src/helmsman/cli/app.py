@@ -1,0 +1,157 @@
+"""What every command shares: parsing, one-line errors, exit codes, one JSON document, atomic files."""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+from helmsman import __version__
+from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose mistakes are UsageErrors, so that --json covers them too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of exiting."""
+        raise UsageError(message, remedy=f"see {self.prog} --help")
+
+
+class _Completion(argparse.Action):
+    """Prints a completion script; shtab is imported only here."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        import shtab
+
+        print(shtab.complete(parser, str(values)))
+        parser.exit(0)
+
+
+def command_parser(prog: str, description: str, example: str) -> Parser:
+    """A parser with the options that every command has."""
+    parser = Parser(
+        prog=prog,
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument(
+        "--completion", action=_Completion, choices=("bash", "zsh", "tcsh"), help="print a completion script"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="also write the JSON document to FILE")
+    volume = parser.add_mutually_exclusive_group()
+    volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    volume.add_argument("-v", "--verbose", action="store_true", help="print more; tracebacks on failure")
+    return parser
+
+
+def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], argv: Sequence[str] | None = None) -> int:
+    """Parse, execute, and turn every failure into one line (or one JSON document) and its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return execute(parser.parse_args(arguments))
+    except HelmError as error:
+        return _report(parser.prog, error, arguments)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"{parser.prog}: interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "-v" in arguments or "--verbose" in arguments:
+            raise
+        return _report(parser.prog, HelmError(f"internal error: {error!r}", remedy="run again with -v"), arguments)
+
+
+def emit(args: argparse.Namespace, document: str, text: Callable[[], str]) -> None:
+    """Write `document` (JSON text) to --out, and print it or the text for people."""
+    if args.out is not None:
+        write_text(args.out, document + "\n")
+    if args.json:
+        print(document)
+    elif not args.quiet:
+        print(text())
+
+
+def to_json(content: Any) -> str:
+    """Deterministic JSON text; refuses NaN."""
+    return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    write_atomically(path, lambda stream: _write_all(stream, text.encode()))
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """Write a file completely or not at all: into a temporary beside it, synced, then renamed.
+
+    Raises UsageError when the place cannot be written, HardwareUnavailableError when the disk is full."""
+    try:
+        if path.exists() and not path.is_file():
+            with path.open("wb") as stream:
+                write(stream)
+        else:
+            _replace(path, write)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _replace(path: Path, write: Callable[[IO[bytes]], None]) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _write_all(stream: IO[bytes], data: bytes) -> None:
+    stream.write(data)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(path: Path, error: OSError) -> HelmError:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return HardwareUnavailableError("no room on the disk", file=str(path), remedy="free some space")
+    return UsageError(f"cannot be written: {error.strerror}", file=str(path), remedy="choose another place")
+
+
+def _report(prog: str, error: HelmError, arguments: list[str]) -> int:
+    if "--json" in arguments:
+        fields = {"code": error.code, "message": error.message, "file": error.file, "field": error.field}
+        content = {**fields, "value": _printable(error.value), "remedy": error.remedy}
+        print(to_json({"error": content}))
+    else:
+        print(f"{prog}: error: {error}", file=sys.stderr)
+    return error.exit_code
+
+
+def _printable(value: Any) -> str | int | None:
+    return value if value is None or isinstance(value, str | int) else repr(value)

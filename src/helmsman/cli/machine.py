@@ -1,0 +1,55 @@
+"""The arguments that name a machine, and the machine they name."""
+
+import argparse
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.schemas.hardware import Hardware
+
+
+def add_machine_arguments(parser: Parser) -> None:
+    """--hw, or --gpu --cpu --ram --link; and the overrides."""
+    group = parser.add_argument_group("machine")
+    group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one's profile")
+    group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU")
+    group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU")
+    group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
+    group.add_argument("--link", metavar="NAME", help="compose a machine: its link, e.g. pcie4x16")
+    group.add_argument("--vram-avail", metavar="SIZE", help="GPU memory a plan may use, e.g. 7GiB")
+    group.add_argument("--ram-avail", metavar="SIZE", help="host memory a plan may use")
+
+
+def machine(args: argparse.Namespace) -> "Hardware":
+    """The machine that the arguments name, overrides applied."""
+    from helmsman.hwdb.compose import override
+    from helmsman.schemas.units import parse_bytes
+
+    vram = None if args.vram_avail is None else parse_bytes(args.vram_avail, "--vram-avail")
+    ram = None if args.ram_avail is None else parse_bytes(args.ram_avail, "--ram-avail")
+    return override(_named_or_composed(args), vram, ram)
+
+
+def cache_directory() -> Path:
+    """Where profiles of this machine are kept: $XDG_CACHE_HOME/helmsman, or ~/.cache/helmsman."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "helmsman"
+
+
+def _named_or_composed(args: argparse.Namespace) -> "Hardware":
+    from helmsman.hwdb.compose import compose
+    from helmsman.hwdb.load_hardware import load_hardware
+    from helmsman.schemas.units import parse_bytes
+
+    parts = [name for name in ("gpu", "cpu", "ram", "link") if getattr(args, name) is not None]
+    if args.hw is not None and parts:
+        raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
+    if args.hw is not None:
+        return load_hardware(args.hw, cache_directory())
+    if args.cpu is None or args.ram is None:
+        raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
+    return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link)

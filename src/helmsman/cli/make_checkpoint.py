@@ -1,0 +1,80 @@
+"""`helm-make-checkpoint`: a random-weight Hugging Face checkpoint of any model, so that no hub is needed."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from helmsman.cli.app import Parser, command_parser, run_command, to_json
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import FORMATS, Format
+from helmsman.schemas.model import Model
+from helmsman.schemas.units import format_bytes, parse_bytes
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    return run_command(_parser(), _execute, argv)
+
+
+def _parser() -> Parser:
+    parser = command_parser(
+        "helm-make-checkpoint",
+        "Write a random-weight checkpoint: config.json, safetensors and a byte-level tokenizer. "
+        "Weights depend on the seed only; attention is peaked and a wrong model shows.",
+        "helm-make-checkpoint --model Qwen3-0.6B --seed 1 -o checkpoints/qwen3-0.6b",
+        out="DIR",
+    )
+    parser.add_argument("--model", required=True, help="catalogue name, directory, config.json or plan")
+    parser.add_argument("--seed", type=int, default=0, help="selects the weights (default 0)")
+    parser.add_argument("--format", choices=FORMATS, help="of the weights (default: the model's own)")
+    parser.add_argument("--shard-size", default="2GB", metavar="SIZE", help="largest file (default 2GB)")
+    parser.add_argument("--layers", type=int, metavar="N", help="only the first N blocks: a shallower model")
+    return parser
+
+
+def _execute(args: argparse.Namespace) -> int:
+    from helmsman.executor.checkpoint.write import write_checkpoint
+    from helmsman.hwdb.load_model import load_model
+
+    if args.out is None:
+        raise UsageError("missing", field="-o/--out", remedy="name the directory to write")
+    if not 0 <= args.seed < 2**64:
+        raise UsageError("out of range", field="--seed", value=args.seed, remedy="use 0 to 2^64 - 1")
+    model = _shallower(load_model(args.model), args.layers)
+    fmt: Format = args.format or model.native_format
+    shard_size = parse_bytes(args.shard_size, "--shard-size")
+    with _progress(args, model, fmt) as progress:
+        written = write_checkpoint(model, args.out, args.seed, fmt, shard_size, progress)
+    if args.json:
+        facts = {"model": model.name, "directory": str(args.out), "seed": args.seed, "format": fmt}
+        counts = {"parameters": written.parameters, "weight_bytes": written.weight_bytes}
+        print(to_json({**facts, **counts, "files": list(written.files)}))
+    elif not args.quiet:
+        size = format_bytes(written.weight_bytes)
+        print(f"{args.out}: {model.name}, {model.layers} layers, {size} of {fmt} weights, seed {args.seed}")
+    return 0
+
+
+def _shallower(model: Model, layers: int | None) -> Model:
+    if layers is None:
+        return model
+    if not 1 <= layers <= model.layers:
+        remedy = f"use 1 to {model.layers}"
+        raise UsageError(f"{model.name} has {model.layers}", field="--layers", value=layers, remedy=remedy)
+    return model.model_copy(update={"layers": layers})
+
+
+@contextmanager
+def _progress(args: argparse.Namespace, model: Model, fmt: Format) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, only on a terminal."""
+    from tqdm import tqdm
+
+    from helmsman.lowering.tensors import parameters
+    from helmsman.schemas.formats import size_of
+
+    total = size_of(parameters(model), fmt)
+    hidden = args.quiet or not sys.stderr.isatty()
+    with tqdm(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
+        yield lambda size: bar.update(size) and None

@@ -1,0 +1,135 @@
+"""`helm-plan`: will this model fit, how should it be split, how fast will it be?"""
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.machine import add_machine_arguments
+
+if TYPE_CHECKING:
+    from helmsman.planner.decide import Decision
+    from helmsman.planner.strategies.layer_split import LayerSplit
+    from helmsman.schemas.model import Model
+    from helmsman.schemas.workload import Workload
+
+_FORMATS = ("f32", "f16", "bf16")
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-plan."""
+    parser = command_parser(
+        "helm-plan",
+        "Choose where weights, KV cache and work go, and predict how fast that is.",
+        "helm-plan --model Qwen3-8B --hw rtx4060-laptop",
+    )
+    parser.add_argument("--model", required=True, metavar="NAME|DIR|FILE", help="catalogue name, checkpoint or plan")
+    add_machine_arguments(parser)
+    _add_workload(parser)
+    _add_strategy(parser)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Plan, print, write."""
+    split = _split(args)
+    if args.max_context:
+        return _print_longest(args, split)
+    from helmsman.planner.decide import decide
+
+    decision = decide(split, _recorded(args))
+    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose))
+    return 0
+
+
+def _add_workload(parser: Parser) -> None:
+    group = parser.add_argument_group("workload")
+    group.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
+    group.add_argument("--output-tokens", type=int, default=128, metavar="N")
+    group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
+    group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
+    group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
+
+
+def _add_strategy(parser: Parser) -> None:
+    group = parser.add_argument_group("strategy")
+    group.add_argument("--strategy", choices=("layer-split",), default="layer-split")
+    group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
+    group.add_argument("--format", choices=_FORMATS, default="f16", help="how weights are stored")
+    group.add_argument("--kv-format", choices=_FORMATS, default="f16", help="how KV is stored")
+    group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
+    group.add_argument("--paper", action="store_true", help="decode step by the printed per-stage formulas")
+    group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
+    group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
+
+
+def _split(args: argparse.Namespace) -> "LayerSplit":
+    from helmsman.cli.machine import machine
+    from helmsman.hwdb.load_model import load_model
+    from helmsman.planner.costs import CostModel, CostOptions
+    from helmsman.planner.machine import roles
+    from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+    from helmsman.planner.strategies.paper import PrintedLayerSplit
+
+    model, hardware = load_model(args.model), machine(args)
+    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective)
+    costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
+    strategy = PrintedLayerSplit if args.paper else LayerSplit
+    return strategy(model, roles(hardware), _workload(args, model), options, costs)
+
+
+def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
+    from helmsman.hwdb.load_model import check_context
+    from helmsman.schemas.errors import UsageError
+    from helmsman.schemas.workload import Workload
+
+    for name in ("prompt_tokens", "output_tokens", "batch", "context"):
+        value = getattr(args, name)
+        if value is not None and not 1 <= value <= 10**9:
+            raise UsageError("must be between 1 and 1000000000", field=f"--{name.replace('_', '-')}", value=value)
+    needed = args.prompt_tokens + args.output_tokens
+    context = args.context or needed
+    if context < needed:
+        raise UsageError(
+            f"is shorter than prompt + output ({needed} tokens)",
+            field="--context",
+            value=context,
+            remedy=f"use --context {needed} or more",
+        )
+    check_context(model, context)
+    shape = {"prompt_tokens": args.prompt_tokens, "output_tokens": args.output_tokens, "batch": args.batch}
+    return Workload(**shape, context=context)
+
+
+def _recorded(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
+    return {
+        "objective": args.objective,
+        "kv_offload": args.kv_offload,
+        "paper": args.paper,
+        "corrections": not args.no_corrections,
+        "l3_blend": args.l3_blend,
+    }
+
+
+def _explained(decision: "Decision", every_term: bool) -> str:
+    from helmsman.planner.explain import explain
+
+    return explain(decision, every_term)
+
+
+def _print_longest(args: argparse.Namespace, split: "LayerSplit") -> int:
+    from helmsman.planner.decide import longest_context
+    from helmsman.schemas.errors import InfeasibleError
+
+    context = longest_context(split)
+    if context == 0:
+        raise InfeasibleError("the weights alone do not fit", remedy="use more memory or a smaller format")
+    limit = "the model's limit" if context == split.model.max_context else "limited by memory"
+    content = {"model": split.model.name, "hardware": split.roles.hardware.name, "max_context": context}
+    emit(args, to_json(content), lambda: f"longest context that fits: {context} tokens ({limit})")
+    return 0

@@ -1,0 +1,193 @@
+"""helm-run: execute a plan on this machine, stream its tokens, and measure it."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from helmsman.cli.app import command_parser, emit, run_command, to_json, write_atomically
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.units import format_seconds
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from helmsman.executor.engine import Engine
+    from helmsman.executor.generation import Generation
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.measure import Measured, Request
+    from helmsman.executor.text import Text
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command's entry point; returns its exit code."""
+    return run_command(_parser(), _execute, argv)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "helm-run",
+        "Run a plan for real on this machine and print tokens, TTFT, TPOT and tokens/s.",
+        'helm-run plan.json --checkpoint qwen3-0.6b --text "Call me Ishmael." --trace run.parquet',
+    )
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="Hugging Face directory")
+    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt.add_argument("--text", action="append", help="a prompt; once per sequence of the plan's batch")
+    prompt.add_argument("--tokens", type=Path, metavar="FILE", help="token ids: JSON list, list of lists, or integers")
+    parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
+    parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
+    parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
+    return parser
+
+
+def _execute(args: argparse.Namespace) -> int:
+    from helmsman.executor.engine import Engine
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.measure import Request, trace
+    from helmsman.executor.prompt import as_batch, check_tokens
+    from helmsman.executor.text import open_text
+    from helmsman.schemas.read import read_document
+    from helmsman.schemas.trace import write_trace
+
+    _force_isa(os.environ.get("HELM_CPU_ISA"))
+    plan = read_document(Plan, args.plan)
+    _check_directory(args.checkpoint)
+    text = open_text(args.checkpoint)
+    tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
+    request = Request(tokens, args.output_tokens or plan.workload.output_tokens, args.ignore_eos)
+    check_tokens(tokens, plan, request.output_tokens)
+    machine = Machine.this()
+    longest = tokens.shape[1]
+    with _load_progress(args, plan) as on_bytes:
+        engine = Engine.load(plan, args.checkpoint, machine, prompt_tokens=longest, on_bytes=on_bytes)
+    with engine:
+        measured = _run(engine, request, args, machine, _printer(args, text))
+    if args.trace is not None:
+        measurement = trace(plan, measured)
+        write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
+    emit(args, to_json(_document(measured, text)), lambda: _summary(measured))
+    return 0
+
+
+def _run(
+    engine: "Engine",
+    request: "Request",
+    args: argparse.Namespace,
+    machine: "Machine",
+    on_token: "Callable[[NDArray[np.int32]], None]",
+) -> "Measured":
+    """Without a trace or repetitions nobody waits for a warm-up and probes."""
+    from helmsman.executor.measure import Measured, measure, run_once
+
+    if args.trace is None and args.runs == 1:
+        return Measured((run_once(engine, request, on_token),), (), {})
+    return measure(engine, request, args.runs, machine, on_token)
+
+
+def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequence[int]]:
+    from helmsman.executor.prompt import read_tokens
+
+    if args.tokens is not None:
+        return read_tokens(args.tokens)
+    if text is None:
+        raise BadInputError(
+            "there is no tokenizer",
+            file=str(args.checkpoint / "tokenizer.json"),
+            remedy="give token ids with --tokens",
+        )
+    return [text.encode(prompt) for prompt in args.text]
+
+
+def _printer(args: argparse.Namespace, text: "Text | None") -> "Callable[[NDArray[np.int32]], None]":
+    """Prints a single sequence as it grows; a batch is printed by nobody, it would interleave."""
+    from helmsman.executor.text import Stream
+
+    if args.json or args.quiet or text is None:
+        return lambda _: None
+    stream = Stream(text)
+
+    def show(chosen: "NDArray[np.int32]") -> None:
+        if len(chosen) == 1:
+            print(stream.push(int(chosen[0])), end="", flush=True)
+
+    return show
+
+
+def _document(measured: "Measured", text: "Text | None") -> dict[str, Any]:
+    """The report: tokens and text of the first run, medians over all of them."""
+    runs = [_figures(run) for run in measured.runs]
+    tokens = [list(sequence) for sequence in measured.runs[0].tokens]
+    texts = None if text is None else [text.decode(sequence) for sequence in tokens]
+    medians = {name: _median([run[name] for run in runs]) for name in runs[0]}
+    return {"tokens": tokens, "text": texts, **medians, "runs": runs}
+
+
+def _figures(run: "Generation") -> dict[str, float | None]:
+    return {"ttft_s": run.ttft_s, "tpot_s": run.tpot_s, "tokens_per_second": run.tokens_per_second}
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+def _summary(measured: "Measured") -> str:
+    document = _document(measured, None)
+    tpot, rate = document["tpot_s"], document["tokens_per_second"]
+    lines = [f"\nTTFT      {format_seconds(document['ttft_s'])}"]
+    if tpot is not None:
+        lines += [f"TPOT      {format_seconds(tpot)}", f"decode    {rate:.2f} tokens/s"]
+    if len(measured.runs) > 1:
+        lines.append(f"runs      {len(measured.runs)}, medians shown")
+    return "\n".join(lines)
+
+
+def _load_progress(args: argparse.Namespace, plan: Plan) -> Any:
+    """A progress bar over the bytes of the checkpoint, on a terminal only."""
+    from contextlib import contextmanager
+
+    from tqdm import tqdm
+
+    @contextmanager
+    def bar() -> Any:
+        hidden = args.quiet or args.json or not sys.stderr.isatty()
+        with tqdm(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
+            yield progress.update
+
+    return bar()
+
+
+def _force_isa(name: str | None) -> None:
+    """HELM_CPU_ISA holds the kernels to a lower instruction set, for tests."""
+    from helmsman.executor._kernels import select_isa, supported_isas
+
+    if name is None:
+        return
+    try:
+        select_isa(name)
+    except ValueError:
+        raise HardwareUnavailableError(
+            "this processor does not run that instruction set",
+            field="HELM_CPU_ISA",
+            value=name,
+            remedy=f"choose one of {', '.join(supported_isas())}",
+        ) from None
+
+
+def _check_directory(path: Path) -> None:
+    if not path.is_dir():
+        raise BadInputError("not a directory", file=str(path), remedy="name a checkpoint's directory")
+
+
+def _count(text: str) -> int:
+    value = int(text) if text.isdigit() else 0
+    if not 1 <= value <= 10**9:
+        raise UsageError("a positive number is expected", value=text)
+    return value
