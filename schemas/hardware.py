@@ -37,7 +37,7 @@ class Memory(Frozen):
     """A bounded store. `bandwidth` is what all its users together can read, bytes/s."""
 
     name: Name
-    kind: Literal["dram", "vram", "unified", "loopback"]
+    kind: Literal["dram", "vram", "unified", "loopback", "optane", "cxl", "nvme"]
     product: Name | None = None
     capacity: Bytes
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")

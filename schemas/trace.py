@@ -1,11 +1,14 @@
 """Trace: one row per task execution, the same columns from the predictor, the simulator and the executor.
 
-Stored as Parquet with page checksums; the file's metadata holds a `TraceInfo`."""
+Stored as Parquet with page checksums; the file's metadata holds a `TraceInfo` and a digest of all content,
+because page checksums cover neither page headers nor the footer."""
 
-from collections.abc import Sequence
+import hashlib
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 
@@ -18,7 +21,8 @@ if TYPE_CHECKING:
 
 SourceKind = Literal["predicted", "simulated", "measured"]
 METADATA_KEY = b"helm.trace"
-MAX_ROWS = 20_000_000
+DIGEST_KEY = b"helm.trace.sha256"
+MAX_ROWS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +78,9 @@ def arrow_schema() -> "pa.Schema":
     """The fixed Arrow schema of a Trace."""
     import pyarrow as pa
 
-    types = {"int": pa.int64(), "float": pa.float64(), "str": pa.string(), "SourceKind": pa.string()}
-    kinds = {f.name: f.type if isinstance(f.type, str) else getattr(f.type, "__name__", "str") for f in fields(Span)}
-    return pa.schema([pa.field(name, types.get(str(kind), pa.string()), False) for name, kind in kinds.items()])
+    types = {"int": pa.int64(), "float": pa.float64()}
+    names = [(f.name, getattr(f.type, "__name__", "text")) for f in fields(Span)]
+    return pa.schema([pa.field(name, types.get(kind, pa.string()), False) for name, kind in names])
 
 
 def write_trace(trace: Trace, stream: IO[bytes]) -> None:
@@ -85,29 +89,87 @@ def write_trace(trace: Trace, stream: IO[bytes]) -> None:
     import pyarrow.parquet as pq
 
     columns: dict[str, list[Any]] = {f.name: [getattr(span, f.name) for span in trace.spans] for f in fields(Span)}
-    metadata = {METADATA_KEY: trace.info.to_json(indent=None).encode()}
+    info = trace.info.to_json(indent=None).encode()
+    metadata = {METADATA_KEY: info, DIGEST_KEY: _digest(info, columns.values())}
     table = pa.table(columns, schema=arrow_schema().with_metadata(metadata))
     pq.write_table(table, stream, write_page_checksum=True, compression="zstd")
 
 
 def read_trace(path: Path) -> Trace:
-    """Read and verify a Trace.
+    """Read and verify a Trace: nothing that was altered on its way is returned.
 
     Raises BadInputError for a missing or corrupt file, another schema, or metadata that is not a TraceInfo."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        file = pq.ParquetFile(path, page_checksum_verification=True)
-        metadata = (file.schema_arrow.metadata or {}).get(METADATA_KEY)
-        if metadata is None or not file.schema_arrow.equals(arrow_schema()):
+        columns, metadata = _read_columns(path)
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        message = f"cannot be read as Parquet: {_first_line(error)}"
+        raise BadInputError(message, file=str(path), remedy="write the trace again") from None
+    info = metadata.get(METADATA_KEY, b"")
+    if _digest(info, columns.values()) != metadata.get(DIGEST_KEY):
+        raise BadInputError("corrupt: its digest differs", file=str(path), remedy="write the trace again")
+    spans = [Span(*row) for row in zip(*columns.values(), strict=True)]
+    _check(spans, path)
+    return Trace(parse_document(TraceInfo, info, str(path)), spans)
+
+
+def _read_columns(path: Path) -> tuple[dict[str, list[Any]], dict[bytes, bytes]]:
+    """The columns as Python values, each text stored once, and the metadata."""
+    import pyarrow.parquet as pq
+
+    metadata = _checked_metadata(path)
+    texts = [f.name for f in fields(Span) if f.type not in (int, float)]
+    with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
+        table = file.read()
+    table.validate(full=True)
+    return {f.name: _values(table.column(f.name).chunks) for f in fields(Span)}, metadata
+
+
+def _checked_metadata(path: Path) -> dict[bytes, bytes]:
+    """The metadata of a file that has a Trace's columns and not too many rows."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+        if METADATA_KEY not in metadata or not file.schema_arrow.equals(arrow_schema()):
             raise BadInputError("not a Helm trace", file=str(path), remedy="use a file written by --trace")
         if file.metadata.num_rows > MAX_ROWS:
             raise BadInputError(f"more than {MAX_ROWS} rows", file=str(path))
-        rows = file.read().to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadInputError(f"cannot be read as Parquet: {_first_line(error)}", file=str(path)) from None
-    return Trace(parse_document(TraceInfo, metadata, str(path)), [Span(**row) for row in rows])
+    return dict(metadata)
+
+
+def _values(chunks: Iterable[Any]) -> list[Any]:
+    values: list[Any] = []
+    for chunk in chunks:
+        if hasattr(chunk, "dictionary"):
+            texts = chunk.dictionary.to_pylist()
+            values += [texts[code] for code in chunk.indices.to_pylist()]
+        else:
+            values += chunk.to_pylist()
+    return values
+
+
+def _digest(info: bytes, columns: Iterable[list[Any]]) -> bytes:
+    """SHA-256 of the metadata and of every value."""
+    state = hashlib.sha256(info)
+    for values in columns:
+        first = values[0] if values else ""
+        if isinstance(first, str):
+            state.update("\n".join(values).encode())
+        else:
+            state.update(array("d" if isinstance(first, float) else "q", values).tobytes())
+    return state.hexdigest().encode()
+
+
+def _check(spans: Sequence[Span], path: Path) -> None:
+    """Times in order and finite, sources known. Raises BadInputError at the first row that is not so."""
+    for number, span in enumerate(spans):
+        if not 0.0 <= span.start_s <= span.end_s < float("inf"):
+            value = (span.start_s, span.end_s)
+            raise BadInputError("times out of order", file=str(path), field=f"row {number}", value=value)
+        if span.source not in get_args(SourceKind):
+            raise BadInputError("unknown source", file=str(path), field=f"row {number}", value=span.source)
 
 
 def _first_line(error: Exception) -> str:

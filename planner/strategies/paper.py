@@ -29,6 +29,15 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
+class StageRates:
+    """P_dec (FLOP/s), eta_c and eta_m of a stage."""
+
+    p_dec: float
+    eta_c: float = 1.0
+    eta_m: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class StageTimes:
     """Seconds of a stage: T_proj and T_attn."""
 
@@ -37,21 +46,27 @@ class StageTimes:
 
 
 def decode_stage(
-    model: Model, stage: Stage, iteration: Iteration, formats: tuple[Format, Format], corrections: bool
+    model: Model, stage: Stage, iteration: Iteration, formats: tuple[Format, Format], rates: StageRates
 ) -> StageTimes:
-    """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV. Raises UsageError for batch > 1."""
+    """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV."""
     batch, context, (weights, kv) = iteration.batch, iteration.context, formats
-    if batch > 1:
-        raise UsageError("the printed P_dec = M holds for one sequence only", field="--batch", value=batch)
-    device, (eta_c, eta_m) = stage.device, efficiencies(stage.device, corrections)
-    rate = device.read.value
     flops, size = projection_flops(model, stage, batch), projection_bytes(model, stage, weights)
     attention = 4 * batch * model.heads * context * model.head_dim * stage.blocks
     cache = size_of(2 * batch * stage.blocks * context * model.kv_width, kv)
+    peak = rates.p_dec * rates.eta_c
     return StageTimes(
-        max(flops / (rate * eta_c), size / (rate * eta_m)),
-        max(attention / (rate * eta_c), cache / (blended(device, cache).value * eta_m)),
+        max(flops / peak, size / (stage.device.read.value * rates.eta_m)),
+        max(attention / peak, cache / (blended(stage.device, cache).value * rates.eta_m)),
     )
+
+
+def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
+    """P_dec = M as printed, and the device's efficiencies. Raises UsageError for batch > 1 (E-HELM-08)."""
+    if batch > 1:
+        raise UsageError("the printed P_dec = M holds for one sequence only", field="--batch", value=batch)
+    found = {curve.bound: curve.share[-1].value for curve in device.efficiency if curve.op in ("*", "linear")}
+    eta = found if corrections else {}
+    return StageRates(device.read.value, eta.get("compute", 1.0), eta.get("memory", 1.0))
 
 
 def projection_flops(model: Model, stage: Stage, batch: int) -> int:
@@ -72,14 +87,6 @@ def communication(model: Model, link: Link, batch: int) -> float:
     return link.latency.value + 2 * batch * model.hidden / link.bandwidth.value
 
 
-def efficiencies(device: Device, corrections: bool) -> tuple[float, float]:
-    """(eta_c, eta_m) of the device's general curves; 1 without corrections."""
-    if not corrections:
-        return 1.0, 1.0
-    found = {curve.bound: curve.share[-1].value for curve in device.efficiency if curve.op in ("*", "linear")}
-    return found.get("compute", 1.0), found.get("memory", 1.0)
-
-
 @dataclass(frozen=True)
 class PrintedLayerSplit(LayerSplit):
     """Layer splits whose decode step is priced by the printed per-stage formulas."""
@@ -94,9 +101,9 @@ class PrintedLayerSplit(LayerSplit):
         """T_proj and T_attn of both stages, and T_comm between them."""
         found: list[Term] = []
         for stage in self.stages(k):
-            times = decode_stage(
-                self.model, stage, iteration, (self.options.weights, self.options.kv), self.costs.options.corrections
-            )
+            rates = printed_rates(stage.device, iteration.batch, self.costs.options.corrections)
+            formats = (self.options.weights, self.options.kv)
+            times = decode_stage(self.model, stage, iteration, formats, rates)
             found += _stage_terms(stage, times)
         link = self._crossed(k)
         if link is not None:

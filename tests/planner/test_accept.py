@@ -1,0 +1,82 @@
+"""A plan that breaks an invariant is refused with the rule, the place and the numbers."""
+
+import pytest
+from random_cases import random_split
+
+from helmsman.planner.accept import accept
+from helmsman.planner.decide import build_plan
+from helmsman.planner.search import exhaustive
+from helmsman.schemas.errors import BadInputError, InfeasibleError
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
+from helmsman.schemas.read import digest
+
+
+@pytest.fixture(scope="module")
+def plan():
+    """A split plan with at least one block on each side."""
+    for seed in range(300):
+        split = random_split(seed)
+        ranking = exhaustive(split.candidates(), split.evaluate)
+        inner = [k for k, _ in ranking.feasible if 2 <= k <= split.model.layers]
+        if inner:
+            return build_plan(split, inner[0], {})
+    raise AssertionError("no split plan among the seeds")
+
+
+def refused(plan, **changes):
+    with pytest.raises(BadInputError) as caught:
+        accept(plan.model_copy(update=changes))
+    return caught.value
+
+
+def with_hardware(plan, hardware):
+    return plan.model_copy(update={"hardware": hardware, "hardware_sha256": digest(hardware)})
+
+
+def test_a_good_plan_is_accepted(plan):
+    assert accept(plan) is plan
+
+
+def test_edited_documents_are_noticed(plan):
+    edited = plan.model.model_copy(update={"ffn": plan.model.ffn + 1})
+    assert refused(plan, model=edited).field == "model_sha256"
+
+
+@pytest.mark.parametrize("name", ["residence", "kv", "compute"])
+def test_everything_must_be_covered(plan, name):
+    rules = getattr(plan, name)[:-1]
+    assert "no rule covers" in str(refused(plan, **{name: rules}))
+
+
+def test_unknown_memory_device_and_layer_are_named(plan):
+    everything = Select()
+    moon = Residence(select=everything, memory="moon", format="f16")
+    assert refused(plan, residence=(moon,)).value == "moon"
+    assert refused(plan, kv=(KvRule(select=everything, memory="moon", format="f16"),)).value == "moon"
+    assert refused(plan, compute=(ComputeRule(select=everything, device="tpu"),)).value == "tpu"
+    for bad in (LayerRange(start=3, stop=3), LayerRange(start=0, stop=plan.model.layers + 1)):
+        rule = plan.residence[0].model_copy(update={"select": Select(layers=bad)})
+        assert refused(plan, residence=(rule, *plan.residence)).field == "residence.0.select.layers"
+
+
+def test_a_missing_link_is_named(plan):
+    unlinked = plan.hardware.model_copy(update={"links": ()})
+    with pytest.raises(BadInputError, match="no link from memory dram to memory vram"):
+        accept(with_hardware(plan, unlinked))
+
+
+def test_devices_made_of_the_same_cores_exclude_each_other(plan):
+    cpu, *others = plan.hardware.devices
+    devices = (cpu.model_copy(update={"excludes": ("cuda",)}), *others)
+    with pytest.raises(BadInputError, match="made of the same cores"):
+        accept(with_hardware(plan, plan.hardware.model_copy(update={"devices": devices})))
+
+
+def test_a_plan_that_does_not_fit_says_by_how_much(plan):
+    small = tuple(
+        m.model_copy(update={"available": 1000, "capacity": 1000}) if m.name == "vram" else m
+        for m in plan.hardware.memories
+    )
+    with pytest.raises(InfeasibleError, match="in vram, which has 1.00 kB") as caught:
+        accept(with_hardware(plan, plan.hardware.model_copy(update={"memories": small})))
+    assert caught.value.exit_code == 3

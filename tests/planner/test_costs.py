@@ -1,0 +1,156 @@
+"""Prices: each bound by hand, intervals, curves, the lower bound against linear programming."""
+
+from math import log
+from random import Random
+
+import pytest
+from random_cases import figure, random_hardware, random_split
+from scipy.optimize import linprog
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.planner.bound import bytes_bound
+from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate
+from helmsman.planner.predict import mean_step, predict
+from helmsman.schemas.hardware import Efficiency
+
+
+def task(**changes):
+    fields = dict(
+        id="1/0.q", kind="linear", op="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
+        activation_bytes=4096, flops=10**6, format="f16", memories=("dram",), deps=(),
+    )  # fmt: skip
+    return Task(**{**fields, **changes})
+
+
+def plain_machine(**cpu):
+    hardware = random_hardware(Random(1))
+    device = hardware.device("cpu").model_copy(
+        update={
+            "read": figure(1e10),
+            "compute": tuple(c.model_copy(update={"flops": figure(1e11)}) for c in hardware.device("cpu").compute),
+            "efficiency": (),
+            "launch": None,
+            "overhead": None,
+            "elementwise": None,
+            "cache_bytes": None,
+            **cpu,
+        }
+    )
+    return hardware.model_copy(update={"devices": (device, *hardware.devices[1:])})
+
+
+def test_memory_bound_task():
+    estimate = CostModel(plain_machine()).price(task())
+    assert estimate.mid == pytest.approx(1e-4)
+    assert estimate.bound == "memory"
+
+
+def test_compute_bound_task():
+    estimate = CostModel(plain_machine()).price(task(flops=10**9))
+    assert (estimate.mid, estimate.bound) == (pytest.approx(1e-2), "compute")
+
+
+def test_launch_is_a_floor_and_overhead_is_added():
+    machine = plain_machine(launch=figure(1e-3), overhead=figure(2e-3))
+    assert CostModel(machine).price(task()).mid == pytest.approx(3e-3)
+    assert CostModel(machine, CostOptions(corrections=False)).price(task()).mid == pytest.approx(1e-4)
+
+
+def test_efficiency_divides_the_rate_and_corrections_can_be_off():
+    curve = Efficiency(bound="memory", op="linear", at=(1.0,), share=(figure(0.5),))
+    machine = plain_machine(efficiency=(curve,))
+    assert CostModel(machine).price(task()).mid == pytest.approx(2e-4)
+    assert CostModel(machine).price(task(kind="attention")).mid == pytest.approx(1e-4)
+    assert CostModel(machine, CostOptions(corrections=False)).price(task()).mid == pytest.approx(1e-4)
+
+
+def test_the_most_specific_curve_wins():
+    curves = tuple(
+        Efficiency(bound="memory", op=op, format=fmt, at=(1.0,), share=(figure(share),))
+        for op, fmt, share in (("*", "*", 0.1), ("*", "f16", 0.2), ("linear", "*", 0.4), ("linear", "f16", 0.5))
+    )
+    assert CostModel(plain_machine(efficiency=curves)).price(task()).mid == pytest.approx(2e-4)
+    assert CostModel(plain_machine(efficiency=curves)).price(task(format="f32")).mid == pytest.approx(2.5e-4)
+    assert CostModel(plain_machine(efficiency=curves)).price(task(kind="norm")).mid == pytest.approx(5e-4)
+
+
+def test_elementwise_traffic_is_added_to_norms_only():
+    machine = plain_machine(elementwise=figure(4096e3))
+    assert CostModel(machine).price(task(kind="norm")).mid == pytest.approx(1e-4 + 1e-3)
+    assert CostModel(machine).price(task()).mid == pytest.approx(1e-4)
+
+
+def test_transfer_is_latency_plus_bytes_over_bandwidth():
+    machine = plain_machine()
+    link = machine.link("dram", "vram")
+    estimate = CostModel(machine).price(task(kind="transfer", resource="h2d", bytes=8192))
+    assert estimate.mid == pytest.approx(link.latency.value + 8192 / link.bandwidth.value)
+    assert estimate.low < estimate.mid < estimate.high
+    assert estimate.bound == "link"
+
+
+def test_independent_errors_add_in_quadrature():
+    curve = Efficiency(bound="memory", at=(1.0,), share=(figure(0.5, 0.1),))
+    both = CostModel(plain_machine(read=figure(1e10, 0.1), efficiency=(curve,))).price(task())
+    one = CostModel(plain_machine(read=figure(1e10, 0.1))).price(task())
+    assert log(both.high / both.mid) == pytest.approx(2**0.5 * log(one.high / one.mid))
+    assert log(both.mid / both.low) == pytest.approx(2**0.5 * log(one.mid / one.low))
+
+
+def test_interpolation_is_linear_in_the_logarithm_and_constant_outside():
+    curve = Efficiency(bound="memory", at=(1e2, 1e4), share=(figure(0.2), figure(0.8)))
+    assert [interpolate(curve, at).value for at in (1.0, 1e2, 1e3, 1e4, 1e9)] == pytest.approx(
+        [0.2, 0.2, 0.5, 0.8, 0.8]
+    )
+
+
+def test_l3_blend_follows_equation_4_14():
+    device = plain_machine(cache_bytes=1000).devices[0]
+    assert blended(device, 500).value == pytest.approx(3e10)
+    assert blended(device, 4000).value == pytest.approx(0.25 * 3e10 + 0.75 * 1e10)
+    machine = plain_machine(cache_bytes=10**6)
+    attention = task(kind="attention")
+    assert CostModel(machine, CostOptions(l3_blend=True)).price(attention).mid == pytest.approx(1e-4 / 3)
+    assert CostModel(machine).price(attention).mid == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_bytes_bound_equals_linear_programming(seed):
+    """min t: reads x_m with sum = total, x_m <= capacity, x_m <= bandwidth t, groups within their root's bandwidth."""
+    rng = Random(seed)
+    hardware = random_hardware(rng, dram=rng.randint(10**8, 10**9), vram=rng.randint(10**7, 10**9))
+    bandwidths = [rng.uniform(1e9, 1e11), rng.uniform(1e9, 1e11)]
+    shares = rng.choice([None, "dram"])
+    memories = tuple(
+        memory.model_copy(update={"bandwidth": figure(bandwidth), "shares": shares if memory.name == "vram" else None})
+        for memory, bandwidth in zip(hardware.memories, bandwidths, strict=True)
+    )
+    hardware = hardware.model_copy(update={"memories": memories})
+    total = rng.randint(10**6, sum(memory.available for memory in memories))
+    giga = [bandwidth / 1e9 for bandwidth in bandwidths]
+    rows = [[1.0, 0.0, -giga[0]], [0.0, 1.0, -giga[1]]]
+    rows += [[1.0, 1.0, -giga[0]]] if shares else []
+    solved = linprog(
+        [0, 0, 1], A_ub=rows, b_ub=[0.0] * len(rows), A_eq=[[1.0, 1.0, 0.0]], b_eq=[total / 1e9],
+        bounds=[(0, memory.available / 1e9) for memory in memories] + [(0, None)],
+    )  # fmt: skip
+    assert bytes_bound(total, hardware) == pytest.approx(solved.fun, rel=1e-6)
+
+
+def test_more_bytes_than_all_memories_hold_have_no_finite_bound():
+    hardware = random_hardware(Random(1), dram=100, vram=100)
+    assert bytes_bound(201, hardware) == float("inf")
+
+
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_predictions_are_ordered_add_up_and_stay_above_the_lower_bound(seed):
+    split = random_split(seed)
+    for k in split.candidates():
+        predicted = predict(split.placement(k), split.costs)
+        for phase in (predicted.prefill, predicted.decode):
+            assert phase.seconds.low <= phase.seconds.mid <= phase.seconds.high
+            assert sum(term.seconds.mid for term in phase.terms) == pytest.approx(phase.seconds.mid, rel=1e-9)
+        graph = lower(split.placement(k), mean_step(split.workload))
+        assert sum(term.tasks for term in predicted.decode.terms) == len(graph.tasks)
+        assert predicted.decode.seconds.mid == pytest.approx(split.seconds(k, mean_step(split.workload)), rel=1e-9)

@@ -1,0 +1,66 @@
+"""The published JSON Schemas match the documents, and documents match the schemas."""
+
+import json
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, ValidationError
+from random_cases import random_split
+
+from helmsman.planner.decide import build_plan
+from helmsman.schemas.generate import DOCUMENTS, FOLDER, schema_text
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_published_schemas_do_not_drift(name):
+    path = FOLDER / f"{name}.schema.json"
+    assert path.read_text() == schema_text(name), "run `make schemas`"
+    jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text()))
+
+
+def test_no_schema_file_without_a_document():
+    assert {path.name for path in FOLDER.iterdir()} == {f"{name}.schema.json" for name in DOCUMENTS}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_plans_round_trip_and_satisfy_their_published_schema(seed):
+    split = random_split(seed)
+    for k in (0, 1, split.model.units):
+        plan = build_plan(split, k, {"objective": "latency"})
+        text = plan.to_json()
+        assert parse_document(Plan, text.encode(), "plan.json") == plan
+        schema = json.loads((FOLDER / "plan.schema.json").read_text())
+        jsonschema.validate(json.loads(text), schema, cls=jsonschema.Draft202012Validator)
+
+
+def every_model(cls, seen):
+    for field in cls.model_fields.values():
+        for part in _classes(field.annotation):
+            if part not in seen:
+                seen.add(part)
+                every_model(part, seen)
+    return seen
+
+
+def _classes(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in getattr(annotation, "__args__", ()) for found in _classes(part)]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_part_is_frozen_strict_closed_and_finite(name):
+    for cls in every_model(DOCUMENTS[name], {DOCUMENTS[name]}):
+        config = cls.model_config
+        assert config["frozen"], cls
+        assert config["strict"], cls
+        assert config["extra"] == "forbid", cls
+        assert config["allow_inf_nan"] is False, cls
+
+
+def test_documents_cannot_be_changed():
+    plan = build_plan(random_split(0), 1, {})
+    with pytest.raises(ValidationError):
+        plan.label = "other"
