@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from helmsman.cli.app import command_parser, emit, run_command, to_json, write_atomically
+from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.units import format_seconds
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_command(_parser(), _execute, argv)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     parser = command_parser(
         "helm-run",
         "Run a plan for real on this machine and print tokens, TTFT, TPOT and tokens/s.",

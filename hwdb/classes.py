@@ -1,0 +1,54 @@
+"""Device classes: what a device of a kind achieves of its data sheet when nobody measured it, with the spread."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from helmsman.hwdb.catalogue import read_catalogue
+from helmsman.schemas.hardware import Efficiency, Figure, Source
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Shares and constants of a class.
+
+    `sustained`: plain reads / data sheet bandwidth; `memory`, `attention`: an operation's reads / `sustained`;
+    `compute`: achieved / peak FLOP/s by tokens; seconds as in `Device`. `sources`: of all of them."""
+
+    name: str
+    sustained: Figure
+    efficiency: tuple[Efficiency, ...]
+    launch: Figure | None
+    overhead: Figure | None
+    step_overhead: Figure | None
+    sources: dict[str, Source]
+
+
+def find_class(name: str) -> DeviceClass:
+    """The class called `name`; KeyError is a fault of the catalogue."""
+    table = read_catalogue("classes")
+    row = table["classes"][name]
+    constants = [_optional(row, key) for key in ("launch", "overhead", "step_overhead")]
+    sustained = Figure(**row["sustained"])
+    curves = (
+        Efficiency(bound="memory", at=(1.0,), share=(Figure(**row["memory"]),)),
+        Efficiency(bound="memory", op="attention", at=(1.0,), share=(Figure(**row["attention"]),)),
+        Efficiency(
+            bound="compute",
+            at=tuple(row["compute"]["at"]),
+            share=tuple(Figure(**share) for share in row["compute"]["share"]),
+        ),
+    )
+    figures = [sustained, *(s for curve in curves for s in curve.share), *(c for c in constants if c)]
+    sources = {key: Source(**table["sources"][key]) for key in sorted({figure.source for figure in figures})}
+    return DeviceClass(name, sustained, curves, *constants, sources)
+
+
+def scaled(amount: float, share: Figure) -> Figure:
+    """`amount` times a share, with the share's relative spread and source."""
+    return share.model_copy(
+        update={"value": amount * share.value, "p10": amount * share.p10, "p90": amount * share.p90}
+    )
+
+
+def _optional(row: dict[str, Any], key: str) -> Figure | None:
+    return Figure(**row[key]) if key in row else None

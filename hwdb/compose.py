@@ -1,0 +1,230 @@
+"""Machines put together from known devices: `--gpu NAME --cpu NAME --ram 64GB --link pcie4x16`."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
+from helmsman.hwdb.classes import DeviceClass, find_class, scaled
+from helmsman.hwdb.links import SOURCES, default_link, pcie_links
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
+
+GIB = 2**30
+MAX_RAM = 64 * 2**40
+RESERVES = {
+    "vram-reserve": Source(
+        kind="assumed", where="assumed: capacity less the larger of 0.6 GiB and 7 % for driver and context"
+    ),
+    "ram-reserve": Source(
+        kind="assumed", where="assumed: capacity less 12.5 %, at least 2 GiB and at most 8 GiB, for the system"
+    ),
+    "unified-reserve": Source(
+        kind="assumed", where="assumed: three quarters of unified memory may be wired for the GPU"
+    ),
+}
+_CPU_FLOPS = "cpu-flops"
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all sockets."""
+
+    name: str
+    cpu: str
+    ram: int
+    gpu: str | None = None
+    gpus: int = 1
+    link: str | None = None
+    sockets: int = 1
+    memory: str | None = None
+    channels: int | None = None
+
+
+def compose(gpu: str | None, cpu: str, ram: int, link: str | None) -> Hardware:
+    """A machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
+
+    `gpu` None: the CPU alone. `link` None: the best both ends can do. Raises UsageError."""
+    name = "-".join(part.lower().replace(" ", "") for part in (gpu, cpu) if part)
+    return assemble(Parts(name=name[:200], cpu=cpu, ram=ram, gpu=gpu, link=link))
+
+
+def assemble(parts: Parts) -> Hardware:
+    """The machine made of `parts`. Raises UsageError for unknown devices and links, or parts that do not fit."""
+    if not GIB <= parts.ram <= MAX_RAM:
+        raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram)
+    cpu, cpu_source = find_cpu(parts.cpu)
+    gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu else (None, None)
+    if parts.link and (gpu is None or gpu.kind == "metal"):
+        raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link)
+    if gpu is None or gpu_source is None:
+        return _document(parts, *_host(parts, cpu, cpu_source, None))
+    if (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
+        raise UsageError("an Apple GPU and CPU come in one chip only", field="--cpu", value=cpu.name)
+    if gpu.kind == "metal":
+        return _unified(parts, cpu, cpu_source, gpu, gpu_source)
+    return _discrete(parts, cpu, cpu_source, gpu, gpu_source)
+
+
+def override(hardware: Hardware, vram_available: int | None, ram_available: int | None) -> Hardware:
+    """The machine with other bytes available (E-HELM-07): the first accelerator's memory and the host's.
+
+    Raises UsageError beyond a memory's capacity, or when there is no GPU."""
+    host = hardware.devices[0].memory
+    if vram_available is not None:
+        accelerators = [device.memory for device in hardware.devices if device.kind != "cpu"]
+        if not accelerators:
+            raise UsageError("this machine has no GPU", field="--vram-avail", value=vram_available)
+        hardware = _with_available(hardware, accelerators[0], vram_available, "--vram-avail")
+    if ram_available is not None:
+        hardware = _with_available(hardware, host, ram_available, "--ram-avail")
+    return hardware
+
+
+def _with_available(hardware: Hardware, name: str, available: int, field: str) -> Hardware:
+    capacity = hardware.memory(name).capacity
+    if not 0 < available <= capacity:
+        remedy = f"write a size from 1 to the {capacity} bytes of {name}"
+        raise UsageError("not within the memory", field=field, value=available, remedy=remedy)
+    given = f"given-{name}"
+    memories = tuple(
+        memory.model_copy(update={"available": available, "source": given}) if memory.name == name else memory
+        for memory in hardware.memories
+    )
+    sources = {**hardware.sources, given: Source(kind="user", where=f"{field} on the command line")}
+    return hardware.model_copy(update={"memories": memories, "sources": sources})
+
+
+_Built = tuple[tuple[Memory, ...], tuple[Device, ...], tuple[Link, ...], dict[str, Source]]
+
+
+def _document(
+    parts: Parts,
+    memories: tuple[Memory, ...],
+    devices: tuple[Device, ...],
+    links: tuple[Link, ...],
+    sources: dict[str, Source],
+) -> Hardware:
+    return Hardware(name=parts.name, memories=memories, devices=devices, links=links, sources=sources)
+
+
+def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: Source) -> Hardware:
+    """GPUs with memories of their own behind PCIe."""
+    memories, devices, links, sources = _host(parts, cpu, cpu_source, None)
+    known = find_class(gpu.device_class)
+    link = parts.link or default_link(gpu, cpu)
+    read = scaled(gpu.bandwidth, known.sustained)
+    reserve = max(round(0.6 * GIB), round(0.07 * gpu.capacity))
+    for number in range(parts.gpus):
+        suffix = str(number) if number else ""
+        memories += (
+            Memory(
+                name=f"vram{suffix}",
+                kind="vram",
+                product=gpu.name,
+                capacity=gpu.capacity,
+                available=gpu.capacity - reserve,
+                bandwidth=read,
+                source="vram-reserve",
+            ),
+        )
+        devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", f"vram{suffix}", read),)
+        links += pcie_links(link, "dram", f"vram{suffix}", suffix)
+    extra = {"gpu": gpu_source, "vram-reserve": RESERVES["vram-reserve"], **known.sources, **SOURCES}
+    return _document(parts, memories, devices, links, {**sources, **extra})
+
+
+def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: Source) -> Hardware:
+    """A chip whose CPU and GPU read one memory."""
+    known = find_class(gpu.device_class)
+    read = scaled(gpu.bandwidth, known.sustained)
+    memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu.bandwidth)
+    shared = memories[0].model_copy(update={"bandwidth": read, "product": gpu.name})
+    metal = _gpu_device(gpu, known, "metal", shared.name, read)
+    return _document(parts, (shared,), (*devices, metal), links, {**sources, "gpu": gpu_source, **known.sources})
+
+
+def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figure) -> Device:
+    peak = Figure(value=gpu.flops, p10=gpu.flops, p90=gpu.flops, source="gpu")
+    return Device(
+        name=name,
+        kind=gpu.kind,
+        product=gpu.name,
+        device_class=gpu.device_class,
+        memory=memory,
+        read=read,
+        compute=_phases(peak),
+        efficiency=known.efficiency,
+        launch=known.launch,
+        overhead=known.overhead,
+        step_overhead=known.step_overhead,
+    )
+
+
+def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> _Built:
+    """The CPU and its memory; `unified`: bytes/s of the memory it shares with a GPU."""
+    known = find_class(cpu.device_class)
+    kind = parts.memory or cpu.memory
+    channels = parts.channels or cpu.channels * parts.sockets
+    peak = unified or channels * 8 * _transfers(kind)
+    read = scaled(peak, known.sustained)
+    name: Literal["dram", "unified"] = "unified" if unified else "dram"
+    memory = Memory(
+        name=name,
+        kind=name,
+        product=f"{kind}, {channels} channels",
+        capacity=parts.ram,
+        available=round(0.75 * parts.ram) if unified else parts.ram - _ram_reserve(parts.ram),
+        bandwidth=read,
+        source="unified-reserve" if unified else "ram-reserve",
+    )
+    sources = {
+        "cpu": cpu_source,
+        memory.source: RESERVES[memory.source],
+        _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, parts.sockets)),
+        **known.sources,
+    }
+    return (memory,), (_cpu_device(cpu, parts.sockets, known, name, read),), (), sources
+
+
+def _cpu_device(cpu: Cpu, sockets: int, known: DeviceClass, memory: str, read: Figure) -> Device:
+    cycle = float(sockets * cpu.flops_per_cycle)
+    low, high = cycle * cpu.base_hz, cycle * cpu.boost_hz
+    peak = Figure(value=(low + high) / 2, p10=low, p90=high, source=_CPU_FLOPS)
+    return Device(
+        name="cpu",
+        kind="cpu",
+        product=cpu.name if sockets == 1 else f"{sockets}x {cpu.name}",
+        device_class=cpu.device_class,
+        memory=memory,
+        cores=sockets * cpu.cores,
+        isa=cpu.isa,
+        read=read,
+        compute=_phases(peak),
+        efficiency=known.efficiency,
+        launch=known.launch,
+        overhead=known.overhead,
+        step_overhead=known.step_overhead,
+        cache_bytes=sockets * cpu.cache_bytes,
+    )
+
+
+def _phases(peak: Figure) -> tuple[Compute, ...]:
+    return Compute(phase="prefill", flops=peak), Compute(phase="decode", flops=peak)
+
+
+def _flops_formula(cpu: Cpu, sockets: int) -> str:
+    pipes = " + ".join(f"{sockets * cores} cores x {width}" for cores, width in cpu.pipes)
+    return f"derived: ({pipes}) FP32 FLOP per cycle x {cpu.base_hz / 1e9:g}..{cpu.boost_hz / 1e9:g} GHz, middle of both"
+
+
+def _ram_reserve(ram: int) -> int:
+    return min(max(ram // 8, 2 * GIB), 8 * GIB, ram // 2)
+
+
+def _transfers(kind: str) -> float:
+    """Transfers/s of `DDR4-3200` and the like."""
+    match = re.match(r"^(?:LP)?DDR\dX?-(\d{3,5})$", kind)
+    if match is None:
+        raise UsageError("unknown kind of memory", value=kind, remedy="write for example DDR5-5600")
+    return float(match[1]) * 1e6

@@ -1,0 +1,84 @@
+"""Hardware by name, by file, or `this` machine as it was last profiled."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from helmsman.hwdb.catalogue import close_names
+from helmsman.hwdb.compose import Parts, assemble
+from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.read import parse_document, read_document
+from helmsman.schemas.units import parse_bytes
+
+SYSTEMS = Path(__file__).parent / "systems"
+THIS = "this"
+
+
+def load_hardware(spec: str, cache_dir: Path | None) -> Hardware:
+    """The machine `spec` names: a system of the catalogue, a `helm.hardware/1` file, or `this` (newest profile in
+    `cache_dir`).
+
+    Raises UsageError (unknown name), BadInputError (bad file), HardwareUnavailableError (no profile)."""
+    if spec == THIS:
+        return read_document(Hardware, _latest_profile(cache_dir))
+    if spec.endswith(".json") or "/" in spec:
+        return read_document(Hardware, Path(spec))
+    path = SYSTEMS / f"{spec.lower()}.json"
+    if not path.is_file():
+        known = [*system_names(), THIS]
+        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=close_names(spec, known))
+    return read_system(path)
+
+
+def system_names() -> list[str]:
+    """Every system of the catalogue."""
+    return sorted(path.stem for path in SYSTEMS.glob("*.json"))
+
+
+def read_system(path: Path) -> Hardware:
+    """The machine a system file describes: parts from the device tables, then what is known better of this machine."""
+    content = json.loads(path.read_bytes())
+    parts = {**content["parts"], "name": path.stem, "ram": parse_bytes(content["parts"]["ram"], "ram")}
+    document = assemble(Parts(**parts)).to_dict()
+    for table, key in (("memories", ("name",)), ("devices", ("name",)), ("links", ("source_memory", "target_memory"))):
+        document[table] = _patched(document.get(table, []), content.get(table, []), key)
+    sources = {**document["sources"], **content.get("sources", {})}
+    used = _sources_used(document)
+    document["sources"] = {name: source for name, source in sources.items() if name in used or name in _SHEETS}
+    return parse_document(Hardware, json.dumps(document).encode(), str(path))
+
+
+_SHEETS = frozenset({"cpu", "gpu"})
+
+
+def _patched(rows: list[Any], patches: list[Any], key: tuple[str, ...]) -> list[Any]:
+    """`rows` with the fields that `patches` give (null removes one); a patch for no row is a new row."""
+    found = {tuple(row[part] for part in key): row for row in rows}
+    for patch in patches:
+        name = tuple(patch[part] for part in key)
+        merged = {**found.get(name, {}), **patch}
+        found[name] = {field: value for field, value in merged.items() if value is not None}
+    return list(found.values())
+
+
+def _sources_used(node: Any) -> set[str]:
+    """Every key of `sources` that a number of the document points to."""
+    if isinstance(node, list):
+        return set().union(*(_sources_used(child) for child in node))
+    if not isinstance(node, dict):
+        return set()
+    here = {node["source"]} if isinstance(node.get("source"), str) else set()
+    return here.union(*(_sources_used(child) for key, child in node.items() if key != "sources"))
+
+
+def _latest_profile(cache_dir: Path | None) -> Path:
+    profiles = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
+    if not profiles:
+        raise HardwareUnavailableError(
+            "this machine has not been profiled",
+            field="--hw",
+            value=THIS,
+            remedy="run helm-profile, or name a system with --hw",
+        )
+    return max(profiles, key=lambda path: (path.stat().st_mtime_ns, path.name))

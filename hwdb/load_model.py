@@ -1,0 +1,142 @@
+"""`--model`: a catalogue name, a Hugging Face directory or `config.json`, or the model of a plan."""
+
+import json
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from helmsman.hwdb.model_config import model_from_config
+from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.model import Model
+from helmsman.schemas.read import CONFIG_LIMIT, PLAN_LIMIT, parse_document, parse_json, read_bytes
+
+_CATALOGUE = Path(__file__).parent / "models"
+_UNCOVERED = _CATALOGUE / "uncovered"
+
+
+def load_model(spec: str) -> Model:
+    """The model that `spec` names; a catalogue name (in any case) wins over a file of the same name.
+
+    Raises UsageError for an unknown name, BadInputError for a file that cannot be accepted and for a
+    catalogued model whose structure is not covered."""
+    entry = _entries(_CATALOGUE).get(_key(spec)) or _entries(_UNCOVERED).get(_key(spec))
+    if entry is not None:
+        return _catalogued(entry)
+    path = Path(spec)
+    if spec and _exists(path):
+        return _from_path(_config_in(path) if path.is_dir() else path)
+    if "/" in spec or "\\" in spec or spec.endswith(".json"):
+        raise BadInputError("no such file or directory", file=spec, remedy=_path_remedy(spec))
+    raise UsageError("unknown model", field="model", value=spec, remedy=_name_remedy(spec))
+
+
+def catalogue_names() -> list[str]:
+    """Names of all models in the catalogue that are covered, sorted."""
+    return sorted((path.stem for path in _entries(_CATALOGUE).values()), key=str.casefold)
+
+
+def check_context(model: Model, context: int) -> None:
+    """Raises UsageError beyond the model's context, BadInputError beyond an enabled sliding window."""
+    if context > model.max_context:
+        raise UsageError(
+            f"beyond the {model.max_context} tokens of {model.name}",
+            field="context",
+            value=context,
+            remedy=f"ask for at most {model.max_context} tokens of prompt and output together",
+        )
+    if model.sliding_window is not None and context > model.sliding_window:
+        raise BadInputError(
+            f"{model.name} attends over a sliding window of {model.sliding_window} tokens, "
+            f"which is not covered for a context of {context}",
+            field="sliding_window",
+            remedy=f"ask for a context of at most {model.sliding_window} tokens",
+        )
+
+
+def _key(name: str) -> str:
+    # Meta renamed its repositories: Meta-Llama-3.1-8B and Llama-3.1-8B are the same.
+    return name.casefold().removeprefix("meta-")
+
+
+def _entries(folder: Path) -> dict[str, Path]:
+    return {_key(path.stem): path for path in folder.glob("*.json")}
+
+
+def _catalogued(path: Path) -> Model:
+    content = parse_json(read_bytes(path, CONFIG_LIMIT), str(path))
+    return model_from_config(content, path.stem, f"model {path.stem}")
+
+
+def _config_in(folder: Path) -> Path:
+    path = folder / "config.json"
+    if not _exists(path):
+        raise BadInputError(
+            "no config.json in this directory", file=str(folder), remedy="give a Hugging Face model directory"
+        )
+    return path
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name that no file system takes, for instance one that is too long
+        return False
+
+
+def _from_path(path: Path) -> Model:
+    data = read_bytes(path, PLAN_LIMIT)
+    content = parse_json(data, str(path))
+    if not isinstance(content, dict):
+        raise BadInputError("a JSON object is expected", file=str(path), value=content)
+    match content.get("schema"):
+        case "helm.model/1":
+            return parse_document(Model, data, str(path))
+        case "helm.plan/1":
+            return _embedded(content, str(path))
+        case None:
+            return _read_config(content, len(data), path)
+    raise BadInputError(
+        "not a model",
+        file=str(path),
+        field="schema",
+        value=content["schema"],
+        remedy="give a config.json, a helm.model/1 or a helm.plan/1 document",
+    )
+
+
+def _embedded(plan: dict[str, Any], file: str) -> Model:
+    """The model in a plan; the rest of the plan is not looked at."""
+    if not isinstance(plan.get("model"), dict):
+        raise BadInputError("missing", file=file, field="model", remedy="add the plan's model")
+    try:
+        return parse_document(Model, json.dumps(plan["model"]).encode(), file)
+    except BadInputError as error:
+        error.field = f"model.{error.field}" if error.field else "model"
+        raise
+
+
+def _read_config(content: dict[str, Any], size: int, path: Path) -> Model:
+    if size > CONFIG_LIMIT:
+        raise BadInputError(f"larger than the limit of {CONFIG_LIMIT} bytes", file=str(path))
+    stem = path.resolve().parent.name if path.name == "config.json" else path.stem
+    name = "".join(letter for letter in stem if letter >= " ")[:200] or "model"
+    return model_from_config(content, name, str(path))
+
+
+def _name_remedy(name: str) -> str:
+    close = _close(name)
+    if close:
+        return f"did you mean {', '.join(close)}?"
+    return "give a catalogue name such as Qwen3-8B, a config.json, or a directory with one"
+
+
+def _path_remedy(spec: str) -> str:
+    entry = _entries(_CATALOGUE).get(_key(Path(spec).name))
+    close = [entry.stem] if entry else _close(Path(spec).name)
+    hint = f"; the catalogue has {', '.join(close)}" if close else ""
+    return f"check the path{hint}"
+
+
+def _close(name: str) -> list[str]:
+    names = {path.stem.casefold(): path.stem for path in _entries(_CATALOGUE).values()}
+    return [names[found] for found in get_close_matches(name.casefold(), names, n=3, cutoff=0.6)]

@@ -1,0 +1,96 @@
+"""Recognising, from a `config.json`, models whose structure is not covered, and refusing them by name."""
+
+from typing import Any, cast, get_args
+
+from helmsman.hwdb.config_fields import Fields
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Family
+
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_KNOWN_TYPES = {
+    "gemma": "Gemma's scaled embeddings and shifted norms",
+    "gemma2": "Gemma 2's soft-capped logits and four norms per block",
+    "gemma3": "Gemma 3's four norms per block and interleaved sliding windows",
+    "gemma3_text": "Gemma 3's four norms per block and interleaved sliding windows",
+    "gpt_oss": "gpt-oss's attention sinks",
+    "phi": "Phi-1/2's parallel attention and FFN",
+    "gpt2": "GPT-2's fused transposed projections",
+}
+
+
+def covered_family(fields: Fields) -> Family:
+    """The model's family; raises BadInputError that names everything in it which is not covered."""
+    family = fields.text("model_type")
+    if family not in get_args(Family):
+        _refuse(fields, "model_type", [*_structures(fields), _type_reason(family)])
+    _refuse(fields, "", _structures(fields))
+    _refuse(fields, "", _opt_variants(fields) if family == "opt" else _biases(fields, family))
+    return cast(Family, family)
+
+
+def _refuse(fields: Fields, key: str, reasons: list[tuple[str, str]]) -> None:
+    if reasons:
+        raise BadInputError(
+            f"not covered: {', '.join(reason for _, reason in reasons)}",
+            file=fields.file,
+            field=fields.within + (key or reasons[0][0]),
+            remedy=f"choose a dense model of the families {', '.join(get_args(Family))}",
+        )
+
+
+def _type_reason(family: str) -> tuple[str, str]:
+    known = _KNOWN_TYPES.get(family)
+    return "model_type", f"model type {family!r}" + (f" ({known})" if known else "")
+
+
+def _structures(fields: Fields) -> list[tuple[str, str]]:
+    """(field, reason) for what changes the operations of any family."""
+    found = [(key, f"mixture of experts ({_shown(fields, key)})") for key in _EXPERTS if _set(fields, key)]
+    if _set(fields, "kv_lora_rank"):
+        found.append(("kv_lora_rank", f"multi-head latent attention ({_shown(fields, 'kv_lora_rank')})"))
+    if fields.has("quantization_config"):
+        found.append(("quantization_config", f"quantised weights ({_method(fields)})"))
+    architectures = fields.texts("architectures")
+    if architectures and not any(name.endswith("ForCausalLM") for name in architectures):
+        found.append(("architectures", f"architecture {architectures[0]} (no language-model head)"))
+    if fields.flag("lm_head_bias", False):
+        found.append(("lm_head_bias", "a bias in the language-model head"))
+    return found
+
+
+def _biases(fields: Fields, family: str) -> list[tuple[str, str]]:
+    """(field, reason) for biases that the family's own implementation does not have."""
+    supported = {"llama": ("attention_bias", "mlp_bias"), "qwen3": ("attention_bias",)}.get(family, ())
+    keys = [key for key in ("attention_bias", "mlp_bias") if key not in supported]
+    # Qwen2 has its biases on q, k and v whatever attention_bias says; its implementation never reads it.
+    keys = [key for key in keys if not (family == "qwen2" and key == "attention_bias")]
+    return [(key, f"{key} in the family {family}") for key in keys if fields.flag(key, False)]
+
+
+def _opt_variants(fields: Fields) -> list[tuple[str, str]]:
+    found = []
+    if not fields.flag("do_layer_norm_before", True):
+        found.append(("do_layer_norm_before", "OPT-350M's post-norm (do_layer_norm_before=false)"))
+    hidden = fields.integer("hidden_size")
+    if fields.integer("word_embed_proj_dim", hidden) != hidden:
+        projection = _shown(fields, "word_embed_proj_dim")
+        found.append(("word_embed_proj_dim", f"OPT-350M's embedding projections ({projection})"))
+    if fields.flag("_remove_final_layer_norm", False):
+        found.append(("_remove_final_layer_norm", "OPT without a final norm"))
+    if not fields.flag("layer_norm_elementwise_affine", True):
+        found.append(("layer_norm_elementwise_affine", "norms without weights"))
+    return found
+
+
+def _set(fields: Fields, key: str) -> bool:
+    return fields.content.get(key) not in (None, 0, False)
+
+
+def _shown(fields: Fields, key: str) -> str:
+    return f"{key}={fields.content[key]}"[:80]
+
+
+def _method(fields: Fields) -> str:
+    found: Any = fields.content["quantization_config"]
+    method = found.get("quant_method", "unknown method") if isinstance(found, dict) else found
+    return str(method)[:80]

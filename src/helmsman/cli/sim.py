@@ -1,0 +1,78 @@
+"""`helm-sim`: what does a plan do, tick by tick?"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.schemas.plan import Plan
+    from helmsman.schemas.trace import Span
+
+_STEPS = 8
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-sim."""
+    parser = command_parser(
+        "helm-sim",
+        "Replay a plan in virtual time: TTFT, TPOT, tokens/s, and what every resource does.",
+        "helm-sim plan.json --timeline timeline.json",
+    )
+    parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json prints it")
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write a timeline for ui.perfetto.dev")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write the simulated Trace (Parquet)")
+    parser.add_argument(
+        "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"
+    )
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Read, replay, write, print."""
+    if args.steps < 0:
+        raise UsageError("cannot be negative", field="--steps", value=args.steps, remedy="use 0 or more")
+    from helmsman.cli.documents import read_plan
+    from helmsman.simulator.pricing import median_price
+    from helmsman.simulator.report import document, table
+    from helmsman.simulator.stream import simulate, timeline
+
+    plan = read_plan(args.plan)
+    price = median_price(plan)
+    stream = simulate(plan, price)
+    if args.trace or args.timeline:
+        _write(args, plan, list(timeline(plan, price, args.steps)))
+    text = table(plan, stream) + _written(args)
+    emit(args, to_json(document(plan, stream)), lambda: text)
+    return 0
+
+
+def _write(args: argparse.Namespace, plan: "Plan", spans: "list[Span]") -> None:
+    from helmsman.schemas.read import digest
+    from helmsman.schemas.trace import Trace, TraceInfo, write_trace
+    from helmsman.simulator.export import timeline_json
+
+    if args.trace:
+        trace = Trace(TraceInfo(source="simulated", plan_sha256=digest(plan)), spans)
+        write_atomically(args.trace, lambda stream: write_trace(trace, stream))
+    if args.timeline:
+        lanes = [item.name for item in (*plan.hardware.devices, *plan.hardware.links)]
+        used = {span.resource for span in spans}
+        title = f"{plan.model.name} {plan.label}"
+        ordered = [lane for lane in dict.fromkeys(lanes) if lane in used]
+        write_text(args.timeline, timeline_json(spans, ordered, title))
+
+
+def _written(args: argparse.Namespace) -> str:
+    lines = [f"trace        {args.trace}"] if args.trace else []
+    if args.timeline:
+        lines.append(f"timeline     {args.timeline} (open it at https://ui.perfetto.dev)")
+    return "".join(f"\n{line}" for line in lines)

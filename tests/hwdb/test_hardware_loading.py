@@ -1,0 +1,262 @@
+"""`--hw`, `--gpu --cpu --ram --link`, and the overrides: what is accepted, what is refused, and how."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helmsman.hwdb.catalogue import cpu_names, find_cpu, find_gpu, gpu_names
+from helmsman.hwdb.classes import find_class, scaled
+from helmsman.hwdb.compose import compose, override
+from helmsman.hwdb.links import default_link, raw_rate
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError
+from helmsman.schemas.hardware import Figure, Hardware
+from helmsman.schemas.read import parse_document
+
+GIB = 2**30
+
+
+def failure(kind: type[HelmError], *, spec: str, cache: Path | None = None) -> str:
+    with pytest.raises(kind) as caught:
+        load_hardware(spec, cache)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_names_are_case_insensitive() -> None:
+    assert load_hardware("RTX4090-7950X", None) == load_hardware("rtx4090-7950x", None)
+
+
+def test_an_unknown_name_is_a_usage_error_with_close_matches() -> None:
+    assert "rtx4060-laptop" in failure(UsageError, spec="rtx4060laptop")
+    assert "rtx4090-7950x" in failure(UsageError, spec="rtx4090")
+    assert "known:" in failure(UsageError, spec="zzzz")
+    assert UsageError.exit_code == 2
+
+
+def test_this_is_the_newest_profile(tmp_path: Path) -> None:
+    for age, name in ((100, "m1-16gb"), (300, "rtx4090-7950x"), (200, "rtx3060-5600x")):
+        path = tmp_path / f"{name}.json"
+        path.write_text(load_hardware(name, None).to_json())
+        os.utime(path, (age, age))
+    (tmp_path / "notes.txt").write_text("not a profile")
+    assert load_hardware("this", tmp_path).name == "rtx4090-7950x"
+
+
+@pytest.mark.parametrize("cache", ["absent", "empty", None])
+def test_this_without_a_profile_names_helm_profile(tmp_path: Path, cache: str | None) -> None:
+    (tmp_path / "empty").mkdir()
+    folder = None if cache is None else tmp_path / cache
+    assert "helm-profile" in failure(HardwareUnavailableError, spec="this", cache=folder)
+    assert HardwareUnavailableError.exit_code == 6
+
+
+def test_a_file_is_read_back_equal(tmp_path: Path) -> None:
+    machine = load_hardware("h100x2-hgx", None)
+    path = tmp_path / "mine.json"
+    path.write_text(machine.to_json())
+    assert load_hardware(str(path), None) == machine
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "JSON object"),
+        ('{"schema": "helm.hardware/2"}', "schema"),
+        ('{"schema": "helm.hardware/1", "name": "x", "memories": [], "devices": [], "sources": {}}', "memories"),
+        ("[" * 100 + "]" * 100, "nested"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(content)
+    message = failure(BadInputError, spec=str(path))
+    assert says in message and str(path) in message
+    assert BadInputError.exit_code == 5
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    assert "absent.json" in failure(BadInputError, spec=str(tmp_path / "absent.json"))
+
+
+@pytest.mark.parametrize("field", ["available", "bandwidth", "source"])
+def test_a_file_with_a_wrong_memory_names_the_field(tmp_path: Path, field: str) -> None:
+    text = load_hardware("rtx4060-laptop", None).to_dict()
+    text["memories"][0][field] = -1
+    path = tmp_path / "wrong.json"
+    path.write_text(__import__("json").dumps(text))
+    assert f"memories.0.{field}" in failure(BadInputError, spec=str(path))
+
+
+@pytest.mark.parametrize("name", ["rtx4090", "NVIDIA GeForce RTX 4090", "geforce-rtx 4090", "4090", "RTX_4090"])
+def test_gpus_are_found_by_the_names_people_write(name: str) -> None:
+    # the laptop part is another product: the exact name wins, a bare number is ambiguous
+    if name == "4090":
+        with pytest.raises(UsageError, match="RTX 4090 Laptop"):
+            find_gpu(name)
+    else:
+        assert find_gpu(name)[0].name == "RTX 4090"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("7950X", "AMD Ryzen 9 7950X"),
+        ("ryzen 9 7950x", "AMD Ryzen 9 7950X"),
+        ("i7-13700H", "Intel Core i7-13700H"),
+        ("Intel(R) Core(TM) i7-13700H", None),
+        ("EPYC 7H12", "AMD EPYC 7H12"),
+    ],
+)
+def test_cpus_are_found_by_the_names_people_write(name: str, found: str | None) -> None:
+    if found is None:
+        with pytest.raises(UsageError, match="i7-13700H"):
+            find_cpu(name)
+    else:
+        assert find_cpu(name)[0].name == found
+
+
+def test_every_catalogue_name_finds_itself() -> None:
+    assert [find_gpu(name.lower())[0].name for name in gpu_names()] == gpu_names()
+    assert [find_cpu(name.lower().replace(" ", "-"))[0].name for name in cpu_names()] == cpu_names()
+
+
+@pytest.mark.parametrize("name", ["RTX 9999", "", "???", "x" * 300])
+def test_an_unknown_gpu_is_a_usage_error(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(name or " ", "7950X", 64 * GIB, None)
+    assert caught.value.field == "--gpu"
+    assert caught.value.remedy
+
+
+def test_compose_takes_the_slower_end_of_the_link() -> None:
+    def links(gpu: str, cpu: str) -> str:
+        return default_link(find_gpu(gpu)[0], find_cpu(cpu)[0])
+
+    assert links("RTX 4090", "7950X") == "pcie4x16"
+    assert links("RTX 5090", "5950X") == "pcie4x16"
+    assert links("RTX 4060", "i9-10900K") == "pcie3x8"
+    assert links("RTX 5090", "9950X") == "pcie5x16"
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("pcie3x16", 15.75e9),
+        ("pcie4x8", 15.75e9),
+        ("PCIe 4.0 x16", 31.5e9),
+        ("pcie5x16", 63.0e9),
+        ("pcie-3-x4", 3.94e9),
+    ],
+)
+def test_link_rates(name: str, rate: float) -> None:
+    assert raw_rate(name) == pytest.approx(rate, rel=0.002)
+
+
+@pytest.mark.parametrize("name", ["pcie", "pcie4", "pcie9x16", "pcie4x3", "nvlink", "x16", ""])
+def test_unknown_links_are_usage_errors(name: str) -> None:
+    with pytest.raises(UsageError, match="pcie4x16"):
+        raw_rate(name)
+
+
+def test_compose_says_what_it_is_made_of() -> None:
+    machine = compose("rtx4090", "7950x", 64 * 10**9, "pcie3x8")
+    assert [device.product for device in machine.devices] == ["AMD Ryzen 9 7950X", "RTX 4090"]
+    assert machine.memory("dram").capacity == 64 * 10**9
+    link = machine.link("dram", "vram")
+    assert link is not None and link.kind == "pcie3x8"
+    assert link.bandwidth.value == pytest.approx(0.782 * raw_rate("pcie3x8"))
+    assert {"cpu", "gpu", "vram-reserve", "ram-reserve", "pcie-share"} <= machine.sources.keys()
+    assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine
+
+
+def test_compose_without_a_gpu_is_the_cpu_alone() -> None:
+    machine = compose(None, "7950X", 64 * GIB, None)
+    assert [device.name for device in machine.devices] == ["cpu"]
+    assert not machine.links
+    with pytest.raises(UsageError, match="link"):
+        compose(None, "7950X", 64 * GIB, "pcie4x16")
+
+
+def test_apple_chips_are_one_memory() -> None:
+    machine = compose("Apple M4 Max 40-core", "Apple M4 Max", 64 * GIB, None)
+    assert [memory.name for memory in machine.memories] == ["unified"]
+    assert {device.memory for device in machine.devices} == {"unified"}
+    assert machine.device("cpu").read.value < machine.device("metal").read.value
+    with pytest.raises(UsageError, match="one chip"):
+        compose("Apple M4 Max 40-core", "7950X", 64 * GIB, None)
+    with pytest.raises(UsageError, match="one chip"):
+        compose("RTX 4090", "Apple M4 Max", 64 * GIB, "pcie4x16")
+    with pytest.raises(UsageError, match="link"):
+        compose("Apple M4 Max 40-core", "Apple M4 Max", 64 * GIB, "pcie4x16")
+
+
+@pytest.mark.parametrize("ram", [0, -1, 10**6, 2**60])
+def test_impossible_ram_is_refused(ram: int) -> None:
+    with pytest.raises(UsageError, match="RAM"):
+        compose("RTX 4090", "7950X", ram, None)
+
+
+def test_radeons_are_rocm() -> None:
+    assert compose("RX 7900 XTX", "7900X", 32 * GIB, None).devices[1].name == "rocm"
+
+
+def test_override_sets_what_is_available_and_says_who_said_so() -> None:
+    machine = load_hardware("rtx4060-laptop", None)
+    changed = override(machine, 6 * GIB, 10 * GIB)
+    assert changed.memory("vram").available == 6 * GIB
+    assert changed.memory("dram").available == 10 * GIB
+    assert changed.sources[changed.memory("vram").source].kind == "user"
+    assert parse_document(Hardware, changed.to_json().encode(), "changed") == changed
+    assert machine.memory("vram").available == 7 * GIB
+    assert override(machine, None, None) is machine
+
+
+@pytest.mark.parametrize("size", [0, 9 * GIB])
+def test_override_beyond_the_memory_is_refused(size: int) -> None:
+    with pytest.raises(UsageError, match="--vram-avail"):
+        override(load_hardware("rtx4060-laptop", None), size, None)
+    with pytest.raises(UsageError, match="--ram-avail"):
+        override(load_hardware("rtx4060-laptop", None), None, size * 10)
+
+
+def test_override_of_vram_needs_a_gpu() -> None:
+    with pytest.raises(UsageError, match="no GPU"):
+        override(load_hardware("ryzen7950x-cpu", None), GIB, None)
+
+
+@given(
+    st.sampled_from(gpu_names()),
+    st.sampled_from(cpu_names()),
+    st.integers(min_value=4, max_value=2048),
+    st.sampled_from(["pcie3x16", "pcie4x8", "pcie5x16", None]),
+)
+def test_any_pair_composes_to_a_valid_sourced_machine(gpu: str, cpu: str, ram: int, link: str | None) -> None:
+    try:
+        machine = compose(gpu, cpu, ram * GIB, link)
+    except UsageError as error:
+        assert ("Apple" in gpu) != ("Apple" in cpu) or link
+        assert error.field in ("--cpu", "--link")
+        return
+    assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine
+    for device in machine.devices:
+        known = find_class(str(device.device_class))
+        assert device.read.p90 > device.read.value > device.read.p10
+        assert device.read.p90 / device.read.p10 == pytest.approx(known.sustained.p90 / known.sustained.p10)
+
+
+shares = st.tuples(*[st.floats(0.01, 1.0)] * 3).map(sorted)
+
+
+@given(st.floats(1e6, 1e13), shares)
+def test_a_class_share_keeps_its_relative_spread(amount: float, share: list[float]) -> None:
+    low, mid, high = share
+    result = scaled(amount, Figure(value=mid, p10=low, p90=high, source="class"))
+    assert result.p10 <= result.value <= result.p90
+    assert result.p90 / result.p10 == pytest.approx(high / low)
+    assert result.source == "class"
