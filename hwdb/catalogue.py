@@ -11,6 +11,9 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Source
 
 DEVICES = Path(__file__).parent / "devices"
+_REPORTED = re.compile(r"\((?:r|tm)\)|@.*$|\d+-core processor|\d+th gen ")
+_VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core", "processor", "cpu", "gpu", "quadro"})
+_SIZE = re.compile(r" \d+GB$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +104,16 @@ def close_names(name: str, known: Iterable[str]) -> str:
 
 
 def plain(name: str) -> str:
-    """`name` without case, spaces, punctuation and vendor words, for comparison."""
-    words = re.findall(r"[a-z0-9+]+", name.lower())
+    """`name` without case, spaces, punctuation, vendor words and what /proc/cpuinfo adds, for comparison."""
+    words = re.findall(r"[a-z0-9+]+", _REPORTED.sub(" ", name.lower()))
     return "".join(word for word in words if word not in _VENDOR_WORDS)
-
-
-_VENDOR_WORDS = frozenset({"nvidia", "geforce", "amd", "radeon", "intel", "core", "processor", "cpu", "gpu", "quadro"})
 
 
 def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[str, Any]:
     wanted = plain(name)
     exact = [row for row in rows if plain(row["name"]) == wanted]
-    found = exact or [row for row in rows if wanted and wanted in _endings(row["name"])]
+    exact = exact or [row for row in rows if plain(_SIZE.sub("", row["name"])) == wanted]
+    found = exact or [row for row in rows if wanted and wanted in _runs(row["name"])]
     if len(found) == 1:
         return found[0]
     names = [row["name"] for row in found or rows]
@@ -120,7 +121,7 @@ def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[
     raise UsageError(problem, field=field, value=name, remedy=close_names(name, names))
 
 
-def _endings(name: str) -> set[str]:
-    """Shorter names people use: `7950X` for AMD Ryzen 9 7950X, `i7-13700H`, `RTX 3060` for RTX 3060 12GB."""
+def _runs(name: str) -> set[str]:
+    """Every run of words of `name`: people write `7950X` or `i7-13700H` for the full name."""
     words = re.findall(r"[a-z0-9+]+", name.lower())
     return {"".join(words[start:end]) for start in range(len(words)) for end in range(start + 1, len(words) + 1)}

@@ -6,22 +6,16 @@ from typing import Literal
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
 from helmsman.hwdb.classes import DeviceClass, find_class, scaled
-from helmsman.hwdb.links import SOURCES, default_link, pcie_links
+from helmsman.hwdb.links import default_link, link_sources, pcie_links
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
 
 GIB = 2**30
 MAX_RAM = 64 * 2**40
 RESERVES = {
-    "vram-reserve": Source(
-        kind="assumed", where="assumed: capacity less the larger of 0.6 GiB and 7 % for driver and context"
-    ),
-    "ram-reserve": Source(
-        kind="assumed", where="assumed: capacity less 12.5 %, at least 2 GiB and at most 8 GiB, for the system"
-    ),
-    "unified-reserve": Source(
-        kind="assumed", where="assumed: three quarters of unified memory may be wired for the GPU"
-    ),
+    "vram-reserve": "assumed: capacity less the larger of 0.6 GiB and 7 % for driver and context",
+    "ram-reserve": "assumed: capacity less 12.5 %, at least 2 GiB and at most 8 GiB, for the system",
+    "unified-reserve": "assumed: three quarters of unified memory may be wired for the GPU",
 }
 _CPU_FLOPS = "cpu-flops"
 
@@ -54,7 +48,7 @@ def assemble(parts: Parts) -> Hardware:
     if not GIB <= parts.ram <= MAX_RAM:
         raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram)
     cpu, cpu_source = find_cpu(parts.cpu)
-    gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu else (None, None)
+    gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu is not None else (None, None)
     if parts.link and (gpu is None or gpu.kind == "metal"):
         raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link)
     if gpu is None or gpu_source is None:
@@ -130,7 +124,7 @@ def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: 
         )
         devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", f"vram{suffix}", read),)
         links += pcie_links(link, "dram", f"vram{suffix}", suffix)
-    extra = {"gpu": gpu_source, "vram-reserve": RESERVES["vram-reserve"], **known.sources, **SOURCES}
+    extra = {"gpu": gpu_source, "vram-reserve": _reserve("vram-reserve"), **known.sources, **link_sources()}
     return _document(parts, memories, devices, links, {**sources, **extra})
 
 
@@ -180,7 +174,7 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
     )
     sources = {
         "cpu": cpu_source,
-        memory.source: RESERVES[memory.source],
+        memory.source: _reserve(memory.source),
         _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, parts.sockets)),
         **known.sources,
     }
@@ -216,6 +210,10 @@ def _phases(peak: Figure) -> tuple[Compute, ...]:
 def _flops_formula(cpu: Cpu, sockets: int) -> str:
     pipes = " + ".join(f"{sockets * cores} cores x {width}" for cores, width in cpu.pipes)
     return f"derived: ({pipes}) FP32 FLOP per cycle x {cpu.base_hz / 1e9:g}..{cpu.boost_hz / 1e9:g} GHz, middle of both"
+
+
+def _reserve(name: str) -> Source:
+    return Source(kind="assumed", where=RESERVES[name])
 
 
 def _ram_reserve(ram: int) -> int:

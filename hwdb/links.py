@@ -9,15 +9,6 @@ from helmsman.schemas.hardware import Figure, Link, Source
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 60.5e9 / 8}
 _NAME = re.compile(r"^pcie[ -]?([1-6])(?:\.0)?[ -]?x[ -]?(1|2|4|8|16)$", re.IGNORECASE)
 
-SOURCES = {
-    "pcie-share": Source(
-        kind="fitted",
-        where="fitted: H2D over Gen4 x16 (31.5 GB/s raw) is 24.4 (Park & Egger Fig 6a) and 24.9 GB/s (Gupta IV-A), "
-        "E-X-04: 0.78; other generations and D2H assumed alike",
-    ),
-    "pcie-latency": Source(kind="assumed", where="assumed: a small copy with its synchronisation, 4 to 40 us"),
-}
-
 
 def raw_rate(name: str) -> float:
     """Bytes/s of one direction after line coding. Raises UsageError on an unknown link name."""
@@ -53,3 +44,13 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
         )
 
     return link("h2d", host, memory, 0.65), link("d2h", memory, host, 0.60)
+
+
+def link_sources() -> dict[str, Source]:
+    """Where the effective share and the latency of a PCIe link come from."""
+    share = (
+        "fitted: H2D over Gen4 x16 (31.5 GB/s raw) is 24.4 (Park & Egger Fig 6a) and 24.9 GB/s (Gupta IV-A), "
+        "E-X-04: 0.78; other generations and D2H assumed alike"
+    )
+    latency = "assumed: a small copy with its synchronisation, 4 to 40 us"
+    return {"pcie-share": Source(kind="fitted", where=share), "pcie-latency": Source(kind="assumed", where=latency)}

@@ -24,11 +24,10 @@ def load_hardware(spec: str, cache_dir: Path | None) -> Hardware:
         return read_document(Hardware, _latest_profile(cache_dir))
     if spec.endswith(".json") or "/" in spec:
         return read_document(Hardware, Path(spec))
-    path = SYSTEMS / f"{spec.lower()}.json"
-    if not path.is_file():
-        known = [*system_names(), THIS]
-        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=close_names(spec, known))
-    return read_system(path)
+    names = system_names()
+    if spec.lower() not in names:
+        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=close_names(spec, [*names, THIS]))
+    return read_system(SYSTEMS / f"{spec.lower()}.json")
 
 
 def system_names() -> list[str]:

@@ -53,7 +53,7 @@ class Efficiency(Frozen):
     `bound` compute: share of `flops`, `at` = tokens in the pass. `op` and `format` "*" match any."""
 
     bound: Literal["memory", "compute"]
-    op: Literal["linear", "attention", "*"] = "*"
+    op: Literal["linear", "attention", "lookup", "*"] = "*"
     format: Format | Literal["*"] = "*"
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
     share: Annotated[tuple[Figure, ...], Field(min_length=1, max_length=256)]

@@ -113,7 +113,7 @@ def test_launch_and_overhead_are_far_below_a_millisecond(machine: Hardware) -> N
             assert figure is None or 1e-7 < figure.value < 1e-3
 
 
-@pytest.mark.parametrize("name", [*gpu_names()])
+@pytest.mark.parametrize("name", gpu_names())
 def test_every_gpu_of_the_catalogue_is_complete(name: str) -> None:
     gpu, source = find_gpu(name)
     assert 4 * GIB <= gpu.capacity <= 512 * GIB
@@ -123,7 +123,7 @@ def test_every_gpu_of_the_catalogue_is_complete(name: str) -> None:
     assert source.kind == "datasheet"
 
 
-@pytest.mark.parametrize("name", [*cpu_names()])
+@pytest.mark.parametrize("name", cpu_names())
 def test_every_cpu_of_the_catalogue_is_complete(name: str) -> None:
     cpu, source = find_cpu(name)
     assert 1 < cpu.cores <= 128 and 1e9 < cpu.base_hz < cpu.boost_hz < 7e9

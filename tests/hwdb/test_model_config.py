@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helmsman.hwdb.load_model import load_model
+import helmsman.hwdb.load_model as loader
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import LinearScaling, Llama3Scaling, LongRope, Model, Rope
@@ -298,12 +298,10 @@ def test_any_value_in_any_field_gives_a_model_or_one_clear_error(base: str, data
 
 
 def catalogued(name: str) -> dict[str, Any]:
-    import helmsman.hwdb.load_model as loader
-
     content: dict[str, Any] = json.loads((Path(loader.__file__).parent / "models" / f"{name}.json").read_text())
     return content
 
 
 def test_source_says_where_the_dimensions_come_from() -> None:
     assert read(LLAMA).source == "config.json"
-    assert "litgpt" in load_model("phi-4").source
+    assert "litgpt" in loader.load_model("phi-4").source

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
+import helmsman.hwdb.load_model as loader
 from helmsman.hwdb.load_model import catalogue_names, load_model
 
 transformers = pytest.importorskip("transformers")
 
 
 def entry(name: str) -> dict[str, Any]:
-    import helmsman.hwdb.load_model as loader
-
     text = (Path(loader.__file__).parent / "models" / f"{name}.json").read_text()
     content: dict[str, Any] = json.loads(text)
     return content

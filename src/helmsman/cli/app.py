@@ -37,8 +37,8 @@ class _Completion(argparse.Action):
         parser.exit(0)
 
 
-def command_parser(prog: str, description: str, example: str) -> Parser:
-    """A parser with the options that every command has."""
+def command_parser(prog: str, description: str, example: str, out: str = "FILE") -> Parser:
+    """A parser with the options that every command has; `out` other than FILE is what the command must write."""
     parser = Parser(
         prog=prog,
         description=description,
@@ -51,7 +51,8 @@ def command_parser(prog: str, description: str, example: str) -> Parser:
         "--completion", action=_Completion, choices=("bash", "zsh", "tcsh"), help="print a completion script"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="also write the JSON document to FILE")
+    what = "also write the JSON document to FILE" if out == "FILE" else f"the {out.lower()} to write"
+    parser.add_argument("-o", "--out", type=Path, metavar=out, required=out != "FILE", help=what)
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     volume.add_argument("-v", "--verbose", action="store_true", help="print more; tracebacks on failure")

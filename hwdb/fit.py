@@ -1,0 +1,52 @@
+"""Samples to figures and curves: order statistics, nothing assumed about their distribution."""
+
+from collections.abc import Mapping, Sequence
+
+from helmsman.schemas.formats import Format
+from helmsman.schemas.hardware import Efficiency, Figure
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile with linear interpolation between order statistics (Hyndman-Fan 7)."""
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def figure(values: Sequence[float], source: str) -> Figure:
+    """Median, 10th and 90th percentile and count of `values` (at least one)."""
+    return Figure(
+        value=quantile(values, 0.5),
+        p10=quantile(values, 0.1),
+        p90=quantile(values, 0.9),
+        n=len(values),
+        source=source,
+    )
+
+
+def exact(value: float, source: str) -> Figure:
+    """A configured or counted number: no spread, no samples."""
+    return Figure(value=value, p10=value, p90=value, source=source)
+
+
+def curve(bound: str, op: str, fmt: Format | str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
+    """An efficiency curve from the samples of its share at each `at`."""
+    points = sorted(shares)
+    return Efficiency.model_validate(
+        {
+            "bound": bound,
+            "op": op,
+            "format": fmt,
+            "at": tuple(points),
+            "share": tuple(figure(shares[at], source) for at in points),
+        }
+    )
+
+
+def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Intercept and slope of the Theil-Sen line: medians, so that a disturbed sample does not move it."""
+    slopes = [(ys[j] - ys[i]) / (xs[j] - xs[i]) for i in range(len(xs)) for j in range(i) if xs[j] != xs[i]]
+    slope = quantile(slopes, 0.5) if slopes else 0.0
+    return quantile([y - slope * x for x, y in zip(xs, ys, strict=True)], 0.5), slope
