@@ -48,9 +48,7 @@ class Arena:
 def packed_size(fmt: Format, rows: int, columns: int) -> int:
     """Bytes of a packed matrix."""
 
-def pack(
-    source: SupportsBuffer, source_format: Format, target: Buffer, fmt: Format, rows: int, columns: int
-) -> None:
+def pack(source: SupportsBuffer, source_format: Format, target: Buffer, fmt: Format, rows: int, columns: int) -> None:
     """Convert (round to nearest even) and pack a row-major (rows, columns) matrix."""
 
 def linear(
@@ -173,9 +171,7 @@ class CopyEngine:
     """A DMA engine on a thread of its own: moves bytes at `rate` after `latency`, one copy at a time."""
 
     def __init__(self, rate: float, latency: float, cpu: int) -> None: ...
-    def submit(
-        self, target: Buffer, target_offset: int, source: Buffer, source_offset: int, size: int
-    ) -> int:
+    def submit(self, target: Buffer, target_offset: int, source: Buffer, source_offset: int, size: int) -> int:
         """Queue a copy; returns its ticket. Copies finish in the order they were submitted."""
 
     def wait(self, ticket: int) -> tuple[float, float]:

@@ -19,7 +19,6 @@ class DeviceClass:
     efficiency: tuple[Efficiency, ...]
     launch: Figure | None
     overhead: Figure | None
-    step_overhead: Figure | None
     sources: dict[str, Source]
 
 
@@ -27,7 +26,7 @@ def find_class(name: str) -> DeviceClass:
     """The class called `name`; KeyError is a fault of the catalogue."""
     table = read_catalogue("classes")
     row = table["classes"][name]
-    launch, overhead, step = (_optional(row, key) for key in ("launch", "overhead", "step_overhead"))
+    launch, overhead = _optional(row, "launch"), _optional(row, "overhead")
     sustained = Figure(**row["sustained"])
     curves = (
         Efficiency(bound="memory", at=(1.0,), share=(Figure(**row["memory"]),)),
@@ -38,9 +37,9 @@ def find_class(name: str) -> DeviceClass:
             share=tuple(Figure(**share) for share in row["compute"]["share"]),
         ),
     )
-    figures = [sustained, *(s for curve in curves for s in curve.share), *(c for c in (launch, overhead, step) if c)]
+    figures = [sustained, *(s for curve in curves for s in curve.share), *(c for c in (launch, overhead) if c)]
     sources = {key: Source(**table["sources"][key]) for key in sorted({figure.source for figure in figures})}
-    return DeviceClass(name, sustained, curves, launch, overhead, step, sources)
+    return DeviceClass(name, sustained, curves, launch, overhead, sources)
 
 
 def scaled(amount: float, share: Figure) -> Figure:

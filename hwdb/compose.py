@@ -151,7 +151,6 @@ def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figu
         efficiency=known.efficiency,
         launch=known.launch,
         overhead=known.overhead,
-        step_overhead=known.step_overhead,
     )
 
 
@@ -198,7 +197,6 @@ def _cpu_device(cpu: Cpu, sockets: int, known: DeviceClass, memory: str, read: F
         efficiency=known.efficiency,
         launch=known.launch,
         overhead=known.overhead,
-        step_overhead=known.step_overhead,
         cache_bytes=sockets * cpu.cache_bytes,
     )
 

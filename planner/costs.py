@@ -52,9 +52,18 @@ class CostModel:
     options: CostOptions = CostOptions()
 
     def price(self, task: Task) -> Estimate:
-        """Seconds of `task` when it has its lane and its memories to itself."""
-        if task.kind == "transfer":
-            return self._transfer(task)
+        """Seconds of `task` when it has its lane and its memories to itself; equal work is priced once."""
+        work = (task.resource, task.kind, task.phase, task.format, task.tokens)
+        key = (*work, task.bytes, task.flops, task.activation_bytes)
+        if key not in self._priced:
+            self._priced[key] = self._transfer(task) if task.kind == "transfer" else self._operation(task)
+        return self._priced[key]
+
+    @cached_property
+    def _priced(self) -> dict[tuple[object, ...], Estimate]:
+        return {}
+
+    def _operation(self, task: Task) -> Estimate:
         device = self._devices[task.resource]
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
         if self.options.corrections and device.launch is not None:

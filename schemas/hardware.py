@@ -78,8 +78,7 @@ class Device(Frozen):
 
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
     `launch`: least seconds between two operations (asynchronous launch, E-HELM-12);
-    `overhead`: seconds added to every operation; `step_overhead`: seconds per pass over a stage;
-    `elementwise`: activation bytes/s of norms, rotations and activations."""
+    `overhead`: seconds added to every operation; `elementwise`: activation bytes/s of norms, rotations and activations."""
 
     name: Name
     kind: Literal["cpu", "cuda", "rocm", "metal", "loopback"]
@@ -96,7 +95,6 @@ class Device(Frozen):
     efficiency: Annotated[tuple[Efficiency, ...], Field(max_length=256)] = ()
     launch: Figure | None = None
     overhead: Figure | None = None
-    step_overhead: Figure | None = None
     elementwise: Figure | None = None
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
     cache_read: Figure | None = Field(default=None, description="bytes/s from that cache (B_L3)")
@@ -193,7 +191,7 @@ def _sources_named(hardware: Hardware) -> set[str]:
 
 
 def _figures(device: Device) -> list[Figure]:
-    optional = (device.launch, device.overhead, device.step_overhead, device.elementwise, device.cache_read)
+    optional = (device.launch, device.overhead, device.elementwise, device.cache_read)
     figures = [device.read, *(compute.flops for compute in device.compute)]
     figures += [figure for figure in optional if figure is not None]
     return figures + [share for curve in device.efficiency for share in curve.share]

@@ -101,6 +101,8 @@ def read_trace(path: Path) -> Trace:
     Raises BadInputError for a missing or corrupt file, another schema, or metadata that is not a TraceInfo."""
     import pyarrow as pa
 
+    if not path.is_file():
+        raise BadInputError("cannot be read: no such file", file=str(path))
     try:
         columns, metadata = _read_columns(path)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

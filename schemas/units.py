@@ -47,6 +47,8 @@ def format_rate(rate: float) -> str:
 
 def format_seconds(seconds: float) -> str:
     """Seconds for people."""
+    if abs(seconds) >= 1000:
+        return f"{seconds:.0f} s"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"

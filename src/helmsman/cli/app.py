@@ -13,6 +13,10 @@ from helmsman import __version__
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
 
 
+# Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose mistakes are UsageErrors, so that --json covers them too."""
 

@@ -38,8 +38,6 @@ def _execute(args: argparse.Namespace) -> int:
     from helmsman.executor.checkpoint.write import write_checkpoint
     from helmsman.hwdb.load_model import load_model
 
-    if args.out is None:
-        raise UsageError("missing", field="-o/--out", remedy="name the directory to write")
     if not 0 <= args.seed < 2**64:
         raise UsageError("out of range", field="--seed", value=args.seed, remedy="use 0 to 2^64 - 1")
     model = _shallower(load_model(args.model), args.layers)

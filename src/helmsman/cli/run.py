@@ -1,4 +1,4 @@
-"""helm-run: execute a plan on this machine, stream its tokens, and measure it."""
+"""`helm-run`: execute a plan on this machine, stream its tokens, and measure it."""
 
 import argparse
 import os
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
-from helmsman.schemas.plan import Plan
 from helmsman.schemas.units import format_seconds
 
 if TYPE_CHECKING:
@@ -22,14 +21,11 @@ if TYPE_CHECKING:
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Measured, Request
     from helmsman.executor.text import Text
+    from helmsman.schemas.plan import Plan
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command's entry point; returns its exit code."""
-    return run_command(_parser(), _execute, argv)
-
-
-def _parser() -> Parser:
+def build_parser() -> Parser:
+    """The arguments of helm-run."""
     parser = command_parser(
         "helm-run",
         "Run a plan for real on this machine and print tokens, TTFT, TPOT and tokens/s.",
@@ -47,17 +43,23 @@ def _parser() -> Parser:
     return parser
 
 
-def _execute(args: argparse.Namespace) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Load, run, write, print."""
+    from helmsman.cli.documents import read_plan
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Request, trace
     from helmsman.executor.prompt import as_batch, check_tokens
     from helmsman.executor.text import open_text
-    from helmsman.schemas.read import read_document
     from helmsman.schemas.trace import write_trace
 
     _force_isa(os.environ.get("HELM_CPU_ISA"))
-    plan = read_document(Plan, args.plan)
+    plan = read_plan(args.plan)
     _check_directory(args.checkpoint)
     text = open_text(args.checkpoint)
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
@@ -149,7 +151,7 @@ def _summary(measured: "Measured") -> str:
     return "\n".join(lines)
 
 
-def _load_progress(args: argparse.Namespace, plan: Plan) -> Any:
+def _load_progress(args: argparse.Namespace, plan: "Plan") -> Any:
     """A progress bar over the bytes of the checkpoint, on a terminal only."""
     from contextlib import contextmanager
 

@@ -11,8 +11,10 @@ from helmsman.schemas.errors import UsageError
 if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.trace import Span
+    from helmsman.simulator.stream import Progress
 
 _STEPS = 8
+_MOST_STEPS = 1000
 
 
 def build_parser() -> Parser:
@@ -23,7 +25,7 @@ def build_parser() -> Parser:
         "helm-sim plan.json --timeline timeline.json",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json prints it")
-    parser.add_argument("--timeline", type=Path, metavar="FILE", help="write a timeline for ui.perfetto.dev")
+    parser.add_argument("--timeline", type=Path, metavar="FILE", help="timeline for ui.perfetto.dev, at most 16 MiB")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the simulated Trace (Parquet)")
     parser.add_argument(
         "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"
@@ -38,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Read, replay, write, print."""
-    if args.steps < 0:
-        raise UsageError("cannot be negative", field="--steps", value=args.steps, remedy="use 0 or more")
+    if not 0 <= args.steps <= _MOST_STEPS:
+        raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
     from helmsman.cli.documents import read_plan
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document, table
@@ -47,12 +49,20 @@ def execute(args: argparse.Namespace) -> int:
 
     plan = read_plan(args.plan)
     price = median_price(plan)
-    stream = simulate(plan, price)
+    stream = simulate(plan, price, _progress(args))
     if args.trace or args.timeline:
         _write(args, plan, list(timeline(plan, price, args.steps)))
     text = table(plan, stream) + _written(args)
     emit(args, to_json(document(plan, stream)), lambda: text)
     return 0
+
+
+def _progress(args: argparse.Namespace) -> "Progress":
+    """A bar over the decode steps to replay, on a terminal and after a second only."""
+    from tqdm import tqdm
+
+    hidden = True if args.quiet or args.json else None
+    return lambda steps: tqdm(steps, desc="replay", unit="step", delay=1.0, disable=hidden, leave=False)
 
 
 def _write(args: argparse.Namespace, plan: "Plan", spans: "list[Span]") -> None:
@@ -64,7 +74,7 @@ def _write(args: argparse.Namespace, plan: "Plan", spans: "list[Span]") -> None:
         trace = Trace(TraceInfo(source="simulated", plan_sha256=digest(plan)), spans)
         write_atomically(args.trace, lambda stream: write_trace(trace, stream))
     if args.timeline:
-        lanes = [item.name for item in (*plan.hardware.devices, *plan.hardware.links)]
+        lanes = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
         used = {span.resource for span in spans}
         title = f"{plan.model.name} {plan.label}"
         ordered = [lane for lane in dict.fromkeys(lanes) if lane in used]

@@ -1,0 +1,102 @@
+"""check: predicted, simulated and measured seconds of a plan, joined by task (MIS-06, HELM-83, E-HELM-11).
+
+Every error is signed, (measured - predicted) / predicted; the median over all measured passes is reported."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from helmsman.analysis.expected import check_belongs, expect, workload_of
+from helmsman.analysis.passes import Pass, passes_of
+from helmsman.analysis.rows import Key, Row, Sample, make_row
+from helmsman.analysis.scaling import Scaling
+from helmsman.planner.costs import CostModel
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.trace import Trace
+
+DEFAULT_TOLERANCE = 0.08
+_NOISES = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The terms, the totals, and the verdict on the decode step: |scaled error| <= max(tolerance, 2 noise).
+
+    `others`: the largest share of processor time that other processes took during a run, if it was recorded.
+    `missing`: tasks of the plan that no run executed; `unknown`: executed tasks that the plan does not have."""
+
+    terms: tuple[Row, ...]
+    step: Row
+    ttft: Row | None
+    runs: int
+    factors: dict[str, float]
+    others: float | None
+    missing: tuple[str, ...]
+    unknown: tuple[str, ...]
+    tolerance: float
+
+    @property
+    def bar(self) -> float:
+        """The largest scaled error of the decode step that is accepted."""
+        return max(self.tolerance, _NOISES * self.step.noise)
+
+    @property
+    def passed(self) -> bool:
+        """Whether the decode step is within the bar."""
+        return self.step.scaled_error is not None and abs(self.step.scaled_error) <= self.bar
+
+
+def check(
+    plan: Plan,
+    costs: CostModel,
+    measured: Trace,
+    simulated: Trace | None = None,
+    tolerance: float = DEFAULT_TOLERANCE,
+    files: tuple[str, str] = ("measured", "simulated"),
+) -> Checked:
+    """Compare; without `simulated` the plan is replayed; `files` names the two Traces in errors.
+
+    Raises BadInputError for Traces of another plan or kind, or without a decode step."""
+    check_belongs(plan, measured, "measured", files[0])
+    if simulated is not None:
+        check_belongs(plan, simulated, "simulated", files[1])
+    workload = workload_of(plan, measured, files[0])
+    iterations = sorted({span.iteration for span in measured.spans})
+    if not any(iterations):
+        raise BadInputError("no decode step in the Trace", file=files[0], remedy="run 2 or more output tokens")
+    expected = expect(plan, workload, costs, iterations, simulated.spans if simulated else ())
+    scaling = Scaling(plan.hardware, measured.info.probes)
+    passes = passes_of(measured.spans, expected, scaling)
+    return _compare(passes, scaling, _others(measured), tolerance)
+
+
+def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tolerance: float) -> Checked:
+    step = make_row(("decode", "step", ""), [one.total() for one in passes if one.iteration])
+    first = [one.total() for one in passes if not one.iteration]
+    terms: dict[Key, list[Sample]] = {}
+    for one in passes:
+        for key, sample in one.terms().items():
+            terms.setdefault(key, []).append(sample)
+    return Checked(
+        terms=tuple(make_row(key, samples) for key, samples in terms.items()),
+        step=step,
+        ttft=make_row(("prefill", "ttft", ""), first) if first else None,
+        runs=len({one.run for one in passes}),
+        factors=scaling.factors(),
+        others=others,
+        missing=_distinct(one.missing() for one in passes),
+        unknown=_distinct(one.unknown() for one in passes),
+        tolerance=tolerance,
+    )
+
+
+def _others(measured: Trace) -> float | None:
+    notes = measured.info.notes.items()
+    shares = [
+        float(value) for name, value in notes if name.startswith("others_cpu_share.") and not isinstance(value, str)
+    ]
+    return max(shares, default=None)
+
+
+def _distinct(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in groups for name in group))

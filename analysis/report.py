@@ -1,0 +1,104 @@
+"""A check for readers: a JSON-ready document, and a table for people."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from helmsman.analysis.check import Checked
+from helmsman.analysis.rows import Row
+from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.units import format_seconds
+
+_SHOWN = 5
+_DISTURBED = 0.08
+"""Share of processor time taken by others beyond which a two-thread measurement means little."""
+
+
+def document(plan: Plan, checked: Checked) -> dict[str, Any]:
+    """Seconds and signed errors of every term and total; null where nothing was predicted."""
+    return {
+        "plan": plan.label,
+        "plan_sha256": digest(plan),
+        "runs": checked.runs,
+        "planned": {
+            "decode_s": plan.predicted.decode.seconds.model_dump(),
+            "decode_context": plan.predicted.decode.context,
+            "ttft_s": plan.predicted.ttft.seconds.model_dump(),
+        },
+        "step": asdict(checked.step),
+        "ttft": asdict(checked.ttft) if checked.ttft else None,
+        "terms": [asdict(row) for row in _ordered(checked.terms)],
+        "speed_now": checked.factors,
+        "others_cpu_share": checked.others,
+        "missing": list(checked.missing),
+        "unknown": list(checked.unknown),
+        "tolerance": checked.tolerance,
+        "bar": checked.bar,
+        "passed": checked.passed,
+    }
+
+
+def table(plan: Plan, checked: Checked) -> str:
+    """What `helm-check` prints."""
+    totals = [row for row in (checked.step, checked.ttft) if row is not None]
+    header = f"{'phase':<9}{'term':<12}{'resource':<12}" + "".join(
+        f"{name:>11}" for name in ("predicted", "simulated", "measured", "error", "scaled", "noise")
+    )
+    lines = [header, *map(_line, _ordered(checked.terms)), "", *map(_line, totals), ""]
+    return "\n".join([_title(plan, checked), "", *lines, *_remarks(plan, checked), f"verdict      {verdict(checked)}"])
+
+
+def verdict(checked: Checked) -> str:
+    """One line: the scaled error of the decode step against its bar."""
+    word = "within" if checked.passed else "BEYOND"
+    return (
+        f"decode step {_percent(checked.step.scaled_error)} scaled error, {word} {checked.bar:.1%} "
+        f"(tolerance {checked.tolerance:.1%}, noise {checked.step.noise:.1%})"
+    )
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """Decode before prefill, the longest first."""
+    return sorted(rows, key=lambda row: (row.phase, -row.measured, row.op, row.resource))
+
+
+def _title(plan: Plan, checked: Checked) -> str:
+    return (
+        f"{plan.model.name} on {plan.hardware.name}: {plan.label}, {checked.runs} runs; seconds are medians "
+        "of one pass, errors (measured - predicted) / predicted"
+    )
+
+
+def _line(row: Row) -> str:
+    times = "".join(f"{format_seconds(s):>11}" for s in (row.predicted, row.simulated, row.measured))
+    noise = "-" if row.scaled_error is None else f"{row.noise:.1%}"
+    errors = f"{_percent(row.error):>11}{_percent(row.scaled_error):>11}{noise:>11}"
+    return f"{row.phase:<9}{row.op:<12}{row.resource:<12}{times}{errors}"
+
+
+def _percent(error: float | None) -> str:
+    return "-" if error is None else f"{error:+.1%}"
+
+
+def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
+    decode = plan.predicted.decode
+    yield f"planned      {_interval(decode.seconds)} a step at context {decode.context}"
+    yield f"             {_interval(plan.predicted.ttft.seconds)} TTFT"
+    for name, factor in checked.factors.items():
+        yield f"speed now    {name}: {factor:.3f} of what was profiled"
+    if not checked.factors:
+        yield "speed now    unknown, the Trace has no probes: errors are not scaled"
+    if checked.others is not None and checked.others > _DISTURBED:
+        yield f"disturbed    other processes used {checked.others:.0%} of the processors in a run: measure again"
+    for what, tasks in (("not executed", checked.missing), ("not in plan", checked.unknown)):
+        if tasks:
+            more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
+            yield f"{what:<13}{', '.join(tasks[:_SHOWN])}{more}"
+    if checked.step.pairs is not None:
+        yield f"A against A  neighbouring runs differ by {checked.step.pairs:.1%}"
+
+
+def _interval(seconds: Interval) -> str:
+    low, mid, high = (format_seconds(s) for s in (seconds.low, seconds.mid, seconds.high))
+    return f"{mid} [{low} .. {high}]"

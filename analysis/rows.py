@@ -1,0 +1,67 @@
+"""Terms of a comparison: one sample per pass and run, one row of medians per term."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from helmsman.analysis.samples import pair_difference, spread
+
+Key = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds of one term in one pass of one run; `scaled`: the prediction at the speeds of that run."""
+
+    run: int
+    tasks: int
+    predicted: float
+    scaled: float
+    simulated: float
+    measured: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A term: medians over runs and passes, in seconds of one pass.
+
+    `scaled`: the prediction at the speeds of each run. `error` is against `predicted`, `scaled_error` against
+    `scaled`; None where nothing was predicted. `noise`: relative spread from run to run (from step to step in
+    a single run); `pairs`: A against A."""
+
+    phase: str
+    op: str
+    resource: str
+    tasks: int
+    predicted: float
+    scaled: float
+    simulated: float
+    measured: float
+    error: float | None
+    scaled_error: float | None
+    noise: float
+    pairs: float | None
+
+
+def make_row(key: Key, samples: Sequence[Sample]) -> Row:
+    """The medians of `samples`, which come in order of runs."""
+    raw = [sample.measured / sample.predicted for sample in samples if sample.predicted > 0.0]
+    scaled: dict[int, list[float]] = {}
+    for sample in samples:
+        if sample.scaled > 0.0:
+            scaled.setdefault(sample.run, []).append(sample.measured / sample.scaled)
+    ratios = [ratio for run in scaled.values() for ratio in run]
+    runs = [median(run) for run in scaled.values()]
+    repeated = runs if len(runs) > 1 else ratios
+    return Row(
+        *key,
+        tasks=max(sample.tasks for sample in samples),
+        predicted=median(sample.predicted for sample in samples),
+        scaled=median(sample.scaled for sample in samples),
+        simulated=median(sample.simulated for sample in samples),
+        measured=median(sample.measured for sample in samples),
+        error=median(raw) - 1.0 if raw else None,
+        scaled_error=median(ratios) - 1.0 if ratios else None,
+        noise=spread(repeated) if repeated else 0.0,
+        pairs=pair_difference(runs),
+    )

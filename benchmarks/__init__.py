@@ -1,0 +1,1 @@
+"""Measurements and demonstrations that are too slow or too statistical for tests."""

@@ -1,0 +1,130 @@
+#include "attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace helm {
+namespace {
+
+constexpr size_t kChunk = 64;  // positions: the grain in which decode is cut over threads
+
+// What a thread leaves behind for one (sequence, head) pair that it shares with others.
+struct Partial {
+  float *out, *max, *sum;  // [group][head_dim], [group], [group]
+};
+
+size_t partial_floats(const Attention& s) { return round_up(s.group() * (s.head_dim + 2), kPanel); }
+
+Partial partial_at(const Attention& s, float* scratch, size_t index) {
+  float* out = scratch + index * partial_floats(s);
+  return {out, out + s.group() * s.head_dim, out + s.group() * (s.head_dim + 1)};
+}
+
+const void* cache_at(const Attention& s, const void* cache, size_t pair) {
+  return static_cast<const char*>(cache) + pair * s.capacity * s.head_dim * size_of(s.format);
+}
+
+// Where the query heads of (sequence, head) pair `pair` start, in q and in out, when every sequence has one row.
+size_t decode_row(const Attention& s, size_t pair) { return pair * s.group() * s.head_dim; }
+
+void divide(const Kernels& k, const Attention& s, const Partial& p, float* out) {
+  for (size_t g = 0; g < s.group(); ++g) {
+    std::copy_n(p.out + g * s.head_dim, s.head_dim, out + g * s.head_dim);
+    k.scale(out + g * s.head_dim, 1.0f / p.sum[g], s.head_dim);
+  }
+}
+
+// into = both, exactly: the larger maximum is kept, the other's weights are rescaled (log-sum-exp).
+void merge(const Attention& s, const Partial& into, const Partial& from) {
+  for (size_t g = 0; g < s.group(); ++g) {
+    const float max = std::max(into.max[g], from.max[g]);
+    const float a = std::exp(into.max[g] - max), b = std::exp(from.max[g] - max);
+    for (size_t d = g * s.head_dim; d < (g + 1) * s.head_dim; ++d) into.out[d] = into.out[d] * a + from.out[d] * b;
+    into.sum[g] = into.sum[g] * a + from.sum[g] * b;
+    into.max[g] = max;
+  }
+}
+
+struct Cut {
+  size_t context, chunks, pairs, threads;
+
+  Range share(size_t thread) const { return share_of(pairs * chunks, thread, threads); }
+  // Whether some pair is computed by more than one thread.
+  bool splits() const {
+    for (size_t t = 1; t < threads; ++t)
+      if (share(t).begin % chunks != 0) return true;
+    return false;
+  }
+};
+
+Cut cut_of(const Attention& s, const AttentionCall& c, size_t threads) {
+  const size_t context = c.past + c.tokens;
+  return {context, (context + kChunk - 1) / kChunk, c.batch * s.kv_heads, threads};
+}
+
+// Partial 0 is of the pair that the share begins with, partial 1 of any later one: only the last of those can
+// be unfinished, so one place is enough.
+void decode_range(const Kernels& k, const Attention& s, const AttentionCall& c, const Cut& cut, Range share,
+                  float* scratch) {
+  for (size_t unit = share.begin; unit < share.end;) {
+    const size_t pair = unit / cut.chunks, first = unit % cut.chunks;
+    const size_t last = std::min(cut.chunks, first + share.end - unit);
+    const Partial p = partial_at(s, scratch, unit == share.begin ? 0 : 1);
+    const size_t row = decode_row(s, pair);
+    k.decode({s.format, cache_at(s, c.keys, pair), cache_at(s, c.values, pair), first * kChunk,
+              std::min(cut.context, last * kChunk), s.head_dim, s.group(), c.q + row, p.out, p.max, p.sum,
+              scratch + 2 * partial_floats(s)});
+    if (first == 0 && last == cut.chunks) divide(k, s, p, c.out + row);
+    unit += last - first;
+  }
+}
+
+// The thread that holds the first chunk of a cut pair merges the pair's partials.
+void merge_range(const Kernels& k, Pool& pool, const Attention& s, const AttentionCall& c, const Cut& cut,
+                 size_t thread) {
+  const Range share = cut.share(thread);
+  if (share.begin == share.end || share.end % cut.chunks == 0) return;
+  const size_t pair = share.end / cut.chunks, start = pair * cut.chunks;
+  if (start < share.begin) return;
+  const Partial mine = partial_at(s, pool.scratch(thread), start == share.begin ? 0 : 1);
+  for (size_t t = thread + 1; t < cut.threads && cut.share(t).begin < start + cut.chunks; ++t)
+    if (cut.share(t).begin < cut.share(t).end) merge(s, mine, partial_at(s, pool.scratch(t), 0));
+  divide(k, s, mine, c.out + decode_row(s, pair));
+}
+
+// Tokens per piece so that a piece has about kPrefillRows rows.
+size_t prefill_tokens(const Attention& s, size_t tokens) {
+  const size_t pieces = (tokens * s.group() + kPrefillRows - 1) / kPrefillRows;
+  return std::max<size_t>(1, (tokens + pieces - 1) / pieces);
+}
+
+// Later tokens see more positions: pieces are dealt from the last to the first.
+void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
+  const size_t piece = prefill_tokens(s, c.tokens), pieces = (c.tokens + piece - 1) / piece;
+  const size_t pairs = c.batch * s.kv_heads;
+  for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
+    const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
+    const size_t row = pair / s.kv_heads * c.tokens * s.q_width() + pair % s.kv_heads * s.group() * s.head_dim;
+    k.prefill({s.format, cache_at(s, c.keys, pair), cache_at(s, c.values, pair), c.past, first,
+               std::min(c.tokens, first + piece), s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(),
+               pool.scratch(thread)});
+  }
+}
+
+}  // namespace
+
+size_t attention_scratch(const Attention& s) {
+  const size_t decode = 2 * partial_floats(s) + decode_scratch(s.head_dim, s.group());
+  return std::max(decode, prefill_scratch(s.head_dim, kPrefillRows + s.group()));
+}
+
+void attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
+  if (c.tokens > 1) return prefill_share(k, pool, thread, s, c);
+  const Cut cut = cut_of(s, c, pool.threads());
+  decode_range(k, s, c, cut, cut.share(thread), pool.scratch(thread));
+  if (!cut.splits()) return;
+  pool.barrier();
+  merge_range(k, pool, s, c, cut, thread);
+}
+
+}  // namespace helm

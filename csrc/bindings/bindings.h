@@ -1,0 +1,50 @@
+// Shared by the binding files: one register_*() each, and the checks of what Python passes in.
+#pragma once
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <string>
+#include <vector>
+
+#include "../arena.h"
+#include "../linear.h"
+#include "../pool.h"
+
+namespace helm {
+
+namespace py = pybind11;
+
+void register_isa(py::module_& module);
+void register_memory(py::module_& module);
+void register_linear(py::module_& module);
+void register_probe(py::module_& module);
+void register_stage(py::module_& module);
+void register_copy_engine(py::module_& module);
+
+constexpr long long kLargest = 1LL << 40;  // of any count or size from Python
+
+// `value` as a size. Throws ValueError when it is below `least` or above kLargest.
+size_t count_of(const char* name, long long value, long long least = 1);
+
+// Throws ValueError for an unknown name.
+Format format_of(const std::string& name);
+
+// A contiguous Python buffer of at least `count` elements of 4 or 8 bytes, aligned to them. While it lives, the
+// memory stays where it is. Throws ValueError naming `what`.
+class View {
+ public:
+  View(const char* what, const py::buffer& buffer, size_t count, size_t element, bool writable);
+  void* data() const { return info_.ptr; }
+
+ private:
+  py::buffer_info info_;
+};
+
+// Throws ValueError when the buffer is smaller than `size`.
+void expect_size(const char* what, const Buffer& buffer, size_t size);
+
+// A matrix whose packed weights are in `weights`. Throws ValueError when they are too small.
+Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,
+                 long long columns);
+
+}  // namespace helm

@@ -1,0 +1,53 @@
+#include <cstdint>
+
+#include "../shape.h"
+#include "bindings.h"
+
+namespace helm {
+
+size_t count_of(const char* name, long long value, long long least) {
+  if (value < least || value > kLargest)
+    throw py::value_error(std::string(name) + " must be between " + std::to_string(least) + " and " +
+                          std::to_string(kLargest) + ", not " + std::to_string(value));
+  return static_cast<size_t>(value);
+}
+
+Format format_of(const std::string& name) {
+  if (name == "f32") return Format::f32;
+  if (name == "f16") return Format::f16;
+  if (name == "bf16") return Format::bf16;
+  throw py::value_error("unknown format '" + name + "'; choose from f32, f16, bf16");
+}
+
+View::View(const char* what, const py::buffer& buffer, size_t count, size_t element, bool writable)
+    : info_(buffer.request(writable)) {
+  py::ssize_t packed = info_.itemsize;
+  for (size_t i = info_.shape.size(); i-- > 0; packed *= info_.shape[i])
+    if (info_.shape[i] > 1 && info_.strides[i] != packed)
+      throw py::value_error(std::string(what) + " must be contiguous");
+  const size_t size = static_cast<size_t>(info_.size * info_.itemsize), needed = product({count, element});
+  if (size < needed)
+    throw py::value_error(std::string(what) + " has " + std::to_string(size) + " bytes, needs " +
+                          std::to_string(needed));
+  if (reinterpret_cast<uintptr_t>(info_.ptr) % element != 0)
+    throw py::value_error(std::string(what) + " must be aligned to " + std::to_string(element) + " bytes");
+}
+
+void expect_size(const char* what, const Buffer& buffer, size_t size) {
+  if (buffer.size < size)
+    throw py::value_error(std::string(what) + " has " + std::to_string(buffer.size) + " bytes, needs " +
+                          std::to_string(size));
+}
+
+Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,
+                 long long columns) {
+  Matrix m;
+  m.format = format_of(format);
+  m.rows = count_of("rows", rows);
+  m.columns = count_of("columns", columns);
+  m.weights = weights.data;
+  expect_size(what, weights, packed_size(m.format, m.rows, m.columns));
+  return m;
+}
+
+}  // namespace helm

@@ -1,0 +1,13 @@
+#include "../isa.h"
+
+#include "bindings.h"
+
+namespace helm {
+
+void register_isa(py::module_& module) {
+  module.def("isa", [] { return std::string(kernels().name); });
+  module.def("supported_isas", &supported_isas);
+  module.def("select_isa", &select_isa, py::arg("name"));
+}
+
+}  // namespace helm

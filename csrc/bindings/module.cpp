@@ -1,0 +1,12 @@
+// The Python module `helmsman.executor._kernels`; its contract is executor/_kernels.pyi.
+#include "bindings.h"
+
+PYBIND11_MODULE(_kernels, module) {
+  module.doc() = "Native kernels of the executor.";
+  helm::register_isa(module);
+  helm::register_memory(module);
+  helm::register_linear(module);
+  helm::register_probe(module);
+  helm::register_stage(module);
+  helm::register_copy_engine(module);
+}

@@ -1,0 +1,63 @@
+#include "../probe.h"
+
+#include "../shape.h"
+#include "bindings.h"
+
+namespace helm {
+namespace {
+
+using Caches = std::vector<std::pair<const Buffer*, const Buffer*>>;
+
+std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
+                                        const std::vector<const Buffer*>& weights, long long rows,
+                                        long long columns, long long tokens, long long repeats) {
+  if (weights.empty()) throw py::value_error("weights must hold at least one buffer");
+  std::vector<Matrix> matrices;
+  for (const Buffer* buffer : weights) matrices.push_back(matrix_of("weights", *buffer, format, rows, columns));
+  const size_t n = count_of("tokens", tokens), times = count_of("repeats", repeats);
+  product({n, matrices[0].rows + matrices[0].columns, sizeof(float)});
+  const py::gil_scoped_release release;
+  return time_linear(pool, matrices, n, times);
+}
+
+std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv,
+                                           long long heads, long long kv_heads, long long head_dim,
+                                           long long capacity, long long context, long long repeats) {
+  if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
+  const Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim),
+                        count_of("capacity", capacity), format_of(format)};
+  if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
+  const size_t length = count_of("context", context), times = count_of("repeats", repeats);
+  if (length > shape.capacity) throw py::value_error("context exceeds capacity");
+  const size_t size = product({shape.kv_heads, shape.capacity, shape.head_dim, size_of(shape.format)});
+  std::vector<std::pair<const void*, const void*>> caches;
+  for (const auto& [keys, values] : kv) {
+    expect_size("keys", *keys, size);
+    expect_size("values", *values, size);
+    caches.emplace_back(keys->data, values->data);
+  }
+  const py::gil_scoped_release release;
+  return time_attention(pool, shape, caches, length, times);
+}
+
+std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long long repeats, long long piece) {
+  const size_t times = count_of("repeats", repeats), step = count_of("piece", piece, 0);
+  if (buffer.size % 64 != 0 || step % 64 != 0)
+    throw py::value_error("buffer size and piece must be multiples of 64 bytes");
+  const py::gil_scoped_release release;
+  return time_read(pool, buffer.data, buffer.size, times, step);
+}
+
+}  // namespace
+
+void register_probe(py::module_& module) {
+  module.def("time_linear", &time_linear_checked, py::arg("pool"), py::arg("fmt"), py::arg("weights"),
+             py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"));
+  module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
+             py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
+             py::arg("repeats"));
+  module.def("time_read", &time_read_checked, py::arg("pool"), py::arg("buffer"), py::arg("repeats"),
+             py::arg("piece") = 0);
+}
+
+}  // namespace helm

@@ -1,0 +1,137 @@
+#include "stage_spec.h"
+
+#include "../shape.h"
+
+namespace helm {
+namespace {
+
+py::object field(const py::dict& fields, const char* name) {
+  if (!fields.contains(name)) throw py::key_error(name);
+  return fields[name];
+}
+
+size_t count_at(const py::dict& fields, const char* name, long long least = 1) {
+  return count_of(name, field(fields, name).cast<long long>(), least);
+}
+
+template <class Enum>
+Enum choice_at(const py::dict& fields, const char* name, const std::vector<std::pair<const char*, Enum>>& choices) {
+  const auto value = field(fields, name).cast<std::string>();
+  for (const auto& [text, choice] : choices)
+    if (value == text) return choice;
+  throw py::value_error(std::string(name) + " has no choice '" + value + "'");
+}
+
+// Fills a ParsedSpec, keeping what it points to.
+class Parser {
+ public:
+  explicit Parser(const py::dict& fields) : fields_(fields) {}
+
+  ParsedSpec parse() {
+    StageSpec& s = parsed_.spec;
+    parse_shape(s);
+    parse_positions(s);
+    if (const py::object table = field(fields_, "embedding"); !table.is_none())
+      s.embedding = linear("embedding", table);
+    for (const py::handle block : field(fields_, "blocks").cast<py::list>())
+      s.blocks.push_back(this->block(block.cast<py::dict>()));
+    s.final_norm = optional_norm(fields_, "final_norm", s.hidden);
+    if (const py::object head = field(fields_, "head"); !head.is_none()) s.head = linear("head", head);
+    check(s);
+    return std::move(parsed_);
+  }
+
+ private:
+  void parse_shape(StageSpec& s) {
+    s.hidden = count_at(fields_, "hidden");
+    s.ffn = count_at(fields_, "ffn");
+    s.vocab = count_at(fields_, "vocab");
+    s.attention = {count_at(fields_, "heads"), count_at(fields_, "kv_heads"), count_at(fields_, "head_dim"),
+                   count_at(fields_, "capacity"), format_of(field(fields_, "kv_format").cast<std::string>())};
+    s.norm = choice_at<NormKind>(fields_, "norm", {{"rms", NormKind::rms}, {"layer", NormKind::layer}});
+    s.norm_eps = field(fields_, "norm_eps").cast<float>();
+    s.activation = choice_at<Activation>(fields_, "activation",
+                                         {{"silu", Activation::silu},
+                                          {"relu", Activation::relu},
+                                          {"gelu", Activation::gelu},
+                                          {"gelu_tanh", Activation::gelu_tanh}});
+    s.batch = count_at(fields_, "batch");
+    s.max_tokens = count_at(fields_, "max_tokens");
+    s.rotary_dim = count_at(fields_, "rotary_dim", 0);
+    product({s.batch, s.max_tokens, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
+  }
+
+  void parse_positions(StageSpec& s) {
+    const size_t half = s.rotary_dim / 2, capacity = s.attention.capacity;
+    s.cos = half == 0 ? nullptr : floats(fields_, "cos", product({capacity, half}));
+    s.sin = half == 0 ? nullptr : floats(fields_, "sin", product({capacity, half}));
+    s.positions = floats(fields_, "positions", product({capacity, s.hidden}));
+  }
+
+  // The f32 buffer of a field, or null when it is None.
+  const float* floats(const py::dict& fields, const char* name, size_t count) {
+    const py::object value = field(fields, name);
+    if (value.is_none()) return nullptr;
+    parsed_.views.push_back(std::make_unique<View>(name, value.cast<py::buffer>(), count, sizeof(float), false));
+    return static_cast<const float*>(parsed_.views.back()->data());
+  }
+
+  NormWeights norm(const py::dict& parent, const char* name, size_t width) {
+    const auto fields = field(parent, name).cast<py::dict>();
+    const NormWeights weights{floats(fields, "weight", width), floats(fields, "bias", width)};
+    if (weights.weight == nullptr) throw py::value_error(std::string(name) + " needs a weight");
+    return weights;
+  }
+
+  std::optional<NormWeights> optional_norm(const py::dict& parent, const char* name, size_t width) {
+    if (field(parent, name).is_none()) return std::nullopt;
+    return norm(parent, name, width);
+  }
+
+  Matrix linear(const char* name, const py::object& value) {
+    const auto fields = value.cast<py::dict>();
+    Matrix m = matrix_of(name, keep(field(fields, "weight")), field(fields, "format").cast<std::string>(),
+                         field(fields, "rows").cast<long long>(), field(fields, "columns").cast<long long>());
+    m.bias = floats(fields, "bias", m.rows);
+    return m;
+  }
+
+  const Buffer& keep(const py::object& value) {
+    parsed_.buffers.push_back(value.cast<const Buffer&>());
+    return parsed_.buffers.back();
+  }
+
+  void* cache(const py::dict& fields, const char* name) {
+    const StageSpec& s = parsed_.spec;
+    const Buffer& buffer = keep(field(fields, name));
+    expect_size(name, buffer,
+                product({s.batch, s.attention.kv_heads, s.attention.capacity, s.attention.head_dim,
+                         size_of(s.attention.format)}));
+    return buffer.data;
+  }
+
+  BlockSpec block(const py::dict& fields) {
+    const StageSpec& s = parsed_.spec;
+    const auto part = [&](const char* name) { return linear(name, field(fields, name)); };
+    BlockSpec b;
+    b.norm1 = norm(fields, "norm1", s.hidden);
+    b.norm2 = norm(fields, "norm2", s.hidden);
+    b.q_norm = optional_norm(fields, "q_norm", s.attention.head_dim);
+    b.k_norm = optional_norm(fields, "k_norm", s.attention.head_dim);
+    b.q = part("q"), b.k = part("k"), b.v = part("v"), b.o = part("o");
+    if (!field(fields, "gate").is_none()) b.gate = part("gate");
+    b.up = part("up"), b.down = part("down");
+    b.keys = cache(fields, "keys");
+    b.values = cache(fields, "values");
+    return b;
+  }
+
+  const py::dict& fields_;
+  ParsedSpec parsed_;
+};
+
+}  // namespace
+
+ParsedSpec parse_spec(const py::dict& fields) { return Parser(fields).parse(); }
+
+}  // namespace helm

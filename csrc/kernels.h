@@ -1,0 +1,119 @@
+// The contract of every kernel that exists once per instruction set.
+//
+// Activations and accumulation are f32. Errors against exact arithmetic on the stored values: linear and
+// attention scores at most (terms + 2) * 2^-24 * sum |w x|; exp, silu and softmax 1e-6 relative; norms 1e-6
+// relative to the largest value. No pointer needs more than its element's alignment; 64 bytes is fastest.
+#pragma once
+#include <cstddef>
+
+#include "format.h"
+
+namespace helm {
+
+constexpr size_t kPanel = 16;  // rows interleaved in packed weights: one AVX-512 register
+
+enum class NormKind { rms, layer };
+enum class Activation { silu, relu, gelu, gelu_tanh };
+
+// y[tokens][stride] = (or +=) x W^T for panels [first_panel, last_panel) of packed weights.
+struct LinearArgs {
+  const void* weights;  // [ceil(rows / 16)][columns][16]
+  Format format;
+  size_t rows, columns;
+  const float* x;  // blocks of tokens, each [columns][width]: see pack_x; one token is simply [columns]
+  float* y;        // row r of token t is y[t * stride + r]
+  size_t stride, tokens;
+  bool accumulate;
+  size_t first_panel, last_panel;
+  float* scratch;  // kLinearScratch floats, 64-byte aligned
+};
+constexpr size_t kDepth = 192;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
+constexpr size_t kLinearScratch = 2 * kPanel * kDepth;
+
+// Attention of `group` query heads over positions [begin, end) of one key/value head.
+struct DecodeArgs {
+  Format format;
+  const void* keys;    // [capacity][head_dim]
+  const void* values;  // [capacity][head_dim]
+  size_t begin, end, head_dim, group;
+  const float* q;    // [group][head_dim]
+  float* out;        // [group][head_dim], weights relative to exp(max), not divided by sum
+  float* max;        // [group]
+  float* sum;        // [group]
+  float* scratch;    // decode_scratch(head_dim, group) floats, 64-byte aligned
+};
+
+// Causal attention of tokens [first, last) of one sequence, for one key/value head and its query heads.
+struct PrefillArgs {
+  Format format;
+  const void* keys;    // [capacity][head_dim]
+  const void* values;  // [capacity][head_dim]
+  size_t past, first, last, head_dim, group;
+  const float* q;   // token t, head g: q[t * stride + g * head_dim]; t counts from 0, not from first
+  float* out;       // same shape
+  size_t stride;
+  float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
+};
+
+constexpr size_t kDecodeTile = 256;   // positions whose scores are kept between reading K and reading V
+constexpr size_t kDecodeRows = 16;    // positions widened to f32 at once
+constexpr size_t kPrefillTile = 64;   // positions of K and V kept as f32 panels (64 KiB with head_dim 128)
+constexpr size_t kPrefillRows = 96;   // wanted rows (tokens x query heads) per piece of prefill attention
+constexpr size_t kMaxBlock = 16;      // widest block of tokens of any instruction set
+
+static inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+
+static inline size_t decode_scratch(size_t head_dim, size_t group) {
+  const size_t width = round_up(head_dim, kPanel);
+  return width * (kDecodeRows + 2 * group) + group * kDecodeTile;
+}
+
+static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
+  const size_t width = round_up(head_dim, kPanel);
+  return 2 * width * kPrefillTile + width + 2 * kMaxBlock * kPrefillTile + round_up(rows * head_dim, kPanel) +
+         rows * width + 2 * round_up(rows, kPanel);
+}
+
+struct Kernels {
+  const char* name;
+  size_t stream_tokens;  // up to here weights are widened as they stream; beyond, the blocked product is used
+  size_t stream_block;   // tokens per block while streaming
+  size_t product_block;  // tokens per block of the blocked product
+
+  void (*linear)(const LinearArgs&);
+  // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
+  void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin,
+                 size_t end, float* packed);
+  void (*decode)(const DecodeArgs&);
+  void (*prefill)(const PrefillArgs&);
+  // out[n] = norm(x[n]) * weight[n] + bias[n]; bias may be null. out may be x.
+  void (*norm)(NormKind kind, const float* x, const float* weight, const float* bias, float eps, size_t n,
+               float* out);
+  // Hugging Face's rotate_half on x[2 * half] with cos[half], sin[half].
+  void (*rope)(float* x, const float* cos, const float* sin, size_t half);
+  // up[n] = activation(gate[n]) * up[n], or activation(up[n]) without a gate.
+  void (*activate)(Activation kind, const float* gate, float* up, size_t n);
+  void (*add)(float* x, const float* addend, size_t n);
+  void (*scale)(float* x, float factor, size_t n);
+  void (*widen)(Format format, const void* source, size_t n, float* target);
+  void (*narrow)(Format format, const float* source, size_t n, void* target);
+  size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
+  unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
+};
+
+// Tokens [begin, end) of block `index` when `tokens` are cut into blocks of at most `limit`, evenly.
+struct Block {
+  size_t begin, end;
+};
+
+static inline size_t block_count(size_t tokens, size_t limit) { return (tokens + limit - 1) / limit; }
+
+static inline Block block_at(size_t tokens, size_t count, size_t index) {
+  return {tokens * index / count, tokens * (index + 1) / count};
+}
+
+static inline size_t block_limit(const Kernels& kernels, size_t tokens) {
+  return tokens <= kernels.stream_tokens ? kernels.stream_block : kernels.product_block;
+}
+
+}  // namespace helm

@@ -1,0 +1,75 @@
+// Pool: persistent pinned threads, one fork-join per call and cheap barriers inside it.
+#pragma once
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace helm {
+
+// Threads spin shortly after a call (the next one usually follows at once), then sleep; the caller sleeps
+// meanwhile, so that `cpus` belong to the workers. Calls from several threads run one after another.
+class Pool {
+ public:
+  // Throws std::invalid_argument when `cpus` is empty or one of them cannot be used.
+  explicit Pool(const std::vector<int>& cpus);
+  ~Pool();
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  size_t threads() const { return workers_.size(); }
+
+  // work(thread) on every thread; returns when all have finished. `work` must not throw.
+  template <class Work>
+  void run(Work& work) {
+    run_erased([](void* context, size_t thread) { (*static_cast<Work*>(context))(thread); }, &work);
+  }
+
+  // Inside run: returns when all threads have called it.
+  void barrier();
+
+  // At least `floats` of 64-byte aligned scratch for each thread; grows, never shrinks.
+  void reserve(size_t floats);
+  // Inside run, or for setting up: what `reserve` provided. Valid until the next reserve.
+  float* scratch(size_t thread) { return scratch_[thread].get(); }
+
+ private:
+  using Task = void (*)(void*, size_t);
+  struct Free {
+    void operator()(float* p) const;
+  };
+
+  void run_erased(Task task, void* context);
+  void work(size_t thread);
+  uint64_t await(uint64_t seen);
+  void stop();
+
+  std::vector<std::thread> workers_;
+  std::vector<std::unique_ptr<float[], Free>> scratch_;
+  size_t scratch_floats_ = 0;
+  std::mutex calls_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Task task_ = nullptr;
+  void* context_ = nullptr;
+  bool stopping_ = false;
+  alignas(64) std::atomic<uint64_t> epoch_{0};
+  alignas(64) std::atomic<size_t> unfinished_{0};
+  alignas(64) std::atomic<size_t> arrived_{0};
+  alignas(64) std::atomic<uint32_t> generation_{0};
+};
+
+// Share of `items` that belongs to `thread`: contiguous, even to one item.
+struct Range {
+  size_t begin, end;
+};
+
+inline Range share_of(size_t items, size_t thread, size_t threads) {
+  return {items * thread / threads, items * (thread + 1) / threads};
+}
+
+}  // namespace helm

@@ -1,0 +1,87 @@
+#include "probe.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "clock.h"
+#include "isa.h"
+
+namespace helm {
+namespace {
+
+std::vector<float> random_floats(size_t n) {
+  std::minstd_rand generator(1);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> values(n);
+  for (float& v : values) v = uniform(generator);
+  return values;
+}
+
+// once(thread, repeat) on every thread, `repeats` times with a barrier after each; seconds between barriers.
+template <class Once>
+std::vector<double> timed(Pool& pool, size_t repeats, const Once& once) {
+  std::vector<double> seconds(repeats);
+  auto work = [&](size_t thread) {
+    pool.barrier();
+    double last = now();
+    for (size_t r = 0; r < repeats; ++r) {
+      once(thread, r);
+      pool.barrier();
+      const double time = now();
+      if (thread == 0) seconds[r] = time - last;
+      last = time;
+    }
+  };
+  pool.run(work);
+  return seconds;
+}
+
+constexpr size_t kLine = 64;
+
+// This thread's lines of [begin, begin + bytes).
+unsigned long long read_share(const Kernels& k, const char* begin, size_t bytes, size_t thread, size_t threads) {
+  const Range lines = share_of(bytes / kLine, thread, threads);
+  return k.read(begin + lines.begin * kLine, (lines.end - lines.begin) * kLine);
+}
+
+}  // namespace
+
+std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats) {
+  const Kernels& k = kernels();
+  const size_t rows = matrices[0].rows, columns = matrices[0].columns, threads = pool.threads();
+  const std::vector<float> x = random_floats(tokens * columns);
+  std::vector<float> y(tokens * rows), packed(tokens > 1 ? tokens * columns : 0);
+  pool.reserve(kLinearScratch);
+  return timed(pool, repeats, [&](size_t thread, size_t repeat) {
+    const float* input = pack_share(k, thread, threads, x.data(), tokens, columns, packed.data());
+    if (tokens > 1) pool.barrier();
+    const Matrix& m = matrices[repeat % matrices.size()];
+    linear_share(k, thread, threads, m, input, y.data(), tokens, false, pool.scratch(thread));
+  });
+}
+
+std::vector<double> time_attention(Pool& pool, const Attention& shape,
+                                   const std::vector<std::pair<const void*, const void*>>& caches, size_t context,
+                                   size_t repeats) {
+  const Kernels& k = kernels();
+  const std::vector<float> q = random_floats(shape.q_width());
+  std::vector<float> out(shape.q_width());
+  pool.reserve(attention_scratch(shape));
+  return timed(pool, repeats, [&](size_t thread, size_t repeat) {
+    const auto& [keys, values] = caches[repeat % caches.size()];
+    attention_share(k, pool, thread, shape, {keys, values, 1, 1, context - 1, q.data(), out.data()});
+  });
+}
+
+std::vector<double> time_read(Pool& pool, const char* data, size_t bytes, size_t repeats, size_t piece) {
+  const Kernels& k = kernels();
+  const size_t step = piece == 0 ? bytes : piece;
+  std::atomic<unsigned long long> seen{0};  // keeps the reads from being optimised away
+  return timed(pool, repeats, [&](size_t thread, size_t) {
+    for (size_t begin = 0; begin < bytes; begin += step)
+      seen ^= read_share(k, data + begin, std::min(step, bytes - begin), thread, pool.threads());
+  });
+}
+
+}  // namespace helm

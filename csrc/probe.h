@@ -1,0 +1,23 @@
+// Probes: kernels and plain reads, timed inside one parallel region with the barriers that a stage uses.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "attention.h"
+#include "linear.h"
+
+namespace helm {
+
+// Seconds of each of `repeats` products of `tokens` random rows, walking through `matrices` (equal shapes).
+std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats);
+
+// Seconds of decode attention of one sequence with `context` positions, walking through (K, V) pairs.
+std::vector<double> time_attention(Pool& pool, const Attention& shape,
+                                   const std::vector<std::pair<const void*, const void*>>& caches, size_t context,
+                                   size_t repeats);
+
+// Seconds of plain reads of the whole buffer: one contiguous share per thread, or (piece > 0) piece after piece,
+// each shared by all threads. bytes and piece are multiples of 64.
+std::vector<double> time_read(Pool& pool, const char* data, size_t bytes, size_t repeats, size_t piece);
+
+}  // namespace helm

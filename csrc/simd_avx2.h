@@ -1,0 +1,84 @@
+// Eight lanes: AVX2, FMA and F16C.
+#pragma once
+#include <immintrin.h>
+
+#include "format.h"
+
+namespace helm {
+namespace {
+
+struct Simd {
+  using V = __m256;
+  static constexpr size_t lanes = 8;
+  static constexpr const char* name = "avx2";
+  // 6 tokens x 16 rows are 12 of the 16 registers; the others hold a weight pair and a broadcast.
+  static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
+  static constexpr int in_flight = 8;  // two FMA ports, latency four
+
+  static V zero() { return _mm256_setzero_ps(); }
+  static V set(float v) { return _mm256_set1_ps(v); }
+  static V load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, V v) { _mm256_storeu_ps(p, v); }
+  static V fma(V a, V b, V c) { return _mm256_fmadd_ps(a, b, c); }
+  static V add(V a, V b) { return _mm256_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm256_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm256_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm256_div_ps(a, b); }
+  static V max(V a, V b) { return _mm256_max_ps(a, b); }
+  static V min(V a, V b) { return _mm256_min_ps(a, b); }
+  // value * 2^n, where n sits in the low bits of `shifted` = n + 1.5 * 2^23.
+  static V scale_exponent(V value, V shifted) {
+    const __m256i n = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value), n));
+  }
+  static float sum(V v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
+  }
+  static float largest(V v) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_shuffle_ps(s, s, 1)));
+  }
+  // Lane i is the sum of v[i].
+  static V sums(const V* v) {
+    const V low = four(v), high = four(v + 4);
+    return _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+  }
+  static V four(const V* v) { return _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3])); }
+
+  static V load_f16(const uint16_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static V load_bf16(const uint16_t* p) {
+    const __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  }
+  static void store_f16(uint16_t* p, V v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static void store_bf16(uint16_t* p, V v) {
+    float values[lanes];
+    _mm256_storeu_ps(values, v);
+    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(values[i]);
+  }
+  static unsigned long long read(const char* p, size_t bytes) {
+    __m256i a[8];
+    for (auto& v : a) v = _mm256_setzero_si256();
+    size_t o = 0;
+    for (; o + 256 <= bytes; o += 256)
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i)
+        a[i] = _mm256_or_si256(a[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + o + i * 32)));
+    for (; o < bytes; o += 32)
+      a[0] = _mm256_or_si256(a[0], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + o)));
+    for (int i = 1; i < 8; ++i) a[0] = _mm256_or_si256(a[0], a[i]);
+    return _mm256_extract_epi64(a[0], 0) | _mm256_extract_epi64(a[0], 1) | _mm256_extract_epi64(a[0], 2) |
+           _mm256_extract_epi64(a[0], 3);
+  }
+};
+
+}  // namespace
+}  // namespace helm

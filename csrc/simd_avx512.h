@@ -1,0 +1,82 @@
+// Sixteen lanes: AVX-512 F, BW, DQ and VL.
+#pragma once
+#include <immintrin.h>
+
+#include "format.h"
+
+namespace helm {
+namespace {
+
+struct Simd {
+  using V = __m512;
+  static constexpr size_t lanes = 16;
+  static constexpr const char* name = "avx512";
+  // 12 tokens x 32 rows are 24 of the 32 registers; streaming, 16 tokens x 16 rows are 16.
+  static constexpr int stream_block = 16, stream_tokens = 16, product_block = 12, product_panels = 2;
+  static constexpr int in_flight = 8;  // two FMA ports, latency four
+
+  static V zero() { return _mm512_setzero_ps(); }
+  static V set(float v) { return _mm512_set1_ps(v); }
+  static V load(const float* p) { return _mm512_loadu_ps(p); }
+  static void store(float* p, V v) { _mm512_storeu_ps(p, v); }
+  static V fma(V a, V b, V c) { return _mm512_fmadd_ps(a, b, c); }
+  static V add(V a, V b) { return _mm512_add_ps(a, b); }
+  static V sub(V a, V b) { return _mm512_sub_ps(a, b); }
+  static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
+  static V div(V a, V b) { return _mm512_div_ps(a, b); }
+  static V max(V a, V b) { return _mm512_max_ps(a, b); }
+  static V min(V a, V b) { return _mm512_min_ps(a, b); }
+  // value * 2^n, where n sits in the low bits of `shifted` = n + 1.5 * 2^23.
+  static V scale_exponent(V value, V shifted) {
+    const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value), n));
+  }
+  static float sum(V v) { return _mm512_reduce_add_ps(v); }
+  static float largest(V v) { return _mm512_reduce_max_ps(v); }
+  // Lane i is the sum of v[i].
+  static V sums(const V* v) { return halves<0x88, 0xdd>(eight(v), eight(v + 8)); }
+  template <int kEven, int kOdd>
+  static V halves(V a, V b) {
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, kEven), _mm512_shuffle_f32x4(a, b, kOdd));
+  }
+  static V eight(const V* v) { return halves<0x44, 0xee>(four(v), four(v + 4)); }
+  static V four(const V* v) {
+    const __m512d a = _mm512_castps_pd(two(v)), b = _mm512_castps_pd(two(v + 2));
+    return _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(a, b)),
+                         _mm512_castpd_ps(_mm512_unpackhi_pd(a, b)));
+  }
+  static V two(const V* v) {
+    return _mm512_add_ps(_mm512_unpacklo_ps(v[0], v[1]), _mm512_unpackhi_ps(v[0], v[1]));
+  }
+
+  static V load_f16(const uint16_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static V load_bf16(const uint16_t* p) {
+    const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
+  static void store_f16(uint16_t* p, V v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static void store_bf16(uint16_t* p, V v) {
+    float values[lanes];
+    _mm512_storeu_ps(values, v);
+    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(values[i]);
+  }
+  static unsigned long long read(const char* p, size_t bytes) {
+    __m512i a[8];
+    for (auto& v : a) v = _mm512_setzero_si512();
+    size_t o = 0;
+    for (; o + 512 <= bytes; o += 512)
+#pragma GCC unroll 8
+      for (int i = 0; i < 8; ++i) a[i] = _mm512_or_si512(a[i], _mm512_loadu_si512(p + o + i * 64));
+    for (; o < bytes; o += 64) a[0] = _mm512_or_si512(a[0], _mm512_loadu_si512(p + o));
+    for (int i = 1; i < 8; ++i) a[0] = _mm512_or_si512(a[0], a[i]);
+    return static_cast<unsigned long long>(_mm512_reduce_or_epi64(a[0]));
+  }
+};
+
+}  // namespace
+}  // namespace helm

@@ -1,0 +1,75 @@
+// Four lanes in plain C++ (GCC vector extensions: SSE2 on x86-64, NEON on arm64).
+#pragma once
+#include "format.h"
+
+namespace helm {
+namespace {
+
+struct Simd {
+  typedef float V __attribute__((vector_size(16)));
+  typedef int32_t I __attribute__((vector_size(16)));
+  static constexpr size_t lanes = 4;
+  static constexpr const char* name = "portable";
+  static constexpr int stream_block = 2, stream_tokens = 2, product_block = 2, product_panels = 1;
+  static constexpr int in_flight = 8;
+
+  static V zero() { return V{0, 0, 0, 0}; }
+  static V set(float v) { return V{v, v, v, v}; }
+  static V load(const float* p) {
+    V v;
+    memcpy(&v, p, 16);
+    return v;
+  }
+  static void store(float* p, V v) { memcpy(p, &v, 16); }
+  static V fma(V a, V b, V c) { return a * b + c; }
+  static V add(V a, V b) { return a + b; }
+  static V sub(V a, V b) { return a - b; }
+  static V mul(V a, V b) { return a * b; }
+  static V div(V a, V b) { return a / b; }
+  static V max(V a, V b) { return a > b ? a : b; }
+  static V min(V a, V b) { return a < b ? a : b; }
+  // value * 2^n, where n sits in the low bits of `shifted` = n + 1.5 * 2^23.
+  static V scale_exponent(V value, V shifted) {
+    typedef uint32_t U __attribute__((vector_size(16)));
+    U bits, n;
+    memcpy(&bits, &value, 16);
+    memcpy(&n, &shifted, 16);
+    bits += n << 23;
+    memcpy(&value, &bits, 16);
+    return value;
+  }
+  static float sum(V v) { return (v[0] + v[2]) + (v[1] + v[3]); }
+  static float largest(V v) {
+    const float a = v[0] > v[1] ? v[0] : v[1], b = v[2] > v[3] ? v[2] : v[3];
+    return a > b ? a : b;
+  }
+  static V sums(const V* v) { return V{sum(v[0]), sum(v[1]), sum(v[2]), sum(v[3])}; }
+
+  static V load_f16(const uint16_t* p) {
+    return V{widen_f16(p[0]), widen_f16(p[1]), widen_f16(p[2]), widen_f16(p[3])};
+  }
+  static V load_bf16(const uint16_t* p) {
+    return V{widen_bf16(p[0]), widen_bf16(p[1]), widen_bf16(p[2]), widen_bf16(p[3])};
+  }
+  static void store_f16(uint16_t* p, V v) {
+    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_f16(v[i]);
+  }
+  static void store_bf16(uint16_t* p, V v) {
+    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(v[i]);
+  }
+  static unsigned long long read(const char* p, size_t bytes) {
+    typedef unsigned long long L __attribute__((vector_size(16)));
+    L acc[4] = {};
+    for (size_t o = 0; o < bytes; o += 64)
+      for (int i = 0; i < 4; ++i) {
+        L v;
+        memcpy(&v, p + o + i * 16, 16);
+        acc[i] |= v;
+      }
+    const L all = acc[0] | acc[1] | acc[2] | acc[3];
+    return all[0] | all[1];
+  }
+};
+
+}  // namespace
+}  // namespace helm

@@ -1,0 +1,210 @@
+#include "stage_pass.h"
+
+#include <cstdint>
+
+#include "isa.h"
+#include "pack.h"
+
+namespace helm {
+
+StagePass::StagePass(Stage& stage, const StageIo& io, size_t thread)
+    : stage_(stage),
+      spec_(stage.spec_),
+      work_(stage.workspace_),
+      pool_(stage.pool_),
+      k_(kernels()),
+      io_(io),
+      thread_(thread),
+      threads_(stage.pool_.threads()),
+      scratch_(stage.pool_.scratch(thread)),
+      last_(now()) {}
+
+void StagePass::done() {
+  if (thread_ == 0) {
+    const double time = now();
+    stage_.seconds_[op_] += time - last_;
+    last_ = time;
+  }
+  ++op_;
+}
+
+void StagePass::done_by_all() {
+  pool_.barrier();
+  done();
+}
+
+void StagePass::chunk(size_t first, size_t count) {
+  first_ = first, count_ = count, rows_ = spec_.batch * count, op_ = 0;
+  spec_.embedding ? embed() : load();
+  for (const BlockSpec& b : spec_.blocks) block(b);
+  if (!spec_.head) return store();
+  if (first + count == io_.tokens) output();
+}
+
+void StagePass::load() {
+  const auto* source = static_cast<const float*>(io_.source);
+  const Range share = mine(rows_);
+  for (size_t row = share.begin; row < share.end; ++row) {
+    const size_t from = row / count_ * io_.tokens + first_ + row % count_;
+    memcpy(work_.hidden + row * spec_.hidden, source + from * spec_.hidden, spec_.hidden * sizeof(float));
+  }
+  pool_.barrier();
+}
+
+void StagePass::embed() {
+  const auto* ids = static_cast<const int32_t*>(io_.source);
+  const Range share = mine(rows_);
+  for (size_t row = share.begin; row < share.end; ++row) {
+    const size_t id = static_cast<size_t>(ids[row / count_ * io_.tokens + first_ + row % count_]);
+    float* hidden = work_.hidden + row * spec_.hidden;
+    unpack_row(spec_.embedding->weights, spec_.embedding->format, spec_.hidden, id, hidden);
+    if (spec_.positions != nullptr) k_.add(hidden, spec_.positions + position(row) * spec_.hidden, spec_.hidden);
+  }
+  done_by_all();
+}
+
+// The last operation has been stamped; what copying out takes belongs to it.
+void StagePass::store() {
+  auto* target = static_cast<float*>(io_.target);
+  const Range share = mine(rows_);
+  for (size_t row = share.begin; row < share.end; ++row) {
+    const size_t to = row / count_ * io_.tokens + first_ + row % count_;
+    memcpy(target + to * spec_.hidden, work_.hidden + row * spec_.hidden, spec_.hidden * sizeof(float));
+  }
+  --op_;
+  done_by_all();
+}
+
+const float* StagePass::normed(const NormWeights& weights, const float* x, size_t stride, size_t rows) {
+  const auto one = [&](size_t row, float* out) {
+    k_.norm(spec_.norm, x + row * stride, weights.weight, weights.bias, spec_.norm_eps, spec_.hidden, out);
+  };
+  if (rows == 1) {
+    float* own = scratch_ + kLinearScratch;
+    one(0, own);
+    return own;
+  }
+  const Range share = mine(rows);
+  for (size_t row = share.begin; row < share.end; ++row) one(row, work_.wide + row * spec_.hidden);
+  pool_.barrier();
+  return packed(work_.wide, rows, spec_.hidden);
+}
+
+const float* StagePass::packed(const float* x, size_t rows, size_t columns) {
+  const float* input = pack_share(k_, thread_, threads_, x, rows, columns, work_.packed);
+  if (rows > 1) pool_.barrier();
+  return input;
+}
+
+void StagePass::linear(const Matrix& m, const float* x, float* y, size_t rows, bool accumulate) {
+  linear_share(k_, thread_, threads_, m, x, y, rows, accumulate, scratch_);
+}
+
+void StagePass::block(const BlockSpec& b) {
+  attention(b);
+  feed_forward(b);
+}
+
+void StagePass::attention(const BlockSpec& b) {
+  const Attention& shape = spec_.attention;
+  float* q = work_.inner;
+  float* k = q + rows_ * shape.q_width();
+  const float* x = normed(b.norm1, work_.hidden, spec_.hidden, rows_);
+  done();
+  linear(b.q, x, q, rows_, false);
+  done();
+  linear(b.k, x, k, rows_, false);
+  done();
+  linear(b.v, x, k + rows_ * shape.kv_width(), rows_, false);
+  done_by_all();
+  append(b);
+  done_by_all();
+  attention_share(k_, pool_, thread_, shape,
+                  {b.keys, b.values, spec_.batch, count_, io_.past + first_, q, work_.wide});
+  done_by_all();
+  linear(b.o, packed(work_.wide, rows_, shape.q_width()), work_.hidden, rows_, true);
+  done_by_all();
+}
+
+void StagePass::feed_forward(const BlockSpec& b) {
+  float* gate = work_.inner;
+  float* up = gate + rows_ * spec_.ffn;
+  const float* x = normed(b.norm2, work_.hidden, spec_.hidden, rows_);
+  done();
+  if (b.gate) {
+    linear(*b.gate, x, gate, rows_, false);
+    done();
+  }
+  linear(b.up, x, up, rows_, false);
+  const Range own = rows_of(b.up, thread_, threads_);
+  for (size_t row = 0; row < rows_ && own.begin < own.end; ++row) {
+    const size_t at = row * spec_.ffn + own.begin;
+    k_.activate(spec_.activation, b.gate ? gate + at : nullptr, up + at, own.end - own.begin);
+  }
+  done_by_all();
+  linear(b.down, packed(up, rows_, spec_.ffn), work_.hidden, rows_, true);
+  done_by_all();
+}
+
+void StagePass::append(const BlockSpec& b) {
+  const size_t heads = spec_.attention.kv_heads;
+  const Range share = mine(rows_ * heads);
+  for (size_t item = share.begin; item < share.end; ++item) append_heads(b, item / heads, item % heads);
+}
+
+void StagePass::rotate(float* head, size_t position) {
+  const size_t half = spec_.rotary_dim / 2;
+  if (half > 0) k_.rope(head, spec_.cos + position * half, spec_.sin + position * half, half);
+}
+
+// QK norm and rotation of one key head and its query heads, and the new key and value into the cache.
+void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
+  const Attention& s = spec_.attention;
+  const auto prepare = [&](float* head, const std::optional<NormWeights>& weights) {
+    if (weights)
+      k_.norm(spec_.norm, head, weights->weight, weights->bias, spec_.norm_eps, s.head_dim, head);
+    rotate(head, position(row));
+  };
+  float* q = work_.inner + row * s.q_width() + kv_head * s.group() * s.head_dim;
+  for (size_t g = 0; g < s.group(); ++g) prepare(q + g * s.head_dim, b.q_norm);
+  float* key = work_.inner + rows_ * s.q_width() + row * s.kv_width() + kv_head * s.head_dim;
+  prepare(key, b.k_norm);
+  const size_t slot = ((row / count_ * s.kv_heads + kv_head) * s.capacity + position(row)) * s.head_dim;
+  const size_t at = slot * size_of(s.format);
+  k_.narrow(s.format, key, s.head_dim, static_cast<char*>(b.keys) + at);
+  k_.narrow(s.format, key + rows_ * s.kv_width(), s.head_dim, static_cast<char*>(b.values) + at);
+}
+
+void StagePass::output() {
+  const float* last = work_.hidden + (count_ - 1) * spec_.hidden;
+  const float* x = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
+  done();
+  linear(*spec_.head, x, work_.logits, spec_.batch, false);
+  choose();
+  done();
+}
+
+// Greedy: each thread's best row, then the best of those; the lowest index wins a tie.
+void StagePass::choose() {
+  const Range rows = rows_of(*spec_.head, thread_, threads_);
+  Stage::Best* best = stage_.best_.data();
+  for (size_t b = 0; b < spec_.batch; ++b) {
+    const float* own = work_.logits + b * spec_.vocab + rows.begin;
+    if (rows.begin >= rows.end) continue;
+    const size_t index = k_.argmax(own, rows.end - rows.begin);
+    best[thread_ * spec_.batch + b] = {own[index], rows.begin + index};
+  }
+  pool_.barrier();
+  if (thread_ != 0) return;
+  for (size_t b = 0; b < spec_.batch; ++b) {
+    const Stage::Best* chosen = nullptr;
+    for (size_t t = 0; t < threads_; ++t) {
+      const Range share = rows_of(*spec_.head, t, threads_);
+      const Stage::Best* candidate = best + t * spec_.batch + b;
+      if (share.begin < share.end && (chosen == nullptr || candidate->value > chosen->value)) chosen = candidate;
+    }
+    static_cast<int32_t*>(io_.target)[b] = static_cast<int32_t>(chosen->index);
+  }
+}
+
+}  // namespace helm

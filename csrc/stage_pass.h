@@ -1,0 +1,61 @@
+// StagePass: one thread's walk through a stage's operations.
+#pragma once
+#include "clock.h"
+#include "stage.h"
+
+namespace helm {
+
+struct StageIo {
+  const void* source;
+  void* target;
+  size_t tokens, past;
+};
+
+// Barriers stand where data crosses threads: after the values of a layer are written and before they are read.
+// With one row, a norm is cheaper to repeat on every thread than a barrier. Thread 0 stamps each operation after
+// its own share, and after the barrier where one follows at once.
+class StagePass {
+ public:
+  StagePass(Stage& stage, const StageIo& io, size_t thread);
+
+  double started() const { return last_; }
+  // Tokens [first, first + count) of every sequence through all operations.
+  void chunk(size_t first, size_t count);
+
+ private:
+  void load();
+  void embed();
+  void block(const BlockSpec& b);
+  void attention(const BlockSpec& b);
+  void feed_forward(const BlockSpec& b);
+  void append(const BlockSpec& b);
+  void append_heads(const BlockSpec& b, size_t row, size_t kv_head);
+  void rotate(float* head, size_t position);
+  void output();
+  void choose();
+  void store();
+
+  // norm of `rows` rows `stride` floats apart, packed for a linear layer; visible to this thread.
+  const float* normed(const NormWeights& weights, const float* x, size_t stride, size_t rows);
+  // x[rows][columns], packed for a linear layer; visible to this thread.
+  const float* packed(const float* x, size_t rows, size_t columns);
+  void linear(const Matrix& m, const float* x, float* y, size_t rows, bool accumulate);
+  void done();          // stamps the current operation
+  void done_by_all();   // a barrier, then the stamp
+  size_t position(size_t row) const { return io_.past + first_ + row % count_; }
+  Range mine(size_t items) const { return share_of(items, thread_, threads_); }
+
+  Stage& stage_;
+  const StageSpec& spec_;
+  const Workspace& work_;
+  Pool& pool_;
+  const Kernels& k_;
+  const StageIo& io_;
+  size_t thread_, threads_;
+  float* scratch_;
+  size_t first_ = 0, count_ = 0, rows_ = 0;
+  size_t op_ = 0;
+  double last_;
+};
+
+}  // namespace helm

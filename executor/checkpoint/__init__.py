@@ -1,0 +1,1 @@
+"""Writing random-weight Hugging Face checkpoints, so that everything runs without a model hub."""

@@ -1,0 +1,96 @@
+"""Random weights with which a wrong model shows.
+
+Peaked attention (its softmax is far from uniform), a few outlier channels in the residual stream and in
+norms, and a few dozen output tokens that stand out (the printable bytes), so that the best token leads the next
+one by a visible margin and rounding does not change it. The residual stream grows evenly over the depth, which
+keeps small errors small: a right model in f16 stays close to f32, a wrong one does not.
+
+Every scale below is a root mean square; a norm's output has root mean square one."""
+
+from functools import lru_cache
+from math import sqrt
+
+from helmsman.executor.checkpoint.random_values import Recipe, bit_generator
+from helmsman.executor.checkpoint.tokenizer import printable_ids
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.model import Model
+
+STANDOUT = 4.0  # of printable tokens' rows over the others', in embedding and head
+BRANCH = 2.0  # what a block's half adds to the residual stream, over an ordinary token's embedding
+SCORE = 2.5  # standard deviation of attention scores
+NATURAL_QK = 2.0  # queries and keys before their norm, where they have one: unlike those behind it
+POSITIONS = 2.0  # learned positions, over an ordinary token's embedding
+MIXED = 0.5  # attention output for values of one: an average of a few of them
+ACTIVATED = {"silu": 0.6, "gelu": 0.65, "gelu_tanh": 0.65, "relu": 0.7}  # of f(x), x of one; gated: times one
+OUTLIER_ROWS = 6.0  # of the residual channels that stand out, in `o` and `down`
+OUTLIER_NORM = 0.4  # their gains
+LOUD_NORM = 3.0  # gains of other channels
+
+
+def recipe(model: Model, tensor: Tensor) -> Recipe:
+    """How to draw `tensor` of `model`."""
+    op, part = tensor.name.split(".")
+    if op.endswith("norm") or op in ("norm1", "norm2"):
+        return _norm(model, op, part)
+    if part == "bias":
+        return _bias(model, op)
+    if tensor.layer is None:
+        return _table(model, op)
+    return _linear(model, op)
+
+
+def _table(model: Model, op: str) -> Recipe:
+    """Rows of length about one: logits of ordinary tokens then have a standard deviation of one."""
+    unit = _unit(model)
+    if op == "positions":
+        return Recipe(POSITIONS * unit)
+    return Recipe(unit, row_factors=tuple((row, STANDOUT) for row in printable_ids(model)))
+
+
+def _linear(model: Model, op: str) -> Recipe:
+    if op in ("q", "k"):
+        return Recipe((NATURAL_QK if model.qk_norm else sqrt(SCORE)) / sqrt(model.hidden))
+    if op in ("v", "gate", "up"):
+        return Recipe(1.0 / sqrt(model.hidden))
+    columns, source = (model.q_width, MIXED) if op == "o" else (model.ffn, ACTIVATED[model.activation])
+    outliers = tuple((row, OUTLIER_ROWS) for row in _outliers(model))
+    # Ungated activations have a mean, which would add the same vector at every position and drown the rest.
+    balanced = op == "down" and not model.gated
+    return Recipe(_branch(model) / source / sqrt(columns), balanced=balanced, row_factors=outliers)
+
+
+def _bias(model: Model, op: str) -> Recipe:
+    """Large enough to be missed, small enough not to decide alone."""
+    if op in ("o", "down"):
+        return Recipe(0.1 * _branch(model))
+    return Recipe(0.3 if op in ("q", "k") else 0.1)
+
+
+def _norm(model: Model, op: str, part: str) -> Recipe:
+    """Gains around one with outliers. The final gain's random signs keep a tied head from repeating its input."""
+    if op in ("q_norm", "k_norm"):
+        return Recipe(0.2 * sqrt(SCORE), mean=sqrt(SCORE))
+    if part == "bias":
+        return Recipe(0.1)
+    quiet = {row: OUTLIER_NORM for row in _outliers(model)}
+    loud = {row: LOUD_NORM for row in _channels(model, f"{op}.loud")}
+    return Recipe(0.2, 1.0, random_sign=op == "final_norm", row_factors=tuple((loud | quiet).items()))
+
+
+def _unit(model: Model) -> float:
+    return 1.0 / sqrt(model.hidden)
+
+
+def _branch(model: Model) -> float:
+    return BRANCH * _unit(model)
+
+
+def _outliers(model: Model) -> tuple[int, ...]:
+    return _channels(model, "outliers")
+
+
+@lru_cache(maxsize=64)
+def _channels(model: Model, purpose: str) -> tuple[int, ...]:
+    """About one channel in 256, the same in every block."""
+    raw = bit_generator(0, purpose).random_raw(max(1, model.hidden // 256))
+    return tuple(sorted({int(value) % model.hidden for value in raw}))

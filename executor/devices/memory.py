@@ -1,0 +1,44 @@
+"""A memory of a plan as it is used: an arena that ends where the record says."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Arena, Buffer
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.hardware import Memory
+from helmsman.schemas.units import format_bytes
+
+ScalarT = TypeVar("ScalarT", bound=np.generic)
+
+
+def view(buffer: Buffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[ScalarT]:
+    """The buffer as a writable vector of `dtype`."""
+    return np.frombuffer(memoryview(buffer), dtype)
+
+
+class BoundedMemory:
+    """Allocates from one arena; what goes beyond `capacity` bytes fails, as on a GPU that is full."""
+
+    def __init__(self, record: Memory, capacity: int) -> None:
+        self.name = record.name
+        self.arena = Arena(capacity)
+
+    def alloc(self, size: int, what: str) -> Buffer:
+        """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
+        try:
+            return self.arena.alloc(size, what)
+        except MemoryError:
+            raise InfeasibleError(
+                f"out of memory: {what} needs {format_bytes(size)}, "
+                f"{format_bytes(self.arena.used)} of {format_bytes(self.arena.capacity)} are in use",
+                field=f"memory {self.name}",
+                remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
+            ) from None
+
+    def place(self, values: NDArray[Any], what: str) -> Buffer:
+        """A buffer that holds a copy of `values`."""
+        buffer = self.alloc(values.nbytes, what)
+        view(buffer, values.dtype)[:] = values.ravel()
+        return buffer

@@ -1,0 +1,57 @@
+"""The machine this process runs on: its processors, its memory, its last-level cache."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+_CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
+_MEMORY = Path("/proc/meminfo")
+_ASSUMED_CACHE = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a plan may be executed on.
+
+    `cpus`: processors this process may use; `memory`: bytes of RAM not in use; `cache_bytes`: the
+    last-level cache, assumed to be 32 MiB where the system does not say."""
+
+    cpus: tuple[int, ...]
+    memory: int
+    cache_bytes: int
+
+    @classmethod
+    def this(cls) -> Self:
+        """The machine at hand."""
+        return cls(_cpus(), _free_memory(), _cache_bytes())
+
+    @property
+    def total_memory(self) -> int:
+        """Bytes of RAM, in use or not."""
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cpus() -> tuple[int, ...]:
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def _free_memory() -> int:
+    if not _MEMORY.exists():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = (line.split() for line in _MEMORY.read_text().splitlines())
+    kibibytes = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
+    return 1024 * kibibytes.get("MemAvailable", kibibytes["MemTotal"])
+
+
+def _cache_bytes() -> int:
+    levels = sorted(_CACHE.glob("index*/size"))
+    sizes = [_kibibytes(level.read_text()) for level in levels]
+    return max(sizes, default=_ASSUMED_CACHE)
+
+
+def _kibibytes(text: str) -> int:
+    """`36608K` as sysfs writes it."""
+    return 1024 * int(text.strip().removesuffix("K"))

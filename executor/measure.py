@@ -1,0 +1,144 @@
+"""Measured runs: generations with probes beside them, and the Trace they make."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Buffer
+from helmsman.executor.engine import Engine
+from helmsman.executor.generation import Generation
+from helmsman.executor.interference import cpu_times, others_share
+from helmsman.executor.machine import Machine
+from helmsman.executor.probe import copy_buffers, link_sample, probe_buffer, read_rate
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
+
+WARM_UP_TOKENS = 4
+
+OnToken = Callable[[NDArray[np.int32]], None]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Runs of one prompt, the probes beside them, and notes on each."""
+
+    runs: tuple[Generation, ...]
+    probes: tuple[Probe, ...]
+    notes: dict[str, str | int | float]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is run: `tokens` (batch, prompt), continued greedily."""
+
+    tokens: NDArray[np.int32]
+    output_tokens: int
+    ignore_eos: bool = False
+
+
+def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
+    """One run without probes or warm-up."""
+    return engine.generate(request.tokens, request.output_tokens, on_token=on_token, ignore_eos=request.ignore_eos)
+
+
+def measure(
+    engine: Engine, request: Request, runs: int, machine: Machine, on_token: OnToken = lambda _: None
+) -> Measured:
+    """`runs` runs after a short warm-up, each between two probes of every device and lane.
+
+    Tokens of the first run go to `on_token`."""
+    warm_up = Request(request.tokens, min(WARM_UP_TOKENS, request.output_tokens), ignore_eos=True)
+    run_once(engine, warm_up, lambda _: None)
+    prober = _Prober(engine, machine)
+    generations: list[Generation] = []
+    notes: dict[str, str | int | float] = {"prompt_tokens": request.tokens.shape[1]}
+    for run in range(runs):
+        prober.probe(run)
+        before = cpu_times()
+        generations.append(run_once(engine, request, on_token if run == 0 else lambda _: None))
+        share = others_share(before, cpu_times())
+        if share is not None:
+            notes[f"others_cpu_share.{run}"] = share
+        notes[f"overhead_s.{run}"] = float(np.median(generations[-1].overhead_s))
+        prober.probe(run)
+    return Measured(tuple(generations), tuple(prober.probes), notes | prober.latencies)
+
+
+def trace(plan: Plan, measured: Measured) -> Trace:
+    """The measured runs as spans with lowering's task ids."""
+    spans = [span for run, generation in enumerate(measured.runs) for span in spans_of(plan, run, generation)]
+    info = TraceInfo(
+        source="measured",
+        plan_sha256=digest(plan),
+        runs=len(measured.runs),
+        probes=measured.probes,
+        notes=measured.notes,
+    )
+    return Trace(info, spans)
+
+
+def spans_of(plan: Plan, run: int, generation: Generation) -> list[Span]:
+    """One span per task of every pass, seconds from the start of the run."""
+    spans: list[Span] = []
+    for row, iteration in enumerate(generation.iterations):
+        times = _times(generation, row)
+        for task in lower(plan, iteration).tasks:
+            start, end, moved = times[task.id.split("/", 1)[1]]
+            spans.append(_span(task, run, iteration.index, start, end, moved))
+    return spans
+
+
+def _times(generation: Generation, row: int) -> dict[str, tuple[float, float, int | None]]:
+    """(start, end, bytes moved) of every task of pass `row`."""
+    origin = float(generation.moments[0])
+    found: dict[str, tuple[float, float, int | None]] = {}
+    for leg in generation.legs:
+        moved = None if leg.moved is None else leg.moved[row]
+        starts: Sequence[float] = (leg.starts[row] - origin).tolist()
+        ends: Sequence[float] = (leg.ends[row] - origin).tolist()
+        found |= {name: (start, end, moved) for name, start, end in zip(leg.tasks, starts, ends, strict=True)}
+    return found
+
+
+def _span(task: Task, run: int, iteration: int, start: float, end: float, moved: int | None) -> Span:
+    """Bytes are what was moved where the executor knows better than the plan: hidden states are f32."""
+    return Span(
+        run=run,
+        source="measured",
+        task=task.id,
+        iteration=iteration,
+        request=0,
+        phase=task.phase,
+        layer=-1 if task.layer is None else task.layer,
+        op=task.op,
+        resource=task.resource,
+        start_s=start,
+        end_s=end,
+        bytes=task.bytes if moved is None else moved,
+        flops=float(task.flops),
+    )
+
+
+class _Prober:
+    """Probes the devices and lanes of an engine and keeps the results."""
+
+    def __init__(self, engine: Engine, machine: Machine) -> None:
+        self._engine = engine
+        self._read: Buffer = probe_buffer(machine.cache_bytes)
+        self._copy = copy_buffers()
+        self.probes: list[Probe] = []
+        self.latencies: dict[str, str | int | float] = {}
+
+    def probe(self, run: int) -> None:
+        for device in self._engine.devices.by_name.values():
+            rate = read_rate(device.pool, self._read)
+            self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
+        for lane in self._engine.lanes:
+            sample = link_sample(lane.engine, *self._copy)
+            self.probes.append(Probe(what="link", name=lane.name, run=run, value=sample.rate))
+            self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency

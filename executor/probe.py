@@ -1,0 +1,62 @@
+"""Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, time_read
+from helmsman.executor.devices.memory import view
+
+READ_PIECE = 4 << 20
+"""Bytes between two jumps of a read: about one matrix of a small model."""
+READ_CACHES = 4
+"""Buffers are this many times the last-level cache, so that nothing is read from it."""
+REPEATS = 5
+COPY_BYTES = 4 << 20
+SMALL_COPY = 64
+
+
+@dataclass(frozen=True)
+class LinkSample:
+    """What a lane does: bytes/s of a large copy, seconds of a small one."""
+
+    rate: float
+    latency: float
+
+
+def probe_buffer(cache_bytes: int) -> Buffer:
+    """A buffer of noise, large against the cache, in memory of its own."""
+    size = READ_CACHES * cache_bytes // READ_PIECE * READ_PIECE + READ_PIECE
+    return _noise(size)
+
+
+def read_rate(pool: Pool, buffer: Buffer, repeats: int = REPEATS) -> float:
+    """Bytes/s at which all threads of `pool` read `buffer` piece by piece: the median of `repeats`."""
+    return buffer.size / median(time_read(pool, buffer, repeats, READ_PIECE))
+
+
+def copy_buffers() -> tuple[Buffer, Buffer]:
+    """Source and target of link probes."""
+    return _noise(COPY_BYTES), _noise(COPY_BYTES)
+
+
+def link_sample(engine: CopyEngine, source: Buffer, target: Buffer) -> LinkSample:
+    """Rate and latency of a lane, from large copies and small ones."""
+    large = _seconds(engine, source, target, [COPY_BYTES] * 3)
+    small = _seconds(engine, source, target, [SMALL_COPY] * REPEATS)
+    return LinkSample(COPY_BYTES / (large - small), small)
+
+
+def _seconds(engine: CopyEngine, source: Buffer, target: Buffer, sizes: Sequence[int]) -> float:
+    spans = [engine.wait(engine.submit(target, 0, source, 0, size)) for size in sizes]
+    return median(end - start for start, end in spans)
+
+
+def _noise(size: int) -> Buffer:
+    """Pages of zeros would all be the same cached page."""
+    buffer = Arena(size + 4096).alloc(size, "probe")
+    values = view(buffer, np.uint8)
+    values[:] = np.resize(np.random.default_rng(0).integers(0, 255, 65521, np.uint8), size)
+    return buffer

@@ -1,0 +1,148 @@
+"""What only a running stage shows: the cost of small operations, of lookups, of attention over a prompt.
+
+A stage with random weights runs prompts and steps; its own time stamps say what each operation took."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
+from helmsman.executor.devices.memory import view
+from helmsman.executor.profile.samples import InplaceSamples
+from helmsman.lowering.ops import Formats, Operation, operations
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.model import Model, Rope
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
+
+MODEL = Model(
+    name="profile",
+    family="qwen3",
+    layers=3,
+    hidden=1536,
+    heads=12,
+    kv_heads=6,
+    head_dim=128,
+    ffn=3072,
+    vocab=16384,
+    max_context=1024,
+    activation="silu",
+    gated=True,
+    norm="rms",
+    norm_eps=1e-6,
+    position=Rope(theta=1e4, rotary_dim=128),
+    qk_norm=True,
+)
+FORMATS = Formats("bf16", "bf16", "f32")
+TOKENS = (1, 32, 128, 256)
+ROUNDS = 5
+SMALL = ("norm", "append")
+"""Kinds whose time is overhead and activation traffic."""
+
+
+def measure_stage(pool: Pool) -> InplaceSamples:
+    """Run the synthetic stage for every prompt length, several times."""
+    arena = Arena(256 << 20)
+    spec = _spec(arena)
+    stage = Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+    samples = InplaceSamples()
+    for tokens in TOKENS:
+        for _ in range(ROUNDS):
+            for op, seconds in _run(stage, arena, tokens):
+                _record(samples, op, tokens, seconds)
+    return samples
+
+
+def attention_flops(tokens: int) -> int:
+    """FLOPs of one block's attention over a prompt of `tokens`."""
+    return next(op.flops for op in _operations(tokens) if op.kind == "attention")
+
+
+def lookup_bytes(tokens: int) -> int:
+    """Bytes of table rows that a prompt of `tokens` reads."""
+    return next(op.weight_bytes for op in _operations(tokens) if op.kind == "lookup")
+
+
+def _record(samples: InplaceSamples, op: Operation, tokens: int, seconds: float) -> None:
+    if op.kind in SMALL and op.layer is not None:
+        samples.small.setdefault(tokens, []).append((op.activation_bytes, seconds))
+    elif op.kind == "lookup":
+        samples.lookup.setdefault(tokens, []).append(seconds)
+    elif op.kind == "attention" and tokens > 1:
+        samples.attention.setdefault(tokens, []).append(seconds)
+
+
+def _run(stage: Stage, arena: Arena, tokens: int) -> Iterator[tuple[Operation, float]]:
+    source, target = arena.alloc(4 * tokens, "ids"), arena.alloc(64, "id")
+    view(source, np.int32)[:] = np.random.default_rng(tokens).integers(0, MODEL.vocab, tokens)
+    stamps = np.zeros(len(stage.ops) + 1)
+    stage.run(source, target, tokens, 0, stamps.data)
+    return zip(_operations(tokens), np.diff(stamps).tolist(), strict=True)
+
+
+def _operations(tokens: int) -> Sequence[Operation]:
+    return operations(MODEL, Iteration(0, "prefill", 1, tokens, tokens), FORMATS)
+
+
+def _spec(arena: Arena) -> "StageSpec":
+    rng = np.random.default_rng(5)
+    angles = np.outer(np.arange(TOKENS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
+    head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
+    return {
+        "hidden": MODEL.hidden,
+        "heads": MODEL.heads,
+        "kv_heads": MODEL.kv_heads,
+        "head_dim": MODEL.head_dim,
+        "ffn": MODEL.ffn,
+        "vocab": MODEL.vocab,
+        "norm": MODEL.norm,
+        "norm_eps": MODEL.norm_eps,
+        "activation": MODEL.activation,
+        "batch": 1,
+        "capacity": TOKENS[-1],
+        "max_tokens": TOKENS[-1],
+        "kv_format": FORMATS.kv,
+        "rotary_dim": MODEL.head_dim,
+        "cos": np.cos(angles).astype(np.float32).data,
+        "sin": np.sin(angles).astype(np.float32).data,
+        "embedding": head,
+        "positions": None,
+        "blocks": [_block(arena, rng) for _ in range(MODEL.layers)],
+        "final_norm": _norm(MODEL.hidden),
+        "head": head,
+    }
+
+
+def _block(arena: Arena, rng: np.random.Generator) -> "Block":
+    h, q, kv, f = MODEL.hidden, MODEL.q_width, MODEL.kv_width, MODEL.ffn
+    cache = size_of(TOKENS[-1] * kv, FORMATS.kv)
+    return {
+        "norm1": _norm(h),
+        "q": _linear(arena, rng, q, h),
+        "k": _linear(arena, rng, kv, h),
+        "v": _linear(arena, rng, kv, h),
+        "q_norm": _norm(MODEL.head_dim),
+        "k_norm": _norm(MODEL.head_dim),
+        "o": _linear(arena, rng, h, q),
+        "norm2": _norm(h),
+        "gate": _linear(arena, rng, f, h),
+        "up": _linear(arena, rng, f, h),
+        "down": _linear(arena, rng, h, f),
+        "keys": arena.alloc(cache, "keys"),
+        "values": arena.alloc(cache, "values"),
+    }
+
+
+def _norm(width: int) -> "Norm":
+    return {"weight": np.ones(width, np.float32).data, "bias": None}
+
+
+def _linear(arena: Arena, rng: np.random.Generator, rows: int, columns: int) -> "Linear":
+    """Small random bf16 weights (bits 0x3c00 to 0x3cff, either sign: about 0.01)."""
+    buffer = arena.alloc(packed_size("bf16", rows, columns), "weights")
+    bits = rng.integers(0x3C00, 0x3D00, 65521, np.uint16) | (rng.integers(0, 2, 65521, np.uint16) << 15)
+    view(buffer, np.uint16)[:] = np.resize(bits, buffer.size // 2)
+    return {"weight": buffer, "format": "bf16", "rows": rows, "columns": columns, "bias": None}

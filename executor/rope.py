@@ -1,0 +1,57 @@
+"""Cosines and sines of rotary positions, with the scalings that long-context models use."""
+
+from math import log, pi, sqrt
+from typing import TYPE_CHECKING, Any
+
+from helmsman.schemas.model import LinearScaling, Llama3Scaling, LongRope, Model, Rope
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def rope_tables(model: Model, capacity: int) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None":
+    """f32 (capacity, rotary_dim / 2) cosines and sines of positions 0, 1, ...; None for learned positions.
+
+    Angles are products in f32, as in the models' own code. LongRoPE's long factors are used when `capacity`
+    exceeds the original context, and its attention scaling is part of the tables."""
+    import numpy as np
+
+    if not isinstance(model.position, Rope):
+        return None
+    frequencies = _frequencies(model.position, capacity).astype(np.float32)
+    angles = np.arange(capacity, dtype=np.float32)[:, None] * frequencies
+    scale = np.float32(_attention_scaling(model, model.position))
+    return np.cos(angles) * scale, np.sin(angles) * scale
+
+
+def _frequencies(rope: Rope, capacity: int) -> "np.ndarray[Any, Any]":
+    """Radians per position of every pair of dimensions, f64."""
+    import numpy as np
+
+    plain = rope.theta ** -(np.arange(0, rope.rotary_dim, 2) / rope.rotary_dim)
+    match rope.scaling:
+        case LinearScaling(factor=factor):
+            return plain / factor
+        case Llama3Scaling():
+            return _llama3(plain, rope.scaling)
+        case LongRope():
+            far = capacity > rope.scaling.original_context
+            return plain / np.array(rope.scaling.long_factor if far else rope.scaling.short_factor)
+        case None:
+            return plain
+
+
+def _llama3(plain: "np.ndarray[Any, Any]", scaling: Llama3Scaling) -> "np.ndarray[Any, Any]":
+    """Wavelengths well inside the original context stay, those beyond it are stretched, smoothly between."""
+    turns = scaling.original_context * plain / (2 * pi)
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    kept = ((turns - low) / (high - low)).clip(0.0, 1.0)
+    return (1 - kept) * plain / scaling.factor + kept * plain
+
+
+def _attention_scaling(model: Model, rope: Rope) -> float:
+    """LongRoPE multiplies queries and keys by sqrt(1 + ln s / ln original), s = max context / original."""
+    if not isinstance(rope.scaling, LongRope):
+        return 1.0
+    stretch = model.max_context / rope.scaling.original_context
+    return 1.0 if stretch <= 1.0 else sqrt(1 + log(stretch) / log(rope.scaling.original_context))

@@ -1,0 +1,1 @@
+"""Reading checkpoints: safetensors files, one tensor at a time."""

@@ -1,0 +1,101 @@
+"""Memory bandwidth as a fluid: running tasks share each physical memory max-min fairly.
+
+A task alone runs at its price, which is a measured fact, whatever the memory's nominal bandwidth says. When
+several tasks want more of a memory than it has, their byte rates are raised together until each has what
+it asks for or one of its memories is full (progressive filling)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from helmsman.lowering.graph import Task
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.hardware import Hardware
+
+_FULL = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a running task asks of memories: `rate` bytes/s at full speed, `uses[pool]` times over in each.
+
+    A copy inside one physical memory uses it twice: it reads and writes every byte."""
+
+    rate: float
+    uses: Mapping[str, int]
+
+
+class Pools:
+    """The physical memories of a machine and what each can deliver, bytes/s."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
+        self.capacity = {root: hardware.memory(root).bandwidth.value for root in self._root.values()}
+
+    def flow(self, task: Task, seconds: float) -> Flow | None:
+        """The flow of a task that takes `seconds` alone; None when it moves nothing or takes no time.
+
+        A task that alone already exceeds a memory's nominal bandwidth counts as using all of it."""
+        if not task.bytes or seconds <= 0.0:
+            return None
+        uses: dict[str, int] = {}
+        for memory in task.memories:
+            root = self._root[memory]
+            uses[root] = uses.get(root, 0) + 1
+        rate = min(task.bytes / seconds, *(self.capacity[pool] / n for pool, n in uses.items()))
+        return Flow(rate, uses) if rate > 0.0 else None
+
+
+def speeds(flows: Sequence[Flow | None], capacity: Mapping[str, float]) -> list[float]:
+    """Speed of each flow relative to running alone, in (0, 1].
+
+    Max-min fair in bytes/s: no flow can be raised without lowering one that is not faster. Cost
+    O(flows^2 x pools), and O(flows) when no pool is contended."""
+    result = [1.0] * len(flows)
+    active = {index: flow for index, flow in enumerate(flows) if flow is not None}
+    if len(active) < 2:
+        return result
+    left = dict(capacity)
+    while active and _overcommitted(active, left):
+        level, pool = _fill_level(active, left)
+        limited = [i for i, flow in active.items() if flow.rate <= level]
+        limited = limited or [i for i, flow in active.items() if pool in flow.uses]
+        for index in limited:
+            flow = active.pop(index)
+            rate = min(flow.rate, level)
+            result[index] = rate / flow.rate
+            for name, times in flow.uses.items():
+                left[name] -= rate * times
+    return result
+
+
+def _overcommitted(active: Mapping[int, Flow], left: Mapping[str, float]) -> bool:
+    wanted: dict[str, float] = {}
+    for flow in active.values():
+        for pool, times in flow.uses.items():
+            wanted[pool] = wanted.get(pool, 0.0) + flow.rate * times
+    return any(rate > left[pool] * (1.0 + _FULL) for pool, rate in wanted.items())
+
+
+def _fill_level(active: Mapping[int, Flow], left: Mapping[str, float]) -> tuple[float, str]:
+    """The common rate at which the first pool is full, and that pool."""
+    users: dict[str, int] = {}
+    for flow in active.values():
+        for pool, times in flow.uses.items():
+            users[pool] = users.get(pool, 0) + times
+    return min((max(left[pool], 0.0) / n, pool) for pool, n in users.items())
+
+
+def _root(hardware: Hardware, name: str) -> str:
+    """The physical memory behind `name`. Raises BadInputError when `shares` goes round in a circle."""
+    seen = {name}
+    while (shared := hardware.memory(name).shares) is not None:
+        if shared in seen:
+            raise BadInputError(
+                "a memory shares its own bandwidth",
+                field="hardware.memories.shares",
+                value=shared,
+                remedy="let `shares` end at a physical memory",
+            )
+        seen.add(shared)
+        name = shared
+    return name

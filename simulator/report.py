@@ -1,0 +1,67 @@
+"""A simulated stream for readers: a JSON-ready document, and a table for people."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.simulator.stream import LaneUse, Phase, Stream
+
+
+def document(plan: Plan, stream: Stream) -> dict[str, Any]:
+    """Seconds, bytes and tokens/s of the stream; `tpot_s`, `itl_s` and the decode rate are null for one token."""
+    return {
+        "plan": plan.label,
+        "plan_sha256": digest(plan),
+        "ttft_s": stream.ttft,
+        "tpot_s": stream.tpot,
+        "itl_s": stream.itl,
+        "e2e_s": stream.e2e,
+        "batches_s": stream.e2e * plan.workload.batches,
+        "tokens_per_second": {"decode": stream.decode_rate, "overall": stream.rate},
+        "prefill": _phase(stream.prefill),
+        "decode": _phase(stream.decode),
+        "decode_steps": stream.steps,
+        "decode_steps_replayed": len(stream.simulated),
+    }
+
+
+def table(plan: Plan, stream: Stream) -> str:
+    """What `helm-sim` prints."""
+    return "\n".join([*_times(plan, stream), "", *_lanes(stream)])
+
+
+def _phase(phase: Phase) -> dict[str, Any]:
+    lanes = [_lane(lane) for lane in phase.lanes]
+    return {"seconds": phase.seconds, "overlap_s": phase.overlap, "resources": lanes}
+
+
+def _lane(lane: LaneUse) -> dict[str, Any]:
+    return {"name": lane.resource, "busy_s": lane.busy, "idle_s": lane.idle, "bytes": lane.bytes}
+
+
+def _times(plan: Plan, stream: Stream) -> Iterator[str]:
+    work = plan.workload
+    shape = f"{work.prompt_tokens} + {work.output_tokens} tokens, batch {work.batch}"
+    yield f"{plan.model.name} on {plan.hardware.name}: {plan.label}, {shape}"
+    yield ""
+    yield f"TTFT         {format_seconds(stream.ttft)}"
+    if stream.tpot is not None and stream.itl is not None:
+        spread = ", ".join(f"{name} {format_seconds(stream.itl[name])}" for name in ("p50", "p90", "p99"))
+        yield f"TPOT         {format_seconds(stream.tpot)} (ITL {spread})"
+        yield f"tokens/s     {stream.decode_rate:.4g} in decode, {stream.rate:.4g} overall"
+    else:
+        yield f"tokens/s     {stream.rate:.4g} overall; one output token has no TPOT"
+    yield f"E2E          {format_seconds(stream.e2e)}"
+
+
+def _lanes(stream: Stream) -> Iterator[str]:
+    yield f"{'resource':<14}{'phase':<10}{'busy':>11}{'share':>8}{'idle':>11}{'bytes':>12}"
+    for name, phase in (("prefill", stream.prefill), ("decode", stream.decode)):
+        for lane in phase.lanes:
+            share = lane.busy / phase.seconds if phase.seconds else 0.0
+            times = f"{format_seconds(lane.busy):>11}{share:>8.1%}{format_seconds(lane.idle):>11}"
+            yield f"{lane.resource:<14}{name:<10}{times}{format_bytes(lane.bytes):>12}"
+    overlap, total = stream.prefill.overlap + stream.decode.overlap, stream.e2e
+    yield f"two or more at work: {format_seconds(overlap)} ({overlap / total if total else 0.0:.1%})"

@@ -1,0 +1,142 @@
+"""One request stream of a plan: prefill, then decode steps one after the other (HELM-56, HELM-57)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placed
+from helmsman.scheduler.iteration import Iteration, decode, prefill
+from helmsman.schemas.trace import Span
+from helmsman.simulator.curve import Curve, chosen_steps
+from helmsman.simulator.replay import Price, Replay, replay, spans
+
+Progress = Callable[[Sequence[int]], Iterable[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class LaneUse:
+    """What one resource did in a phase: seconds at work, seconds idle, bytes it moved or streamed."""
+
+    resource: str
+    busy: float
+    idle: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A phase of a stream: its seconds, its lanes, and the seconds in which two or more lanes worked."""
+
+    seconds: float
+    overlap: float
+    lanes: tuple[LaneUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One batch from its prompt to its last token; times in seconds.
+
+    `tpot` = (e2e - ttft) / (n - 1) and `itl` (quantiles of single steps) are None for n = 1 output token.
+    `decode_rate`, `rate`: tokens/s of all sequences, in decode and from the start of the prompt.
+    `simulated`: decode steps that were replayed; those between are linear in the context."""
+
+    ttft: float
+    tpot: float | None
+    itl: dict[str, float] | None
+    e2e: float
+    decode_rate: float | None
+    rate: float
+    prefill: Phase
+    decode: Phase
+    steps: int
+    simulated: tuple[int, ...]
+
+
+QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
+
+
+def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
+    """Replay the stream of `plan.workload`; batches after the first repeat the same times.
+
+    Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
+    in the context: the cost grows with the graph, not with the number of tokens. `progress` sees every step
+    go by."""
+    workload = plan.workload
+    steps = chosen_steps(workload.decode_steps, workload.prompt_tokens)
+    first = replay(lower(plan, prefill(workload)), price, plan.hardware)
+    done = [replay(lower(plan, decode(workload, step)), price, plan.hardware) for step in progress(steps)]
+    ttft = first.makespan
+    decoding = _phase(plan, steps, done)
+    e2e = ttft + decoding.seconds
+    itl = Curve(steps, tuple(step.makespan for step in done)) if done else None
+    return Stream(
+        ttft=ttft,
+        tpot=decoding.seconds / workload.decode_steps if done else None,
+        itl={name: itl.quantile(q) for name, q in QUANTILES.items()} if itl else None,
+        e2e=e2e,
+        decode_rate=_rate(workload.batch * workload.decode_steps, decoding.seconds) if done else None,
+        rate=_rate(workload.batch * workload.output_tokens, e2e),
+        prefill=_phase(plan, (1,), [first]),
+        decode=decoding,
+        steps=workload.decode_steps,
+        simulated=steps,
+    )
+
+
+def timeline(plan: Placed, price: Price, steps: int) -> Iterator[Span]:
+    """The spans of prefill and of the first `steps` decode steps, on one time axis."""
+    offset = 0.0
+    for iteration in _iterations(plan, min(steps, plan.workload.decode_steps)):
+        done = replay(lower(plan, iteration), price, plan.hardware)
+        yield from spans(done, offset=offset)
+        offset += done.makespan
+
+
+def remembering(price: Price) -> Price:
+    """`price`, asked once for all tasks that do the same work in different places of the graph."""
+    known: dict[tuple[object, ...], float] = {}
+
+    def remembered(task: Task) -> float:
+        work = (task.kind, task.op, task.phase, task.tokens, task.bytes, task.activation_bytes, task.flops)
+        key = (*work, task.format, task.resource, task.memories)
+        if key not in known:
+            known[key] = price(task)
+        return known[key]
+
+    return remembered
+
+
+def _iterations(plan: Placed, steps: int) -> Iterable[Iteration]:
+    yield prefill(plan.workload)
+    for step in range(1, steps + 1):
+        yield decode(plan.workload, step)
+
+
+def _rate(tokens: int, seconds: float) -> float:
+    """Tokens per second; 0 when time does not pass, as with prices of zero."""
+    return tokens / seconds if seconds > 0.0 else 0.0
+
+
+def _phase(plan: Placed, steps: tuple[int, ...], done: list[Replay]) -> Phase:
+    """The phase of which `done` replays the iterations `steps`."""
+    if not done:
+        return Phase(0.0, 0.0, ())
+
+    def total(values: Iterable[float]) -> float:
+        return Curve(steps, tuple(values)).total()
+
+    seconds = total(step.makespan for step in done)
+    lanes = []
+    for lane in _lanes(plan, done):
+        busy = total(step.busy.get(lane, 0.0) for step in done)
+        moved = total(step.moved.get(lane, 0) for step in done)
+        lanes.append(LaneUse(lane, busy, max(0.0, seconds - busy), round(moved)))
+    return Phase(seconds, total(step.overlap for step in done), tuple(lanes))
+
+
+def _lanes(plan: Placed, done: list[Replay]) -> list[str]:
+    """The lanes in use: devices, then links, as the hardware lists them."""
+    used = {lane for step in done for lane in step.busy}
+    listed = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
+    return [lane for lane in dict.fromkeys(listed) if lane in used]

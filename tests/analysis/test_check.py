@@ -1,0 +1,229 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from helmsman.analysis.check import Checked, check
+from helmsman.analysis.report import document, table
+from helmsman.analysis.rows import Row
+from helmsman.lowering.graph import Task
+from helmsman.planner.costs import CostModel
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
+from helmsman.schemas.read import digest
+from helmsman.schemas.trace import Probe, Trace, TraceInfo
+from helmsman.simulator.pricing import cost_model, median_price
+from helmsman.simulator.stream import timeline
+
+Run = Callable[..., Trace]
+
+
+def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, tolerance: float = 0.08) -> Checked:
+    return check(plan, cost_model(plan), measured, simulated, tolerance)
+
+
+def row(found: Checked, phase: str, op: str, resource: str) -> Row:
+    return next(r for r in found.terms if (r.phase, r.op, r.resource) == (phase, op, resource))
+
+
+def test_a_run_at_its_prices_has_no_error(plan: Plan, run: Run) -> None:
+    found = checked(plan, run(runs=3))
+    assert found.passed and found.runs == 3 and not found.missing and not found.unknown
+    for term in (*found.terms, found.step, found.ttft):
+        assert term is not None and term.noise == pytest.approx(0.0, abs=1e-6)
+        assert term.measured == pytest.approx(term.predicted) == pytest.approx(term.simulated)
+        if term.op != "idle":
+            assert term.error == pytest.approx(0.0, abs=1e-6)
+            assert term.scaled_error == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_error_is_signed_and_relative_to_the_prediction(plan: Plan, run: Run) -> None:
+    """E-HELM-11: (measured - predicted) / predicted."""
+
+    def slow(task: Task, run: int) -> float:
+        return 1.25 if task.op == "down" else 0.5 if task.op == "q" and task.resource == "cpu" else 1.0
+
+    found = checked(plan, run(slow, runs=2))
+    assert row(found, "decode", "down", "cpu").error == pytest.approx(0.25)
+    assert row(found, "decode", "down", "cuda").error == pytest.approx(0.25)
+    assert row(found, "decode", "q", "cpu").error == pytest.approx(-0.5)
+    assert row(found, "prefill", "q", "cpu").error == pytest.approx(-0.5)
+    assert row(found, "decode", "q", "cuda").error == pytest.approx(0.0, abs=1e-9)
+
+
+def test_terms_add_up_to_the_totals(plan: Plan, run: Run) -> None:
+    found = checked(plan, run(lambda task, run: 1.1, gap=1e-6))
+    for total, phase in ((found.step, "decode"), (found.ttft, "prefill")):
+        assert total is not None
+        terms = [term for term in found.terms if term.phase == phase]
+        assert sum(term.measured for term in terms) == pytest.approx(total.measured)
+        assert sum(term.predicted for term in terms) == pytest.approx(total.predicted)
+        assert row(found, phase, "idle", "").measured == pytest.approx(1e-6)
+        assert total.tasks == sum(term.tasks for term in terms)
+
+
+def test_time_between_passes_counts_in_the_step_and_in_the_first_token(plan: Plan, run: Run) -> None:
+    calm, late = checked(plan, run()), checked(plan, run(gap=5e-6))
+    assert late.step.measured - calm.step.measured == pytest.approx(5e-6)
+    assert late.ttft is not None and calm.ttft is not None
+    assert late.ttft.measured - calm.ttft.measured == pytest.approx(5e-6)
+
+
+def probes(read: float, link: float, run: int = 0) -> tuple[Probe, ...]:
+    reads = (
+        Probe(what="read", name="cpu", run=run, value=20e9 * read),
+        Probe(what="read", name="cuda", run=run, value=100e9 * read),
+    )
+    links = tuple(Probe(what="link", name=name, run=run, value=2e9 * link) for name in ("h2d", "d2h"))
+    return reads + links
+
+
+def test_a_slow_memory_is_scaled_away_and_the_raw_error_stays(plan: Plan, run: Run) -> None:
+    """Half the bandwidth in run 1: memory-bound work takes twice as long, and that is no error."""
+
+    def slow(task: Task, number: int) -> float:
+        return 2.0 if number == 1 and task.kind != "transfer" else 1.0
+
+    found = checked(plan, run(slow, runs=2, probes=probes(1.0, 1.0) + probes(0.5, 1.0, run=1)))
+    assert found.step.error is not None and found.step.error > 0.3
+    assert found.step.scaled_error == pytest.approx(0.0, abs=1e-6)
+    assert found.step.noise == pytest.approx(0.0, abs=1e-6)
+    assert found.factors["read cpu"] == pytest.approx(0.75)
+    assert found.passed
+
+
+def test_only_the_bytes_of_a_transfer_are_scaled(plan: Plan, run: Run) -> None:
+    def slow(task: Task, number: int) -> float:
+        if task.kind != "transfer":
+            return 1.0
+        seconds = CostModel(plan.hardware).price(task).mid
+        return (2e-6 + task.bytes / 1e9) / seconds
+
+    found = checked(plan, run(slow, probes=probes(1.0, 0.5)))
+    assert row(found, "prefill", "hidden", "h2d").scaled_error == pytest.approx(0.0, abs=1e-9)
+    assert row(found, "prefill", "hidden", "h2d").error == pytest.approx(512 / 2514, rel=1e-3)
+
+
+def test_probes_of_devices_that_the_plan_lacks_are_ignored(plan: Plan, run: Run) -> None:
+    strange = (Probe(what="read", name="tpu", run=0, value=1.0), Probe(what="read", name="cpu", run=0, value=0.0))
+    assert checked(plan, run(probes=strange)).factors == {}
+
+
+def test_the_noise_widens_the_bar(plan: Plan, run: Run) -> None:
+    speeds = (1.0, 1.1, 1.2)
+    found = checked(plan, run(lambda task, run: speeds[run], runs=3))
+    assert found.step.scaled_error == pytest.approx(0.1)
+    assert found.step.noise == pytest.approx(0.08 / 1.1)
+    assert found.step.pairs == pytest.approx((0.1 + 0.1 / 1.1) / 2)
+    assert found.bar == pytest.approx(2 * 0.08 / 1.1) and found.passed
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.07, True), (1.09, False), (0.93, True), (0.91, False)])
+def test_the_verdict_is_on_the_decode_step(plan: Plan, run: Run, factor: float, passed: bool) -> None:
+    def slow(task: Task, run: int) -> float:
+        return factor if task.phase == "decode" else 3.0
+
+    assert checked(plan, run(slow, runs=2)).passed is passed
+
+
+def test_a_single_run_takes_its_noise_from_its_steps(plan: Plan, run: Run) -> None:
+    found = checked(plan, run(lambda task, run: 1.0 + 0.1 * int(task.id.split("/")[0])))
+    assert found.step.noise == pytest.approx(0.4 * 0.4 / 1.3) and found.step.pairs is None
+
+
+def test_missing_and_unknown_tasks_are_named(plan: Plan, run: Run) -> None:
+    trace = run()
+    spans = [replace(s, task="2/9.q") if s.task == "2/0.q" else s for s in trace.spans]
+    found = checked(plan, Trace(trace.info, spans))
+    assert found.missing == ("2/0.q",) and found.unknown == ("2/9.q",)
+    assert "2/9.q" in table(plan, found) and "2/0.q" in table(plan, found)
+
+
+def test_another_prompt_length_is_lowered_as_it_was_run(plan: Plan, run: Run) -> None:
+    found = checked(plan, run(workload=plan.workload.model_copy(update={"prompt_tokens": 11, "output_tokens": 4})))
+    assert found.step.error == pytest.approx(0.0, abs=1e-9) and not found.missing
+
+
+def test_the_simulated_trace_is_used_where_it_is_given(plan: Plan, run: Run) -> None:
+    price = median_price(plan)
+    rows = list(timeline(plan, lambda task: 2.0 * price(task), 2))
+    info = TraceInfo(source="simulated", plan_sha256=digest(plan))
+    found = checked(plan, run(), Trace(info, [span for span in rows if span.iteration < 2]))
+    assert found.ttft is not None
+    assert found.ttft.simulated == pytest.approx(2 * found.ttft.predicted)
+    assert found.step.simulated == pytest.approx(found.step.predicted, rel=0.02)
+
+
+def test_a_plan_that_overlaps_is_checked_against_its_schedule(plan: Plan) -> None:
+    """The total is the length of the schedule, not the sum of its terms."""
+    rules = (ComputeRule(select=Select(names="embedding"), device="cpu"), ComputeRule(select=Select(), device="cuda"))
+    schedule = Schedule(overlap="next-layer", prefetch=3)
+    streamed = plan.model_copy(update={"compute": rules, "schedule": schedule})
+    spans = [replace(s, source="measured") for s in timeline(streamed, median_price(streamed), 5)]
+    found = checked(streamed, Trace(TraceInfo(source="measured", plan_sha256=digest(streamed)), spans))
+    assert found.step.measured == pytest.approx(found.step.simulated)
+    assert found.step.error == pytest.approx(0.0, abs=1e-3)
+    assert found.step.predicted < 0.97 * sum(t.predicted for t in found.terms if t.phase == "decode")
+
+
+def test_a_trace_of_another_plan_is_refused(plan: Plan, run: Run) -> None:
+    trace = run()
+    other = Trace(trace.info.model_copy(update={"plan_sha256": "0" * 64}), trace.spans)
+    with pytest.raises(BadInputError, match="another plan"):
+        checked(plan, other)
+    simulated = Trace(TraceInfo(source="simulated", plan_sha256="0" * 64), trace.spans)
+    with pytest.raises(BadInputError, match="another plan"):
+        checked(plan, trace, simulated)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source": "simulated"}, "not a measured Trace"),
+        ({"notes": {"prompt_tokens": "many"}}, "not a prompt"),
+        ({"notes": {"prompt_tokens": 21}}, "not a prompt"),
+        ({"notes": {"prompt_tokens": 16}}, "beyond the plan's context"),
+    ],
+)
+def test_a_trace_that_cannot_be_of_the_plan_is_refused(
+    plan: Plan, run: Run, change: dict[str, str], message: str
+) -> None:
+    trace = run()
+    with pytest.raises(BadInputError, match=message):
+        checked(plan, Trace(trace.info.model_copy(update=change), trace.spans))
+
+
+def test_a_trace_without_spans_or_decode_steps_is_refused(plan: Plan, run: Run) -> None:
+    trace = run()
+    with pytest.raises(BadInputError, match="no spans"):
+        checked(plan, Trace(trace.info, []))
+    with pytest.raises(BadInputError, match="no decode step"):
+        checked(plan, Trace(trace.info, [span for span in trace.spans if span.iteration == 0]))
+
+
+def test_decode_alone_can_be_checked(plan: Plan, run: Run) -> None:
+    trace = run(lambda task, run: 1.05)
+    found = checked(plan, Trace(trace.info, [span for span in trace.spans if span.iteration > 0]))
+    assert found.ttft is None and found.step.error == pytest.approx(0.05)
+    assert document(plan, found)["ttft"] is None
+
+
+def test_the_document_and_the_table_agree(plan: Plan, run: Run) -> None:
+    found = checked(plan, run(lambda task, run: 1.2, runs=2, probes=probes(1.0, 1.0)))
+    content, text = document(plan, found), table(plan, found)
+    assert content["passed"] is False and content["step"]["scaled_error"] == pytest.approx(0.2)
+    assert "BEYOND 8.0%" in text and "+20.0%" in text and "read cpu: 1.000" in text
+    assert [term["phase"] for term in content["terms"]] == sorted(term["phase"] for term in content["terms"])
+
+
+def test_a_trace_without_probes_says_so(plan: Plan, run: Run) -> None:
+    assert "no probes" in table(plan, checked(plan, run()))
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.05, False), (0.4, True)])
+def test_a_disturbed_run_is_pointed_out(plan: Plan, run: Run, share: float, said: bool) -> None:
+    trace = run(runs=2)
+    notes = {**trace.info.notes, "others_cpu_share.0": 0.01, "others_cpu_share.1": share}
+    found = checked(plan, Trace(trace.info.model_copy(update={"notes": notes}), trace.spans))
+    assert found.others == share
+    assert ("disturbed" in table(plan, found)) is said

@@ -1,0 +1,81 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from helmsman.cli import check as helm_check
+from helmsman.cli import sim as helm_sim
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.trace import Trace, write_trace
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def paths(plan: Plan, tmp_path: Path) -> tuple[Path, Path]:
+    path = tmp_path / "plan.json"
+    path.write_text(plan.to_json())
+    return path, tmp_path / "run.parquet"
+
+
+@pytest.fixture
+def command(paths: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> Command:
+    """command(trace, *arguments) -> (exit code, stdout, stderr)."""
+
+    def call(trace: Trace, *arguments: str | Path) -> tuple[int, str, str]:
+        with paths[1].open("wb") as stream:
+            write_trace(trace, stream)
+        code = helm_check.main([str(paths[0]), "--measured", str(paths[1]), *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_a_run_as_predicted_passes(run: Callable[..., Trace], command: Command) -> None:
+    code, out, err = command(run(runs=2))
+    assert (code, err) == (0, "")
+    assert "predicted" in out and "simulated" in out and "measured" in out and "within 8.0%" in out
+
+
+def test_a_slow_run_exits_with_4(run: Callable[..., Trace], command: Command) -> None:
+    slow = run(lambda task, run: 1.2, runs=2)
+    code, out, err = command(slow)
+    assert code == 4 and "+20.0%" in out and err.count("\n") == 1 and "BEYOND" in err
+    code, out, err = command(slow, "--json")
+    assert (code, err) == (4, "") and json.loads(out)["passed"] is False
+    assert command(slow, "--tolerance", "0.25")[0] == 0
+
+
+def test_the_same_question_has_the_same_answer(run: Callable[..., Trace], command: Command) -> None:
+    assert command(run(runs=2), "--json") == command(run(runs=2), "--json")
+
+
+def test_the_simulators_trace_is_accepted(
+    run: Callable[..., Trace], command: Command, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    simulated = tmp_path / "s.parquet"
+    assert helm_sim.main([str(paths[0]), "--trace", str(simulated), "-q"]) == 0
+    code, out, _ = command(run(), "--simulated", simulated, "--json")
+    content = json.loads(out)
+    assert code == 0
+    assert content["step"]["simulated"] == pytest.approx(content["step"]["predicted"], rel=1e-9)
+
+
+def test_a_trace_of_another_plan_exits_with_5(run: Callable[..., Trace], command: Command) -> None:
+    trace = run()
+    code, _, err = command(Trace(trace.info.model_copy(update={"plan_sha256": "0" * 64}), trace.spans))
+    assert code == 5 and "another plan" in err and "run.parquet" in err and err.count("\n") == 1
+
+
+def test_a_corrupt_page_exits_with_5(run: Callable[..., Trace], command: Command, paths: tuple[Path, Path]) -> None:
+    command(run())
+    data = bytearray(paths[1].read_bytes())
+    data[len(data) // 3] ^= 1
+    paths[1].write_bytes(bytes(data))
+    assert helm_check.main([str(paths[0]), "--measured", str(paths[1])]) == 5
+
+
+@pytest.mark.parametrize("tolerance", ["0", "-1", "nan", "11", "x"])
+def test_a_tolerance_must_be_sensible(run: Callable[..., Trace], command: Command, tolerance: str) -> None:
+    assert command(run(), "--tolerance", tolerance)[0] == 2

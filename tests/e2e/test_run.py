@@ -1,0 +1,216 @@
+"""helm-run from argv to files: what it prints, what it writes, and one line for every mistake."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import make_hardware, make_plan
+from shapes import small_model
+
+from helmsman.cli.run import main
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.machine import Machine
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.trace import read_trace
+from helmsman.schemas.workload import Workload
+
+MODEL = small_model("llama")
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+Run = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("run") / MODEL.name
+    write_checkpoint(MODEL, place, seed=1, fmt="f32")
+    return place
+
+
+@pytest.fixture
+def run(tmp_path: Path, checkpoint: Path) -> Run:
+    def call(*argv: str, plan: Plan | None = None, at: Path | None = None) -> int:
+        file = tmp_path / "plan.json"
+        file.write_text((plan or make_plan(MODEL, 2)).to_json())
+        return main([str(file), "--checkpoint", str(at or checkpoint), *argv])
+
+    return call
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Callable[[str], str]:
+    def write(content: str) -> str:
+        (tmp_path / "tokens").write_text(content)
+        return str(tmp_path / "tokens")
+
+    return write
+
+
+def test_text_streams_and_times_follow(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "Call me", "--output-tokens", "5") == 0
+    out = capsys.readouterr().out
+    assert "TTFT" in out and "TPOT" in out and "tokens/s" in out
+
+
+def test_json_is_one_document(run: Run, tokens: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--tokens", tokens("[1, 2, 3]"), "--output-tokens", "5", "--runs", "2", "--json", "--ignore-eos") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["tokens"][0]) == 5 and len(document["text"]) == 1
+    assert document["tokens_per_second"] == pytest.approx(1 / document["tpot_s"], rel=0.5)
+    assert document["ttft_s"] > 0 and len(document["runs"]) == 2
+
+
+@pytest.mark.parametrize("content", ["[1,2,3]", "[[1,2,3]]", " 1 2\n3 "])
+def test_token_files_in_every_form(run: Run, tokens: Any, capsys: pytest.CaptureFixture[str], content: str) -> None:
+    assert run("--tokens", tokens(content), "--output-tokens", "3", "--json", "--ignore-eos") == 0
+    first = json.loads(capsys.readouterr().out)["tokens"]
+    assert run("--tokens", tokens("[1,2,3]"), "--output-tokens", "3", "--json", "--ignore-eos") == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == first
+
+
+def test_a_batch_of_texts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(MODEL, workload=Workload(prompt_tokens=4, output_tokens=4, context=32, batch=2))
+    assert run("--text", "abcd", "--text", "efgh", "--json", "--ignore-eos", plan=plan) == 0
+    assert [len(row) for row in json.loads(capsys.readouterr().out)["tokens"]] == [4, 4]
+
+
+def test_the_trace_belongs_to_the_plan(run: Run, tokens: Any, tmp_path: Path) -> None:
+    plan = make_plan(MODEL, 2)
+    target = tmp_path / "run.parquet"
+    assert run("--tokens", tokens("1 2 3"), "--output-tokens", "3", "--trace", str(target), "-q", plan=plan) == 0
+    trace = read_trace(target)
+    assert trace.info.plan_sha256 == digest(plan) and trace.info.source == "measured"
+    assert {span.resource for span in trace.spans} == {"cpu", "loopback", "h2d", "d2h"}
+    assert not list(tmp_path.glob(".run.parquet*"))
+
+
+def other_shape(place: Path) -> None:
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 2}))
+
+
+def truncated(place: Path) -> None:
+    file = next(place.glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def no_tokenizer(place: Path) -> None:
+    (place / "tokenizer.json").unlink()
+
+
+def bad_tokenizer(place: Path) -> None:
+    (place / "tokenizer.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (other_shape, "layers"),
+        (truncated, "truncated"),
+        (no_tokenizer, "there is no tokenizer"),
+        (bad_tokenizer, "not a tokenizer"),
+    ],
+)
+def test_a_spoilt_checkpoint_is_bad_input(
+    run: Run, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], spoil: Any, says: str
+) -> None:
+    place = tmp_path / "spoilt"
+    shutil.copytree(checkpoint, place)
+    spoil(place)
+    assert run("--text", "Call me", at=place) == 5
+    check_one_line(capsys, says, str(place))
+
+
+def check_one_line(capsys: pytest.CaptureFixture[str], *says: str) -> None:
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1
+    assert all(part in captured.err for part in says), captured.err
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "says"),
+    [
+        ("[1, 523]", 5, "outside the vocabulary of 523"),
+        ("[1, -1]", 5, "outside the vocabulary"),
+        ("[1, true]", 5, "not a token id"),
+        ('["a"]', 5, "not a token id"),
+        ("one two", 5, "not a token id"),
+        ("[1, 2", 5, "not valid JSON"),
+        ("[]", 2, "the prompt is empty"),
+        ("", 2, "the prompt is empty"),
+        ("[[1], []]", 2, "the prompt is empty"),
+        ("[[1], [2]]", 2, "a batch of 1"),
+        (json.dumps([1] * 30), 2, "exceed the plan's context of 32"),
+    ],
+)
+def test_bad_tokens(
+    run: Run, tokens: Any, capsys: pytest.CaptureFixture[str], content: str, code: int, says: str
+) -> None:
+    assert run("--tokens", tokens(content)) == code
+    check_one_line(capsys, says)
+
+
+def test_sequences_of_unequal_length(run: Run, tokens: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(MODEL, workload=Workload(prompt_tokens=4, output_tokens=4, context=32, batch=2))
+    assert run("--tokens", tokens("[[1], [2, 3]]"), plan=plan) == 2
+    check_one_line(capsys, "equally long")
+
+
+def test_an_empty_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "") == 2
+    check_one_line(capsys, "the prompt is empty")
+
+
+@pytest.mark.parametrize("argv", [["--text", "a", "--output-tokens", "0"], ["--text", "a", "--runs", "x"], []])
+def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert run(*argv) == 2
+    check_one_line(capsys)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "metal"])
+def test_a_device_that_is_not_there(run: Run, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    assert run("--text", "a", plan=make_plan(MODEL, 2, hardware=make_hardware(kind=kind))) == 6
+    check_one_line(capsys, "device loopback", kind)
+
+
+def test_a_plan_that_does_not_fit(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a", plan=make_plan(MODEL, 1, hardware=make_hardware(vram=1 << 20))) == 3
+    check_one_line(capsys, "vram", "plan.json")
+
+
+def test_missing_files(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a", at=tmp_path / "nowhere") == 5
+    check_one_line(capsys, "nowhere")
+    assert run("--tokens", str(tmp_path / "no-tokens")) == 5
+    check_one_line(capsys, "no-tokens")
+    assert main([str(tmp_path / "no-plan"), "--checkpoint", str(tmp_path), "--text", "a"]) == 5
+    check_one_line(capsys, "no-plan")
+
+
+def test_an_unwritable_trace_is_one_line(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a", "-q", "--trace", str(tmp_path / "nowhere" / "run.parquet")) == 2
+    check_one_line(capsys, "run.parquet")
+
+
+def test_the_instruction_set_can_be_forced(
+    run: Run, tokens: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HELM_CPU_ISA", "sse9")
+    assert run("--tokens", tokens("1 2")) == 6
+    check_one_line(capsys, "HELM_CPU_ISA", "sse9", "portable")
+
+
+def test_a_failure_in_its_own_process_has_no_traceback(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "plan.json").write_text(make_plan(MODEL).to_json())
+    argv = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--tokens", "/nonexistent", "--json"]
+    code = "import sys; from helmsman.cli.run import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == 5 and done.stderr == ""
+    assert json.loads(done.stdout)["error"]["code"] == "bad-input"

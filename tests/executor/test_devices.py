@@ -1,0 +1,96 @@
+"""Devices: which CPUs and memories they get, and what is not there."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from plans import make_hardware
+
+from helmsman.executor._kernels import CopyEngine
+from helmsman.executor.devices.memory import BoundedMemory, view
+from helmsman.executor.devices.opening import assign_cpus, open_devices
+from helmsman.executor.interference import CpuTimes, others_share
+from helmsman.executor.machine import Machine
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, InfeasibleError
+
+FOUR = Machine(cpus=(2, 3, 6, 7), memory=1 << 30, cache_bytes=1 << 20)
+
+
+def cpus(name: str, machine: Machine = FOUR, **loopback: Any) -> tuple[int, ...]:
+    hardware = make_hardware(**loopback)
+    return assign_cpus(hardware, hardware.device(name), machine)
+
+
+def test_a_loopback_owns_the_last_cpus_and_the_host_gets_the_first() -> None:
+    assert cpus("loopback") == (7,)
+    assert cpus("loopback", cores=2) == (6, 7)
+    assert cpus("cpu") == (2,)
+    assert cpus("cpu-all") == (2, 3)
+
+
+def test_a_host_without_a_number_of_cores_gets_what_is_left() -> None:
+    hardware = make_hardware()
+    free = hardware.device("cpu").model_copy(update={"cores": None})
+    assert assign_cpus(hardware, free, FOUR) == (2, 3, 6)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "rocm", "metal"])
+def test_a_device_of_another_kind_is_not_there(kind: str) -> None:
+    with pytest.raises(HardwareUnavailableError, match=f"no {kind} device") as caught:
+        cpus("loopback", kind=kind)
+    assert caught.value.exit_code == 6
+
+
+def test_more_cores_than_the_machine_has_are_not_there() -> None:
+    with pytest.raises(HardwareUnavailableError, match="needs 5 CPUs where 4"):
+        cpus("loopback", cores=5)
+    one = Machine(cpus=(0,), memory=1 << 30, cache_bytes=1 << 20)
+    with pytest.raises(HardwareUnavailableError, match="device cpu .* needs 1 CPUs where 0"):
+        cpus("cpu", machine=one)
+
+
+def test_devices_made_of_the_same_cores_are_not_used_together() -> None:
+    with pytest.raises(BadInputError, match="made of the same cores"):
+        open_devices(make_hardware(), ["cpu", "cpu-all"], FOUR)
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(BadInputError, match="'gpu0'"):
+        open_devices(make_hardware(), ["gpu0"], FOUR)
+
+
+def test_a_memory_ends_where_its_record_says() -> None:
+    memory = BoundedMemory(make_hardware().memory("vram"), 1 << 20)
+    buffer = memory.alloc(1 << 19, "first")
+    view(buffer, np.uint8)[:] = 1
+    with pytest.raises(InfeasibleError, match="memory vram: out of memory: second needs 1.05 MB, 524.29 kB of"):
+        memory.alloc(1 << 20, "second")
+    memory.alloc(1 << 18, "third")
+
+
+def test_a_placed_array_is_copied() -> None:
+    memory = BoundedMemory(make_hardware().memory("vram"), 1 << 20)
+    values = np.arange(6, dtype=np.float32).reshape(2, 3)
+    placed = view(memory.place(values, "values"), np.float32)
+    assert np.array_equal(placed, values.ravel()) and not np.shares_memory(placed, values)
+
+
+def test_a_copy_takes_latency_and_bytes_over_rate() -> None:
+    memory = BoundedMemory(make_hardware().memory("dram"), 8 << 20)
+    source, target = memory.place(np.full(1 << 20, 7, np.uint8), "source"), memory.alloc(1 << 20, "target")
+    engine = CopyEngine(1e8, 1e-3, Machine.this().cpus[-1])
+    start, end = engine.wait(engine.submit(target, 0, source, 0, 1 << 20))
+    assert end - start == pytest.approx(1e-3 + (1 << 20) / 1e8, rel=0.2)
+    assert (view(target, np.uint8) == 7).all()
+
+
+def test_the_share_of_others_is_what_is_busy_beyond_us() -> None:
+    before, after = CpuTimes(busy=10, total=100, own=1), CpuTimes(busy=13, total=104, own=3)
+    assert others_share(before, after) == pytest.approx(0.25)
+    assert others_share(before, CpuTimes(10.1, 100.1, 1)) is None
+    assert others_share(None, after) is None
+
+
+def test_this_machine_has_processors_memory_and_a_cache() -> None:
+    machine = Machine.this()
+    assert machine.cpus and machine.memory > 1 << 28 and machine.cache_bytes >= 1 << 18

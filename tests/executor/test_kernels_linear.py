@@ -1,0 +1,186 @@
+"""Packing and linear layers against exact arithmetic, for every instruction set this processor has."""
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from helmsman.executor import _kernels as kernels
+from helmsman.executor._kernels import Arena, Buffer, Pool
+from helmsman.schemas.formats import FORMATS, Format
+
+Floats = NDArray[np.float32]
+UNIT = 2.0**-24
+
+
+@pytest.fixture(params=kernels.supported_isas())
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = kernels.isa()
+    kernels.select_isa(request.param)
+    yield request.param
+    kernels.select_isa(before)
+
+
+@pytest.fixture(scope="module")
+def pools() -> tuple[Pool, ...]:
+    cpus = sorted(os.sched_getaffinity(0))
+    return (Pool(cpus[:1]), Pool([cpus[0], cpus[-1]]), Pool([cpus[0], cpus[-1], cpus[0]]))
+
+
+def rounded(values: Floats, fmt: Format) -> Floats:
+    """What storing in `fmt` and reading back gives."""
+    if fmt == "f32":
+        return values
+    if fmt == "f16":
+        return values.astype(np.float16).astype(np.float32)
+    bits = values.view(np.uint32).astype(np.uint64)
+    bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16 << 16
+    return bits.astype(np.uint32).view(np.float32)
+
+
+def packed(values: Floats, fmt: Format) -> Buffer:
+    rows, columns = values.shape
+    size = kernels.packed_size(fmt, rows, columns)
+    target = Arena(size).alloc(size, "weights")
+    kernels.pack(values, "f32", target, fmt, rows, columns)
+    return target
+
+
+def check(pool: Pool, weights: Floats, fmt: Format, x: Floats) -> None:
+    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h)."""
+    rows, columns = weights.shape
+    y = np.full((len(x), rows), np.nan, np.float32)
+    kernels.linear(pool, fmt, packed(weights, fmt), rows, columns, x, y, len(x))
+    exact_w = rounded(weights, fmt).astype(np.float64)
+    exact = x.astype(np.float64) @ exact_w.T
+    bound = (columns + 2) * UNIT * (np.abs(x).astype(np.float64) @ np.abs(exact_w).T) + 1e-44
+    assert (np.abs(y - exact) <= bound).all()
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (15, 3), (16, 16), (37, 53), (100, 401), (64, 576)])
+def test_linear_equals_exact_arithmetic(
+    isa: str, fmt: Format, rows: int, columns: int, pools: tuple[Pool, ...]
+) -> None:
+    rng = np.random.default_rng([rows, columns])
+    weights = rng.standard_normal((rows, columns), np.float32)
+    for tokens in (1, 2, 3, 6, 7, 8, 12, 13, 16, 17, 25, 100, 300):
+        x = rng.standard_normal((tokens, columns), np.float32)
+        check(pools[tokens % len(pools)], weights, fmt, x)
+
+
+@pytest.mark.parametrize("tokens", range(1, 41))
+def test_every_small_token_count(isa: str, tokens: int, pools: tuple[Pool, ...]) -> None:
+    rng = np.random.default_rng(tokens)
+    weights = rng.standard_normal((35, 67), np.float32)
+    check(pools[1], weights, "f16", rng.standard_normal((tokens, 67), np.float32))
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_extreme_values(isa: str, fmt: Format, pools: tuple[Pool, ...]) -> None:
+    """Denormals, the largest numbers of f16, and cancellation."""
+    smallest, largest = np.float32(2.0**-24), np.float32(65504.0)
+    weights = np.tile(np.array([smallest, 3 * smallest, largest, -largest, 1.0, 2.0**-14], np.float32), (17, 5))
+    rng = np.random.default_rng(1)
+    for tokens in (1, 5, 40):
+        check(pools[0], weights, fmt, rng.standard_normal((tokens, 30), np.float32))
+
+
+def test_linear_leaves_what_follows_alone(isa: str, pools: tuple[Pool, ...]) -> None:
+    weights = packed(np.ones((5, 7), np.float32), "f32")
+    for tokens in (1, 3, 50):
+        y = np.full(tokens * 5 + 64, -1.0, np.float32)
+        kernels.linear(pools[1], "f32", weights, 5, 7, np.ones((tokens, 7), np.float32), y, tokens)
+        assert (y[: tokens * 5] == 7).all()
+        assert (y[tokens * 5 :] == -1).all()
+
+
+def test_instruction_sets_agree(pools: tuple[Pool, ...]) -> None:
+    rng = np.random.default_rng(3)
+    weights = packed(rng.standard_normal((70, 300), np.float32), "bf16")
+    x = rng.standard_normal((20, 300), np.float32)
+    results = []
+    before = kernels.isa()
+    for name in kernels.supported_isas():
+        kernels.select_isa(name)
+        y = np.zeros((20, 70), np.float32)
+        kernels.linear(pools[0], "bf16", weights, 70, 300, x, y, 20)
+        results.append(y)
+    kernels.select_isa(before)
+    for y in results:
+        np.testing.assert_allclose(y, results[-1], rtol=0, atol=300 * UNIT * 60)
+
+
+@pytest.mark.parametrize("source", FORMATS)
+@pytest.mark.parametrize("target", FORMATS)
+def test_pack_interleaves_and_rounds_to_nearest_even(source: Format, target: Format) -> None:
+    bits = np.arange(0, 1 << 16, dtype=np.uint16)
+    if source == "f16":
+        values = bits.view(np.float16).astype(np.float32)
+    elif source == "bf16":
+        values = (bits.astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.random.default_rng(5).standard_normal(1 << 16).astype(np.float32) * np.float32(1e-3)
+    finite = np.isfinite(values) & (np.abs(values) < 6e4)
+    values = np.where(finite, values, np.float32(0)).astype(np.float32)
+    stored = np.where(finite, bits, np.uint16(0)) if source != "f32" else values
+    rows, columns = 64, 1024
+    size = kernels.packed_size(target, rows, columns)
+    buffer = Arena(size).alloc(size, "weights")
+    kernels.pack(np.ascontiguousarray(stored), source, buffer, target, rows, columns)
+    found = unpacked(buffer, target).reshape(rows // 16, columns, 16).swapaxes(1, 2).reshape(rows, columns)
+    np.testing.assert_array_equal(found, rounded(values, target).reshape(rows, columns))
+
+
+def unpacked(buffer: Buffer, fmt: Format) -> Floats:
+    if fmt == "f32":
+        return np.frombuffer(memoryview(buffer), np.float32)
+    if fmt == "f16":
+        return np.frombuffer(memoryview(buffer), np.float16).astype(np.float32)
+    return (np.frombuffer(memoryview(buffer), np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def test_pack_pads_rows_with_zeros() -> None:
+    size = kernels.packed_size("f16", 17, 3)
+    assert size == 2 * 16 * 3 * 2
+    buffer = Arena(size).alloc(size, "weights")
+    np.frombuffer(memoryview(buffer), np.uint8)[:] = 255
+    kernels.pack(np.ones((17, 3), np.float32), "f32", buffer, "f16", 17, 3)
+    second = np.frombuffer(memoryview(buffer), np.float16).reshape(2, 3, 16)[1]
+    assert (second[:, 0] == 1).all()
+    assert (second[:, 1:] == 0).all()
+
+
+def test_sizes_are_checked(pools: tuple[Pool, ...]) -> None:
+    weights = packed(np.ones((16, 8), np.float32), "f32")
+    x, y = np.ones((2, 8), np.float32), np.ones((2, 16), np.float32)
+    for rows, columns, tokens in ((17, 8, 1), (16, 9, 1), (16, 8, 3), (0, 8, 1), (16, -1, 1), (1 << 39, 1 << 39, 1)):
+        with pytest.raises(ValueError, match=r"needs|must be between|too large"):
+            kernels.linear(pools[0], "f32", weights, rows, columns, x, y, tokens)
+    with pytest.raises(ValueError, match="contiguous"):
+        kernels.linear(pools[0], "f32", weights, 16, 8, np.ones((8, 2), np.float32).T, y, 2)
+    with pytest.raises((ValueError, BufferError)):
+        y.flags.writeable = False
+        kernels.linear(pools[0], "f32", weights, 16, 8, x, y, 2)
+    with pytest.raises(ValueError, match="target has"):
+        kernels.pack(np.ones((32, 8), np.float32), "f32", weights, "f32", 32, 8)
+
+
+def test_select_isa_refuses_the_unknown() -> None:
+    assert kernels.supported_isas()[-1] == "portable"
+    with pytest.raises(ValueError, match="sse9"):
+        kernels.select_isa("sse9")
+
+
+def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]) -> None:
+    weights = packed(np.ones((64, 64), np.float32), "f16")
+    for tokens in (1, 4, 40):
+        times = kernels.time_linear(pools[1], "f16", [weights, weights], 64, 64, tokens, 5)
+        assert len(times) == 5
+        assert all(0 < seconds < 1 for seconds in times)
+    for piece in (0, 64, 1024):
+        assert len(kernels.time_read(pools[1], weights, 3, piece)) == 3
+    with pytest.raises(ValueError, match="multiples of 64"):
+        kernels.time_read(pools[0], weights, 1, 100)

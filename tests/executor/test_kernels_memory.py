@@ -1,0 +1,122 @@
+"""Pools, arenas and the copy engine."""
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool
+
+
+def view(buffer: Buffer) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(memoryview(buffer), np.uint8)
+
+
+def test_arena_enforces_its_capacity_and_says_who_failed() -> None:
+    arena = Arena(4096)
+    first = arena.alloc(1000, "first")
+    assert (arena.capacity, arena.used, first.size) == (4096, 1000, 1000)
+    with pytest.raises(MemoryError, match=r"4000 bytes for the cache: 1000 of 4096"):
+        arena.alloc(4000, "the cache")
+    assert arena.used == 1000
+    arena.alloc(4096 - 1024, "the rest")
+    with pytest.raises(MemoryError):
+        arena.alloc(1, "one more")
+
+
+def test_buffers_are_zero_aligned_writable_and_disjoint() -> None:
+    arena = Arena(1 << 20)
+    buffers = [arena.alloc(size, "piece") for size in (1, 63, 64, 65, 1000)]
+    for index, buffer in enumerate(buffers):
+        data = view(buffer)
+        assert data.ctypes.data % 64 == 0
+        assert not data.any()
+        data[:] = index + 1
+    for index, buffer in enumerate(buffers):
+        assert (view(buffer) == index + 1).all()
+
+
+def test_a_view_outlives_its_arena() -> None:
+    data = view(Arena(1 << 20).alloc(1 << 20, "all"))
+    gc.collect()
+    data[:] = 7
+    assert int(data.sum()) == 7 << 20
+
+
+@pytest.mark.parametrize("capacity", [0, -1, 1 << 62])
+def test_arena_refuses_absurd_capacities(capacity: int) -> None:
+    with pytest.raises(ValueError, match="capacity"):
+        Arena(capacity)
+
+
+def test_pool_refuses_cpus_that_are_not_there() -> None:
+    assert Pool([0, 0]).threads == 2
+    for cpus in ([], [-1], [0, 100000]):
+        with pytest.raises(ValueError, match="CPU"):
+            Pool(cpus)
+
+
+def test_copies_arrive_in_order_at_the_set_rate() -> None:
+    arena = Arena(8 << 20)
+    size = 2 << 20
+    source, target = arena.alloc(size, "source"), arena.alloc(size, "target")
+    view(source)[:] = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    rate, latency = 200e6, 1e-3
+    engine = CopyEngine(rate, latency, -1)
+    begun = time.monotonic()
+    tickets = [
+        engine.submit(target, 0, source, 0, size // 2),
+        engine.submit(target, size // 2, source, size // 2, size // 2),
+    ]
+    spans = [engine.wait(ticket) for ticket in tickets]
+    ended = time.monotonic()
+    np.testing.assert_array_equal(view(target), view(source))
+    expected = latency + size / 2 / rate
+    for start, end in spans:
+        assert expected <= end - start < expected + 0.02
+        assert begun <= start < end <= ended
+    assert spans[1][0] >= spans[0][1]
+
+
+def test_an_empty_copy_takes_the_latency() -> None:
+    buffer = Arena(64).alloc(64, "buffer")
+    engine = CopyEngine(1e9, 2e-3, -1)
+    start, end = engine.wait(engine.submit(buffer, 0, buffer, 0, 0))
+    assert 2e-3 <= end - start < 0.02
+
+
+def test_many_copies_queue_and_all_finish() -> None:
+    arena = Arena(1 << 20)
+    source, target = arena.alloc(4096, "source"), arena.alloc(4096, "target")
+    view(source)[:] = np.arange(4096) % 251
+    engine = CopyEngine(1e12, 0.0, -1)
+    tickets = [engine.submit(target, i, source, i, 1) for i in range(4096)]
+    assert tickets == sorted(set(tickets))
+    engine.wait(tickets[-1])
+    np.testing.assert_array_equal(view(target), view(source))
+    assert engine.wait(tickets[0])[1] <= engine.wait(tickets[-1])[0]
+
+
+def test_an_engine_with_copies_under_way_can_be_dropped() -> None:
+    arena = Arena(1 << 20)
+    buffers = arena.alloc(1 << 19, "source"), arena.alloc(1 << 19, "target")
+    engine = CopyEngine(1e8, 0.0, 0)
+    for _ in range(10):
+        engine.submit(buffers[1], 0, buffers[0], 0, 1 << 19)
+    begun = time.monotonic()
+    del engine
+    assert time.monotonic() - begun < 0.1
+
+
+def test_copy_engine_refuses_bad_ranges_tickets_and_settings() -> None:
+    buffer = Arena(64).alloc(64, "buffer")
+    engine = CopyEngine(1e9, 0.0, -1)
+    for target_offset, source_offset, size in ((1, 0, 64), (0, 65, 0), (0, 0, 65), (0, -1, 1), (1 << 39, 0, 1)):
+        with pytest.raises(ValueError, match=r"do not fit|must be between"):
+            engine.submit(buffer, target_offset, buffer, source_offset, size)
+    with pytest.raises(ValueError, match="ticket"):
+        engine.wait(0)
+    for rate, latency, cpu in ((0.0, 0.0, -1), (float("nan"), 0.0, -1), (1e9, -1.0, -1), (1e9, 0.0, 100000)):
+        with pytest.raises(ValueError, match=r"must|cannot pin"):
+            CopyEngine(rate, latency, cpu)

@@ -1,0 +1,82 @@
+import random
+from collections.abc import Callable
+
+import pytest
+
+from helmsman.lowering.graph import Task
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.hardware import Hardware
+from helmsman.simulator.fluid import Flow, Pools, speeds
+
+
+def flow(rate: float, **uses: int) -> Flow:
+    return Flow(rate, uses)
+
+
+def used(flows: list[Flow], given: list[float], pool: str) -> float:
+    return sum(f.rate * s * f.uses.get(pool, 0) for f, s in zip(flows, given, strict=True))
+
+
+def test_flows_that_fit_run_at_full_speed() -> None:
+    assert speeds([flow(10, a=1), flow(20, a=1), None], {"a": 30.0}) == [1.0, 1.0, 1.0]
+
+
+def test_the_small_demand_is_met_and_the_rest_shared() -> None:
+    assert speeds([flow(2, a=1), flow(30, a=1), flow(50, a=1)], {"a": 32.0}) == [1.0, 0.5, 0.3]
+
+
+def test_a_copy_within_one_memory_counts_twice() -> None:
+    assert speeds([flow(10, a=2), flow(30, a=1)], {"a": 30.0}) == [1.0, pytest.approx(1 / 3)]
+
+
+def test_a_flow_held_back_in_one_pool_leaves_room_in_the_other() -> None:
+    given = speeds([flow(10, a=1, b=1), flow(10, a=1), flow(30, b=1)], {"a": 10.0, "b": 30.0})
+    assert given == [0.5, 0.5, pytest.approx(25 / 30)]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_every_flow_is_at_full_speed_or_the_fastest_in_a_full_pool(seed: int) -> None:
+    """The certificate of max-min fairness, and capacity is never exceeded."""
+    rng = random.Random(seed)
+    capacity = {name: rng.uniform(1, 20) for name in "abc"}
+    flows = []
+    for _ in range(rng.randint(2, 7)):
+        uses = {name: rng.randint(1, 2) for name in rng.sample("abc", rng.randint(1, 3))}
+        flows.append(Flow(min(rng.uniform(0.1, 20), *(capacity[p] / n for p, n in uses.items())), uses))
+    given = speeds(flows, capacity)
+    full = {p: used(flows, given, p) >= c * (1 - 1e-9) for p, c in capacity.items()}
+    for pool, limit in capacity.items():
+        assert used(flows, given, pool) <= limit * (1 + 1e-9)
+    for mine, speed in zip(flows, given, strict=True):
+        assert 0.0 < speed <= 1.0
+        rivals = {
+            pool: max(f.rate * s for f, s in zip(flows, given, strict=True) if pool in f.uses) for pool in mine.uses
+        }
+        held = any(full[pool] and mine.rate * speed >= top * (1 - 1e-9) for pool, top in rivals.items())
+        assert speed == 1.0 or held
+
+
+def test_pools_follow_shares_to_the_physical_memory(hardware: Hardware, task: Callable[..., Task]) -> None:
+    pools = Pools(hardware)
+    assert pools.capacity == {"dram": 30e9, "far": 5e9}
+    assert pools.flow(task("t", "h2d", 10**9, ("dram", "vram")), 1.0) == Flow(1e9, {"dram": 2})
+    assert pools.flow(task("t", "x", 10**9, ("dram", "far")), 1.0) == Flow(1e9, {"dram": 1, "far": 1})
+
+
+def test_a_demand_beyond_the_memory_counts_as_all_of_it(hardware: Hardware, task: Callable[..., Task]) -> None:
+    assert Pools(hardware).flow(task("t", "cpu", 10**11, ("dram",)), 1.0) == Flow(30e9, {"dram": 1})
+
+
+def test_work_without_bytes_or_time_uses_no_memory(hardware: Hardware, task: Callable[..., Task]) -> None:
+    pools = Pools(hardware)
+    assert pools.flow(task("t", "cpu", 0, ("dram",)), 1.0) is None
+    assert pools.flow(task("t", "cpu", 5, ("dram",)), 0.0) is None
+
+
+def test_memories_that_share_in_a_circle_are_refused(hardware: Hardware) -> None:
+    memories = [
+        memory.model_copy(update={"shares": other})
+        for memory, other in zip(hardware.memories, ("vram", "dram", None), strict=True)
+    ]
+    with pytest.raises(BadInputError, match="shares its own bandwidth"):
+        Pools(hardware.model_copy(update={"memories": tuple(memories)}))
