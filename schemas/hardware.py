@@ -78,7 +78,8 @@ class Device(Frozen):
 
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
     `launch`: least seconds between two operations (asynchronous launch, E-HELM-12);
-    `overhead`: seconds added to every operation; `elementwise`: activation bytes/s of norms, rotations and activations."""
+    `overhead`: seconds added to every operation;
+    `elementwise`: activation bytes/s of norms, rotations and lookups."""
 
     name: Name
     kind: Literal["cpu", "cuda", "rocm", "metal", "loopback"]

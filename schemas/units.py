@@ -10,7 +10,7 @@ _SIZES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
-_TIMES = {"": 1.0, "S": 1.0, "MS": 1e-3, "US": 1e-6, "NS": 1e-9}
+_PER_SECOND = {"": 1, "S": 1, "MS": 10**3, "US": 10**6, "NS": 10**9}
 _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$")
 
 
@@ -29,7 +29,7 @@ def parse_rate(text: str, field: str) -> float:
 def parse_seconds(text: str, field: str) -> float:
     """`20us`, `1.5ms`, `2s` to seconds. Raises UsageError."""
     number, unit = _split(text, field, "a time such as 20us or 1.5ms")
-    return number * _lookup(_TIMES, unit, text, field, "s, ms, us, ns")
+    return number / _lookup(_PER_SECOND, unit, text, field, "s, ms, us, ns")
 
 
 def format_bytes(count: float) -> str:
@@ -62,7 +62,7 @@ def _split(text: str, field: str, expected: str) -> tuple[float, str]:
     return float(match[1]), match[2]
 
 
-def _lookup(table: dict[str, int] | dict[str, float], unit: str, text: str, field: str, known: str) -> float:
+def _lookup(table: dict[str, int], unit: str, text: str, field: str, known: str) -> int:
     if unit.upper() not in table:
         raise UsageError("unknown unit", field=field, value=text, remedy=f"use one of {known}")
     return table[unit.upper()]

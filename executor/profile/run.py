@@ -16,7 +16,7 @@ from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Hardware, Host
 
 TOOL = "helm-profile"
-STEPS_PER_PROCESSOR = 12
+STEPS_PER_PROCESSOR = 11
 
 Tell = Callable[[str], None]
 

@@ -1,0 +1,205 @@
+"""`helm-plan` as a user meets it: the papers' plans, output, and every kind of bad input."""
+
+import json
+
+import pytest
+
+from helmsman.cli.plan import main
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
+
+
+def run(capsys, *argv):
+    code = main([str(word) for word in argv])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def planned(capsys, *argv):
+    code, out, err = run(capsys, *argv, "--json")
+    assert code == 0, err or out
+    assert err == ""
+    return json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "label"),
+    [
+        ("Qwen3-8B", "rtx4060-laptop", "cpu(21)->cuda(17)"),
+        ("Qwen3-14B", "rtx3090-epyc7h12", "cpu(8)->cuda(34)"),
+        ("Qwen3-4B", "rtx3090-epyc7h12", "cuda(38)"),
+        ("Qwen3-8B", "rtx3090-epyc7h12", "cuda(38)"),
+        ("Qwen3-4B", "l40s-epyc7413", "cuda(38)"),
+        ("Qwen3-8B", "l40s-epyc7413", "cuda(38)"),
+    ],
+)
+def test_published_plans(capsys, model, hardware, label):
+    """HELM Table 6.5."""
+    assert planned(capsys, "--model", model, "--hw", hardware)["label"] == label
+
+
+def test_the_running_example_without_corrections(capsys):
+    """E-HELM-02: 205.5 ms from 45, 218 and 16 GB/s."""
+    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections")
+    assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.01)
+
+
+def test_the_printed_formulas_give_the_running_example_too(capsys):
+    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections", "--paper")
+    assert plan["label"] == "cpu(21)->cuda(17)"
+    assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.02)
+    assert {term["source"] for term in plan["predicted"]["decode"]["terms"]} == {"paper"}
+
+
+def test_json_is_one_plan_and_the_same_every_time(capsys, tmp_path):
+    argv = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--json", "-o", tmp_path / "p.json")
+    code, out, err = run(capsys, *argv)
+    assert (code, err) == (0, "")
+    plan = parse_document(Plan, out.encode(), "stdout")
+    assert plan.predicted.ttft.seconds.mid > plan.predicted.decode.seconds.mid
+    assert run(capsys, *argv)[1] == out == (tmp_path / "p.json").read_text()
+
+
+def test_the_table_says_what_a_person_asks(capsys):
+    code, out, _ = run(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "-v")
+    assert code == 0
+    for word in ("cpu(21)->cuda(17)", "tokens/s", "TTFT", "bottleneck", "lower bound", "memory", "runner-up",
+                 "does not fit", "more in vram would allow cpu(20)->cuda(18)", "attention on cuda"):  # fmt: skip
+        assert word in out
+
+
+def test_a_plan_is_a_model_and_quiet_is_quiet(capsys, tmp_path):
+    path = tmp_path / "p.json"
+    code, out, err = run(capsys, "--model", "Qwen3-4B", "--hw", "l40s-epyc7413", "-q", "-o", path)
+    assert (code, out, err) == (0, "", "")
+    assert planned(capsys, "--model", path, "--hw", "rtx4060-laptop")["model"]["name"] == "Qwen3-4B"
+
+
+def test_composed_machines_and_overrides(capsys):
+    parts = ("--gpu", "RTX 4070", "--cpu", "ryzen 7 5800x", "--ram", "64GB", "--link", "pcie4x16")
+    plan = planned(capsys, "--model", "Qwen3-8B", *parts)
+    more = planned(capsys, "--model", "Qwen3-8B", *parts, "--vram-avail", "9GB")
+    assert plan["label"].startswith("cpu(")
+    assert more["hardware"]["memories"][1]["available"] == 9 * 10**9
+    assert more["label"] != plan["label"]
+
+
+def test_longest_context_is_the_last_that_fits(capsys):
+    argv = ("--model", "Qwen3-8B", "--hw", "rtx3060-5600x")
+    longest = planned(capsys, *argv, "--max-context")["max_context"]
+    assert planned(capsys, *argv, "--context", longest)
+    if longest < 40960:
+        assert run(capsys, *argv, "--context", longest + 1)[0] == 3
+
+
+def test_offloaded_kv_frees_the_accelerator(capsys):
+    argv = ("--model", "Qwen3-8B", "--hw", "rtx3090-epyc7h12", "--context", "40000", "--prompt-tokens", "30000")
+    kept, away = planned(capsys, *argv), planned(capsys, *argv, "--kv-offload")
+    at = {use["memory"]: use for use in away["predicted"]["memory"]}
+    assert at["vram"]["kv"] == 0 < at["dram"]["kv"]
+    assert away["schedule"] == {"order": "layer-major", "overlap": "next-layer", "prefetch": 1}
+    assert away["predicted"]["decode"]["seconds"]["mid"] > kept["predicted"]["decode"]["seconds"]["mid"]
+
+
+HW = ("--hw", "rtx4060-laptop")
+MODEL = ("--model", "Qwen3-8B")
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        ((), 2, "--model"),
+        (("--model", "Qwen3-9B", *HW), 2, "Qwen3-8B"),
+        ((*MODEL, "--hw", "rtx4060-labtop"), 2, "rtx4060-laptop"),
+        ((*MODEL, "--hw", "nothing/here.json"), 5, "nothing/here.json"),
+        (MODEL, 2, "no machine is named"),
+        ((*MODEL, *HW, "--gpu", "RTX 4090"), 2, "exclude each other"),
+        ((*MODEL, "--gpu", "RTX 4090", "--cpu", "i9-9999Z", "--ram", "64GB"), 2, "i9"),
+        ((*MODEL, "--cpu", "Ryzen 7 5800X", "--ram", "many"), 2, "--ram"),
+        ((*MODEL, *HW, "--vram-avail", "9GB"), 2, "--vram-avail"),
+        ((*MODEL, *HW, "--prompt-tokens", "0"), 2, "--prompt-tokens"),
+        ((*MODEL, *HW, "--prompt-tokens", "x"), 2, "--prompt-tokens"),
+        ((*MODEL, *HW, "--context", "100"), 2, "--context 256"),
+        ((*MODEL, *HW, "--context", "50000"), 2, "40960"),
+        ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
+        ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
+        ((*MODEL, *HW, "--paper", "--batch", "2"), 2, "--batch"),
+        (("--model", "Llama-3.1-70B", *HW), 3, "smallest change"),
+        (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),
+        ((*MODEL, "--hw", "this"), 6, "helm-profile"),
+        ((*MODEL, *HW, "-o", "/no/such/folder/p.json"), 2, "cannot be written"),
+        ((*MODEL, *HW, "-o", "/dev/full"), 6, "no room"),
+    ],
+)
+def test_bad_input_is_one_clear_line_with_its_exit_code(capsys, monkeypatch, tmp_path, argv, code, words):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found, out, err = run(capsys, *argv)
+    assert (found, out) == (code, "")
+    assert words in err
+    assert err.startswith("helm-plan: error: ")
+    assert err.count("\n") == 1
+
+
+def test_errors_are_json_under_json(capsys):
+    code, out, err = run(capsys, "--model", "Llama-3.1-70B", *HW, "--json")
+    error = json.loads(out)["error"]
+    assert (code, err, error["code"]) == (3, "", "infeasible")
+    assert "more in" in error["remedy"]
+    code, out, _ = run(capsys, *MODEL, *HW, "--json", "--wrong")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "usage")
+
+
+def test_an_interrupted_write_leaves_nothing(capsys, tmp_path, monkeypatch):
+    from helmsman.cli import app
+
+    path = tmp_path / "p.json"
+    path.write_text("old")
+
+    def fails(stream, data):
+        stream.write(data[:100])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(app, "_write_all", fails)
+    code, _, err = run(capsys, *MODEL, *HW, "-o", path)
+    assert (code, path.read_text(), list(tmp_path.iterdir())) == (6, "old", [path])
+    assert "no room on the disk" in err
+
+
+def test_this_is_the_latest_profile(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "helmsman").mkdir()
+    for name, system in (("profile-1.json", "l40s-epyc7413"), ("profile-2.json", "rtx4060-laptop")):
+        (tmp_path / "helmsman" / name).write_text(load_hardware(system, None).to_json())
+    assert planned(capsys, *MODEL, "--hw", "this")["label"] == "cpu(21)->cuda(17)"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", -1),
+        ("hidden_size", 10**12),
+        ("num_hidden_layers", True),
+        ("vocab_size", "NaN"),
+        ("vocab_size", None),
+    ],
+)
+def test_bad_configs_are_named(capsys, tmp_path, key, value):
+    good = dict(
+        model_type="llama", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
+        vocab_size=100, max_position_embeddings=512, rms_norm_eps=1e-5, hidden_act="silu", tie_word_embeddings=False,
+    )  # fmt: skip
+    path = tmp_path / "config.json"
+    text = json.dumps({**good, key: value}).replace('"NaN"', "NaN")
+    path.write_text(text if value is not None else json.dumps({k: v for k, v in good.items() if k != key}))
+    code, _, err = run(capsys, "--model", path, *HW)
+    assert code == 5
+    assert "config.json" in err
+    assert (key in err) or ("NaN" in err)
+
+
+def test_completion_scripts(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--completion", "bash"])
+    assert ended.value.code == 0
+    assert "--kv-offload" in capsys.readouterr().out
