@@ -82,13 +82,13 @@ def _command(*command: object, allowed: tuple[int, ...] = (0,)) -> str:
 def _table(rows: list[dict[str, Any]]) -> str:
     columns = [f"{name:>10}" for name in ("predicted", "simulated", "measured", "raw", "scaled", "noise")]
     head = f"{'model':<12}{'plan':<26}" + "".join(columns)
-    lines = [
-        f"{row['model']:<12}{row['plan']:<26}"
-        + "".join(f"{1e3 * row[key]:>7.2f} ms" for key in ("predicted", "simulated", "measured"))
-        + f"{row['error']:>+10.1%}{row['scaled_error']:>+10.1%}{row['noise']:>10.1%}{'' if row['within'] else '  beyond'}"
-        for row in rows
-    ]
-    return "\n".join([head, *lines])
+    return "\n".join([head, *map(_line, rows)])
+
+
+def _line(row: dict[str, Any]) -> str:
+    times = "".join(f"{1e3 * row[key]:>7.2f} ms" for key in ("predicted", "simulated", "measured"))
+    shares = "".join(f"{row[key]:>+10.1%}" for key in ("error", "scaled_error", "noise"))
+    return f"{row['model']:<12}{row['plan']:<26}{times}{shares}{'' if row['within'] else '  beyond'}"
 
 
 if __name__ == "__main__":

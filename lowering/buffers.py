@@ -1,12 +1,33 @@
-"""Scratch memory of a device: what an executor needs beside weights and KV."""
+"""Buffers of a device: what an executor needs beside weights and KV."""
 
-from helmsman.schemas.model import Model
+from helmsman.lowering.tensors import block_tensors
+from helmsman.schemas.model import LearnedPositions, Model
+from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 128
 """Rows (sequences x tokens) that pass through a stage at a time; csrc/stage.h's kChunkRows."""
 
 _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
+
+
+def buffer_bytes(model: Model, workload: Workload) -> int:
+    """Bytes beside weights and KV on one device, an upper bound over all stages: the workspace, the hidden
+    states of a whole prompt where they cross to another device, and what is kept in f32 whatever the format of
+    the weights: tables of rotations or positions, norms and biases."""
+    crossing = 4 * workload.batch * workload.prompt_tokens * model.hidden
+    workspace = workspace_bytes(model, workload.batch, workload.prompt_tokens)
+    return workspace + crossing + 4 * (_table_values(model, workload.context) + _vector_values(model))
+
+
+def _table_values(model: Model, context: int) -> int:
+    if isinstance(model.position, LearnedPositions):
+        return context * model.hidden
+    return context * model.position.rotary_dim
+
+
+def _vector_values(model: Model) -> int:
+    return model.layers * sum(tensor.elements for tensor in block_tensors(model, 0) if len(tensor.shape) == 1)
 
 
 def workspace_bytes(model: Model, batch: int, tokens: int) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from helmsman.lowering.buffers import workspace_bytes
+from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.ops import BLOCK_OPS
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import device_of, kv_rule, residence
@@ -82,10 +82,10 @@ def _kv(placed: Placed) -> dict[str, int]:
 
 def _buffers(placed: Placed) -> dict[str, int]:
     workload, total = placed.workload, dict[str, int]()
-    workspace = workspace_bytes(placed.model, workload.batch, workload.prompt_tokens)
+    buffers = buffer_bytes(placed.model, workload)
     for name in devices_used(placed):
         memory = _memory_of(placed, name)
-        total[memory] = total.get(memory, 0) + workspace + staging_bytes(placed, memory)
+        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory)
     return total
 
 

@@ -80,6 +80,7 @@ def _picks(bits: "np.random.BitGenerator", count: int) -> "np.ndarray[Any, Any]"
     return raw.astype("<u8", copy=False).view("<u2")[:count]
 
 
+@lru_cache(maxsize=64)  # the blocks of a model share their recipes
 def _table(recipe: Recipe, factor: float, fmt: Format) -> "np.ndarray[Any, Any]":
     import numpy as np
 

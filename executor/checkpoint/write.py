@@ -105,9 +105,9 @@ def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
         raise UsageError("already exists and is not an empty directory", file=str(directory), remedy=remedy)
     try:
         directory.parent.mkdir(parents=True, exist_ok=True)
-        _check_room(directory, size)
         place = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         try:
+            _check_room(place, size)
             yield place
             place.chmod(0o755)
             place.rename(directory)
@@ -117,8 +117,8 @@ def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
         raise _unwritable(directory, error) from None
 
 
-def _check_room(directory: Path, size: int) -> None:
-    if shutil.disk_usage(directory.parent).free < size:
+def _check_room(place: Path, size: int) -> None:
+    if shutil.disk_usage(place).free < size:
         raise OSError(errno.ENOSPC, "no space left on device")
 
 

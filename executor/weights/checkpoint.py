@@ -71,15 +71,15 @@ def check_config(directory: Path, model: Model) -> None:
     """Compare `config.json` with `model`. Raises BadInputError naming the first field that differs."""
     from helmsman.hwdb.load_model import load_model
 
-    found = load_model(str(directory))
+    config = directory / "config.json"
+    found = load_model(str(config))
     described = {"schema_id", "name", "source", "native_format", "eos"}
     for field in type(model).model_fields:
         expected, got = getattr(model, field), getattr(found, field)
         if field not in described and got != expected:
             message = f"the plan's model has {field} {expected!r}"
             remedy = f"use a checkpoint of {model.name}"
-            config = str(directory / "config.json")
-            raise BadInputError(message, file=config, field=field, value=got, remedy=remedy)
+            raise BadInputError(message, file=str(config), field=field, value=got, remedy=remedy)
 
 
 def _files(directory: Path) -> dict[str, SafetensorsFile]:

@@ -45,7 +45,7 @@ class SafetensorsFile:
             raise BadInputError(f"cannot be read: {error.strerror}", file=str(path)) from None
 
     def array(self, name: str, expected: tuple[int, ...]) -> "tuple[Format, np.ndarray[Any, Any]]":
-        """The tensor's format and a read-only view of its values; bf16 is given as uint16.
+        """The tensor's format and a read-only view of its values, aligned; bf16 is given as uint16.
 
         Raises BadInputError when the stored type is not supported or the shape is not `expected`."""
         import numpy as np
@@ -53,7 +53,8 @@ class SafetensorsFile:
         entry = self.checked(name, expected)
         fmt = DTYPES[entry.dtype]
         values = np.frombuffer(self._map, NUMPY_DTYPES[fmt], prod(entry.shape), entry.start)
-        return fmt, values.reshape(entry.shape)
+        aligned = values if values.flags.aligned else values.copy()  # an odd header length shifts every value
+        return fmt, aligned.reshape(entry.shape)
 
     def checked(self, name: str, expected: tuple[int, ...]) -> Entry:
         """The entry of `name`, if its type is supported and its shape is `expected`."""

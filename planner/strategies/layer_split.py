@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from helmsman.lowering.buffers import workspace_bytes
+from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
@@ -122,9 +122,9 @@ class LayerSplit:
         model, units = self.model, self.model.units
         host = self.roles.host.memory
         sizes = self._sizes
-        workspace = workspace_bytes(model, self.workload.batch, self.workload.prompt_tokens)
+        buffers = buffer_bytes(model, self.workload)
         if k == units:
-            return [(host, sizes.single(model.layers)), (host, workspace)]
+            return [(host, sizes.single(model.layers)), (host, buffers)]
         assert self.roles.accelerator is not None
         target = self.roles.accelerator.memory
         kv_home = host if self.options.kv_offload else target
@@ -132,12 +132,12 @@ class LayerSplit:
         kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
         staging = [(target, 2 * sizes.kv)] if self._streams(k) and on_host < model.layers else []
         if k == 0:
-            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, workspace)]
+            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, buffers)]
         split = [
             (host, sizes.embedding + on_host * sizes.block),
             (target, (model.layers - on_host) * sizes.block + sizes.output_alone(host == target)),
         ]
-        return [*split, *kv, *staging, (host, workspace), (target, workspace)]
+        return [*split, *kv, *staging, (host, buffers), (target, buffers)]
 
     @cached_property
     def _sizes(self) -> "_UnitSizes":

@@ -1,6 +1,7 @@
 """helm-run from argv to files: what it prints, what it writes, and one line for every mistake."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -205,6 +206,27 @@ def test_the_instruction_set_can_be_forced(
     monkeypatch.setenv("HELM_CPU_ISA", "sse9")
     assert run("--tokens", tokens("1 2")) == 6
     check_one_line(capsys, "HELM_CPU_ISA", "sse9", "portable")
+
+
+def test_a_lower_instruction_set_makes_the_same_tokens(tmp_path: Path, checkpoint: Path) -> None:
+    (tmp_path / "plan.json").write_text(make_plan(MODEL).to_json())
+    argv = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--text", "Call me", "--json"]
+    code = "import sys; from helmsman.cli.run import main; sys.exit(main())"
+    made = []
+    for forced in ({}, {"HELM_CPU_ISA": "portable"}):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *argv], capture_output=True, check=True, env=os.environ | forced
+        )
+        made.append(json.loads(done.stdout)["tokens"])
+    assert made[0] == made[1]
+
+
+def test_the_sequences_of_a_batch_are_printed_at_the_end(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(MODEL, workload=Workload(prompt_tokens=4, output_tokens=4, context=32, batch=2))
+    assert run("--text", "abcd", "--text", "efgh", "--json", plan=plan) == 0
+    texts = json.loads(capsys.readouterr().out)["text"]
+    assert run("--text", "abcd", "--text", "efgh", plan=plan) == 0
+    assert capsys.readouterr().out.startswith("\n".join(texts))
 
 
 def test_a_failure_in_its_own_process_has_no_traceback(tmp_path: Path, checkpoint: Path) -> None:

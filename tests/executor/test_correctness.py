@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from oracle import Greedy, load_oracle, margins, mean_kl, oracle_greedy, oracle_logits
 from plans import GIB, make_hardware, make_plan
 from safetensors.numpy import load_file, save_file
@@ -56,6 +57,15 @@ def batch(*sequences: list[int]) -> Any:
 
 def workload(**changes: int) -> Workload:
     return Workload(**{"prompt_tokens": PROMPT, "output_tokens": OUTPUT, "context": 128} | changes)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_torch_thread() -> Iterator[None]:
+    """Toy models are far below what a parallel region of torch is worth."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

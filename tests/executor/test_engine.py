@@ -16,6 +16,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Measured, Request, measure, spans_of, trace
 from helmsman.lowering.lower import lower
 from helmsman.lowering.tensors import parameters
+from helmsman.planner.memory import memory_use
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
 from helmsman.schemas.read import digest
@@ -146,6 +147,17 @@ def test_a_longer_prompt_than_planned_needs_room_for_it(checkpoint: Path) -> Non
     long = np.arange(24, dtype=np.int32)[None]
     with load(checkpoint, make_plan(MODEL, 2), prompt_tokens=24) as engine:
         assert len(engine.generate(long, 8, ignore_eos=True).tokens[0]) == 8
+
+
+@pytest.mark.parametrize("family", ["qwen3", "opt"])
+@pytest.mark.parametrize("split", [0, 2, 4])
+def test_what_the_planner_says_fits_is_enough(tmp_path: Path, family: str, split: int) -> None:
+    model = small_model(family)
+    write_checkpoint(model, tmp_path / family, fmt="f32")
+    workload = Workload(prompt_tokens=900, output_tokens=100, batch=3, context=1000)
+    used = {use.memory: use.used for use in memory_use(make_plan(model, split, weights="f16", workload=workload))}
+    exact = make_hardware(vram=used["vram"], ram=used["dram"] or 1)
+    load(tmp_path / family, make_plan(model, split, weights="f16", workload=workload, hardware=exact)).close()
 
 
 def changed(plan: Plan, **update: Any) -> Plan:

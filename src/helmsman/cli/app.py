@@ -12,7 +12,6 @@ from typing import IO, Any, NoReturn
 from helmsman import __version__
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
 
-
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 

@@ -43,6 +43,8 @@ def _execute(args: argparse.Namespace) -> int:
     model = _shallower(load_model(args.model), args.layers)
     fmt: Format = args.format or model.native_format
     shard_size = parse_bytes(args.shard_size, "--shard-size")
+    if shard_size < 1:
+        raise UsageError("out of range", field="--shard-size", value=args.shard_size, remedy="use 2GB, say")
     with _progress(args, model, fmt) as progress:
         written = write_checkpoint(model, args.out, args.seed, fmt, shard_size, progress)
     if args.json:

@@ -3,23 +3,18 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
-from helmsman.schemas.units import format_seconds
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from helmsman.executor.engine import Engine
-    from helmsman.executor.generation import Generation
     from helmsman.executor.machine import Machine
-    from helmsman.executor.measure import Measured, Request
+    from helmsman.executor.measure import Measured, OnToken, Request
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
 
@@ -55,6 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Request, trace
     from helmsman.executor.prompt import as_batch, check_tokens
+    from helmsman.executor.report import document, lines
     from helmsman.executor.text import open_text
     from helmsman.schemas.trace import write_trace
 
@@ -69,12 +65,14 @@ def execute(args: argparse.Namespace) -> int:
     longest = tokens.shape[1]
     with _load_progress(args, plan) as on_bytes:
         engine = Engine.load(plan, args.checkpoint, machine, prompt_tokens=longest, on_bytes=on_bytes)
+    streamed = _streams(args, plan, text)
     with engine:
-        measured = _run(engine, request, args, machine, _printer(args, text))
+        measured = _run(engine, request, args, machine, _printer(text if streamed else None))
     if args.trace is not None:
         measurement = trace(plan, measured)
         write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
-    emit(args, to_json(_document(measured, text)), lambda: _summary(measured))
+    told = lines(measured, text, streamed) + ([f"trace     {args.trace}"] if args.trace else [])
+    emit(args, to_json(document(measured, text)), lambda: "\n".join(told))
     return 0
 
 
@@ -83,7 +81,7 @@ def _run(
     request: "Request",
     args: argparse.Namespace,
     machine: "Machine",
-    on_token: "Callable[[NDArray[np.int32]], None]",
+    on_token: "OnToken",
 ) -> "Measured":
     """Without a trace or repetitions nobody waits for a warm-up and probes."""
     from helmsman.executor.measure import Measured, measure, run_once
@@ -107,63 +105,28 @@ def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequen
     return [text.encode(prompt) for prompt in args.text]
 
 
-def _printer(args: argparse.Namespace, text: "Text | None") -> "Callable[[NDArray[np.int32]], None]":
-    """Prints a single sequence as it grows; a batch is printed by nobody, it would interleave."""
+def _streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> bool:
+    """One sequence is printed as it grows; the sequences of a batch would interleave."""
+    return text is not None and plan.workload.batch == 1 and not (args.json or args.quiet)
+
+
+def _printer(text: "Text | None") -> "OnToken":
     from helmsman.executor.text import Stream
 
-    if args.json or args.quiet or text is None:
+    if text is None:
         return lambda _: None
     stream = Stream(text)
-
-    def show(chosen: "NDArray[np.int32]") -> None:
-        if len(chosen) == 1:
-            print(stream.push(int(chosen[0])), end="", flush=True)
-
-    return show
+    return lambda chosen: print(stream.push(int(chosen[0])), end="", flush=True)
 
 
-def _document(measured: "Measured", text: "Text | None") -> dict[str, Any]:
-    """The report: tokens and text of the first run, medians over all of them."""
-    runs = [_figures(run) for run in measured.runs]
-    tokens = [list(sequence) for sequence in measured.runs[0].tokens]
-    texts = None if text is None else [text.decode(sequence) for sequence in tokens]
-    medians = {name: _median([run[name] for run in runs]) for name in runs[0]}
-    return {"tokens": tokens, "text": texts, **medians, "runs": runs}
-
-
-def _figures(run: "Generation") -> dict[str, float | None]:
-    return {"ttft_s": run.ttft_s, "tpot_s": run.tpot_s, "tokens_per_second": run.tokens_per_second}
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
-
-
-def _summary(measured: "Measured") -> str:
-    document = _document(measured, None)
-    tpot, rate = document["tpot_s"], document["tokens_per_second"]
-    lines = [f"\nTTFT      {format_seconds(document['ttft_s'])}"]
-    if tpot is not None:
-        lines += [f"TPOT      {format_seconds(tpot)}", f"decode    {rate:.2f} tokens/s"]
-    if len(measured.runs) > 1:
-        lines.append(f"runs      {len(measured.runs)}, medians shown")
-    return "\n".join(lines)
-
-
-def _load_progress(args: argparse.Namespace, plan: "Plan") -> Any:
+@contextmanager
+def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[[int], None]]:
     """A progress bar over the bytes of the checkpoint, on a terminal only."""
-    from contextlib import contextmanager
-
     from tqdm import tqdm
 
-    @contextmanager
-    def bar() -> Any:
-        hidden = args.quiet or args.json or not sys.stderr.isatty()
-        with tqdm(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
-            yield progress.update
-
-    return bar()
+    hidden = args.quiet or args.json or not sys.stderr.isatty()
+    with tqdm(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
+        yield lambda size: progress.update(size) and None
 
 
 def _force_isa(name: str | None) -> None:

@@ -1,0 +1,276 @@
+"""Reading checkpoints: every tensor of every family as the safetensors library reads it; bad files are errors."""
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from family_models import FAMILIES, family_model
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from helmsman.executor.checkpoint.config import hf_config
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.executor.weights.names import stored_tensors
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Model
+
+FUSED = {"q": (0, 256), "k": (256, 384), "v": (384, 512), "gate": (0, 640), "up": (640, 1280)}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory per family and one sharded, written once; tests that damage files copy them."""
+    root = tmp_path_factory.mktemp("checkpoints")
+    for family in FAMILIES:
+        write_checkpoint(family_model(family), root / family, seed=1)
+    write_checkpoint(family_model("llama"), root / "sharded", seed=1, shard_size=500_000)
+    return root
+
+
+@pytest.fixture
+def copy(written: Path, tmp_path: Path) -> Callable[[str], Path]:
+    return lambda name: Path(shutil.copytree(written / name, tmp_path / name))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_stored_names_and_shapes_are_those_of_transformers(family: str) -> None:
+    model = family_model(family)
+    config = AutoConfig.for_model(**hf_config(model, "f32"))
+    with torch.device("meta"):
+        reference = AutoModelForCausalLM.from_config(config).state_dict()
+    expected = {name: tuple(weight.shape) for name, weight in reference.items()}
+    if model.tied_embeddings:
+        del expected["lm_head.weight"]
+    assert {stored.name: stored.shape for stored in stored_tensors(model)} == expected
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_tensor_is_what_the_library_reads(family: str, written: Path) -> None:
+    model = family_model(family)
+    library = load_file(written / family / "model.safetensors")
+    checkpoint = Checkpoint.open(written / family, model)
+    for stored in stored_tensors(model):
+        expected = library[stored.name].view(torch.uint16).numpy()
+        found = [checkpoint.tensor(part) for part in stored.parts]
+        assert {fmt for fmt, _ in found} == {model.native_format}
+        assert np.array_equal(np.concatenate([values.view(np.uint16) for _, values in found]), expected)
+
+
+def test_fused_tensors_are_slices_of_rows(written: Path) -> None:
+    model = family_model("phi3")
+    library = load_file(written / "phi3" / "model.safetensors")
+    checkpoint = Checkpoint.open(written / "phi3", model)
+    for op, (first, last) in FUSED.items():
+        name = "self_attn.qkv_proj" if op in "qkv" else "mlp.gate_up_proj"
+        expected = library[f"model.layers.2.{name}.weight"][first:last].view(torch.uint16).numpy()
+        assert np.array_equal(checkpoint.tensor(named(model, f"{op}.weight", 2))[1], expected)
+
+
+def named(model: Model, name: str, layer: int | None = None) -> Tensor:
+    return next(item for item in tensors(model) if (item.name, item.layer) == (name, layer))
+
+
+def test_a_tied_head_is_the_embedding_and_views_are_read_only(written: Path) -> None:
+    model = family_model("qwen3")
+    checkpoint = Checkpoint.open(written / "qwen3", model)
+    head, embedding = (checkpoint.tensor(named(model, name))[1] for name in ("head.weight", "embedding.weight"))
+    assert head.shape == (1024, 256)
+    assert np.shares_memory(head, embedding)
+    with pytest.raises(ValueError, match="read-only"):
+        head[0, 0] = 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_formats_are_told_and_values_exact(dtype: torch.dtype, copy: Callable[[str], Path]) -> None:
+    place, model = copy("qwen3"), family_model("qwen3")
+    values = {key: value.to(dtype) for key, value in load_file(place / "model.safetensors").items()}
+    save_file(values, place / "model.safetensors")
+    fmt, found = Checkpoint.open(place, model).tensor(named(model, "embedding.weight"))
+    assert fmt == {torch.float32: "f32", torch.float16: "f16"}[dtype]
+    assert np.array_equal(found, values["model.embed_tokens.weight"].numpy())
+
+
+def test_released_tensors_can_be_read_again(written: Path) -> None:
+    model = family_model("llama")
+    checkpoint = Checkpoint.open(written / "sharded", model)
+    for tensor in tensors(model):
+        before = checkpoint.tensor(tensor)[1].copy()
+        checkpoint.release(tensor)
+        assert np.array_equal(checkpoint.tensor(tensor)[1], before)
+
+
+def test_names_without_the_leading_model_are_found(copy: Callable[[str], Path]) -> None:
+    place, model = copy("opt"), family_model("opt")
+    values = load_file(place / "model.safetensors")
+    save_file({key.removeprefix("model."): value for key, value in values.items()}, place / "model.safetensors")
+    assert Checkpoint.open(place, model).tensor(named(model, "positions.weight"))[1].shape == (2050, 256)
+
+
+def rewrite(place: Path, change: Callable[[dict[str, torch.Tensor]], None]) -> None:
+    values = load_file(place / "model.safetensors")
+    change(values)
+    save_file(values, place / "model.safetensors")
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "missing": (lambda v: v.pop(NORM), rf"{NORM}: missing: a tensor of shape \[256\] is expected"),
+    "shape": (lambda v: v.update({NORM: v[NORM][:200].clone()}), rf"{NORM}: shape \[256\] expected \(got \[200\]\)"),
+    "type": (lambda v: v.update({NORM: v[NORM].to(torch.float64)}), rf"{NORM}: data type .* expected \(got 'F64'\)"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_models_tensors_are_refused(change: str, copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    rewrite(place, CHANGES[change][0])
+    with pytest.raises(BadInputError, match=CHANGES[change][1]) as error:
+        Checkpoint.open(place, family_model("llama"))
+    assert str(place) in str(error.value)
+    assert "use the checkpoint of the plan's model" in str(error.value)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 8, 100, 0.5, -1])
+def test_a_truncated_file_is_refused(keep: float, copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    data = (place / "model.safetensors").read_bytes()
+    end = int(keep * len(data)) if isinstance(keep, float) else keep
+    (place / "model.safetensors").write_bytes(data[:end])
+    with pytest.raises(BadInputError, match=r"model\.safetensors: .*truncated.*write or download it again"):
+        Checkpoint.open(place, family_model("llama"))
+
+
+def header_file(place: Path, header: bytes, length: int | None = None) -> None:
+    size = len(header) if length is None else length
+    (place / "model.safetensors").write_bytes(size.to_bytes(8, "little") + header + b"\0" * 64)
+
+
+HEADERS: dict[str, tuple[bytes, str]] = {
+    "not json": (b"{nonsense", "not valid JSON"),
+    "list": (b"[]", "not a JSON object"),
+    "deep": (b'{"a":' + b"[" * 500 + b"]" * 500 + b"}", "nested deeper|not valid JSON"),
+    "no offsets": (b'{"a":{"dtype":"F32","shape":[1]}}', "a: not a tensor's header"),
+    "boolean": (b'{"a":{"dtype":"F32","shape":[true],"data_offsets":[0,4]}}', "not a tensor's header"),
+    "negative": (b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}', "not a tensor's header"),
+    "backwards": (b'{"a":{"dtype":"F64","shape":[1],"data_offsets":[8,0]}}', "do not match shape"),
+    "beyond": (b'{"a":{"dtype":"F32","shape":[99],"data_offsets":[0,396]}}', "a: truncated: 4"),
+    "size": (b'{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}', r"do not match shape \[2\] of F32"),
+    "huge": (b'{"a":{"dtype":"F32","shape":[1152921504606846976,16],"data_offsets":[0,0]}}', "do not match"),
+    "twice": (b'{"a":{},"a":{}}', "duplicate key 'a'"),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_an_inconsistent_header_is_refused(case: str, copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    header_file(place, HEADERS[case][0])
+    with pytest.raises(BadInputError, match=HEADERS[case][1]) as error:
+        Checkpoint.open(place, family_model("llama"))
+    assert error.value.file == str(place / "model.safetensors")
+
+
+@pytest.mark.parametrize("length", [2**63, 2**40, 10_000])
+def test_a_header_length_beyond_the_file_is_refused(length: int, copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    header_file(place, b"{}", length)
+    with pytest.raises(BadInputError, match="truncated: its header does not fit"):
+        Checkpoint.open(place, family_model("llama"))
+
+
+def test_flipped_bits_are_an_error_or_another_value_never_a_crash(copy: Callable[[str], Path]) -> None:
+    place, model = copy("qwen2"), family_model("qwen2")
+    data = (place / "model.safetensors").read_bytes()
+    generator, refused = random.Random(0), 0
+    for _ in range(200):
+        position = generator.randrange(8 + int.from_bytes(data[:8], "little"))
+        patch(place, position, data[position] ^ 1 << generator.randrange(8))
+        try:
+            checkpoint = Checkpoint.open(place, model)
+            assert all(checkpoint.tensor(item)[1].shape == item.shape for item in tensors(model))
+        except BadInputError as error:
+            refused += 1
+            assert error.file is not None and error.file.startswith(str(place))
+        patch(place, position, data[position])
+    assert refused > 150
+
+
+def patch(place: Path, position: int, value: int) -> None:
+    with (place / "model.safetensors").open("r+b") as stream:
+        stream.seek(position)
+        stream.write(bytes([value]))
+
+
+def test_values_at_odd_offsets_are_aligned(copy: Callable[[str], Path]) -> None:
+    place, model = copy("qwen2"), family_model("qwen2")
+    data = (place / "model.safetensors").read_bytes()
+    before = Checkpoint.open(place, model).tensor(named(model, "q.bias", 1))[1].copy()
+    length = int.from_bytes(data[:8], "little") + 1
+    shifted = length.to_bytes(8, "little") + data[8 : 7 + length] + b" " + data[7 + length :]
+    (place / "model.safetensors").write_bytes(shifted)
+    found = Checkpoint.open(place, model).tensor(named(model, "q.bias", 1))[1]
+    assert found.flags.aligned
+    assert np.array_equal(found, before)
+
+
+INDEXES: dict[str, tuple[Any, str]] = {
+    "no map": ({"metadata": {}}, "weight_map: an object of tensor name to file name"),
+    "outside": ({"weight_map": {"a": "../llama/model.safetensors"}}, "weight_map: an object"),
+    "number": ({"weight_map": {"a": 3}}, "weight_map: an object"),
+    "no file": ({"weight_map": {"a": "absent.safetensors"}}, "absent.safetensors: cannot be read: No such file"),
+    "not there": ({"weight_map": {"a": "model-00001-of-00006.safetensors"}}, "a: missing, although the index"),
+    "list": ([], "weight_map: an object"),
+}
+
+
+@pytest.mark.parametrize("case", INDEXES)
+def test_a_wrong_index_is_refused(case: str, copy: Callable[[str], Path]) -> None:
+    place = copy("sharded")
+    first = min(place.glob("model-00001-*.safetensors"))
+    text = json.dumps(INDEXES[case][0]).replace("model-00001-of-00006.safetensors", first.name)
+    (place / "model.safetensors.index.json").write_text(text)
+    with pytest.raises(BadInputError, match=INDEXES[case][1]):
+        Checkpoint.open(place, family_model("llama"))
+
+
+def test_a_missing_shard_is_named(copy: Callable[[str], Path]) -> None:
+    place = copy("sharded")
+    last = max(place.glob("*.safetensors"))
+    last.unlink()
+    with pytest.raises(BadInputError, match=last.name):
+        Checkpoint.open(place, family_model("llama"))
+
+
+def test_pickled_weights_are_refused_and_no_weights_at_all(copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    (place / "model.safetensors").unlink()
+    with pytest.raises(BadInputError, match="neither model.safetensors nor .* found"):
+        Checkpoint.open(place, family_model("llama"))
+    (place / "pytorch_model.bin").write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(BadInputError, match=r"pytorch_model\.bin: pickled weights are not read; convert it"):
+        Checkpoint.open(place, family_model("llama"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("layers", 3), ("hidden", 128), ("kv_heads", 2), ("vocab", 2048), ("norm_eps", 1e-6), ("max_context", 4096)],
+)
+def test_a_plan_for_another_shape_is_refused_by_field(field: str, value: Any, written: Path) -> None:
+    other = family_model("llama").model_copy(update={field: value})
+    with pytest.raises(BadInputError, match=rf"config\.json: {field}: the plan's model has {field} {value}"):
+        Checkpoint.open(written / "llama", other)
+
+
+def test_a_directory_without_config_or_without_existence_is_refused(copy: Callable[[str], Path]) -> None:
+    place = copy("llama")
+    (place / "config.json").unlink()
+    for directory in (place, place / "absent"):
+        with pytest.raises(BadInputError, match=r"config\.json: no such file"):
+            Checkpoint.open(directory, family_model("llama"))
