@@ -1,7 +1,7 @@
 // Attention over a contiguous cache, for the instruction set whose Simd was included before.
 //
-// Decode is bound by reading K and V: positions are widened sixteen at a time in strictly ascending order and
-// every query head of the group uses them from L1. Prefill is bound by arithmetic: tiles of K and V become f32
+// Decode is bound by reading K and V: blocks of sixteen positions are read in ascending order, and up to four query
+// heads of the group share each widened register. Prefill is bound by arithmetic: tiles of K and V become f32
 // panels, and scores and outputs are the blocked products of linear layers.
 #pragma once
 #include "elementwise_impl.h"
@@ -40,75 +40,118 @@ inline float exponentials(float* x, size_t n, float max) {
 // exp(a - b) for a <= b, both possibly kLowest.
 inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : expf(a - b); }
 
-// kDecodeRows cached rows (those from `rows` on are zero) as f32 [kDecodeRows][width]; columns from head_dim on
-// were zeroed once and stay so.
-inline void widen_rows(Format format, const void* source, size_t first, size_t rows, size_t head_dim, size_t width,
-                       float* target) {
-  if (width == head_dim) {
-    widen(format, offset(format, source, first * head_dim), rows * head_dim, target);
-  } else {
-    for (size_t r = 0; r < rows; ++r)
-      widen(format, offset(format, source, (first + r) * head_dim), head_dim, target + r * width);
-  }
-  if (rows < kDecodeRows) memset(target + rows * width, 0, (kDecodeRows - rows) * width * sizeof(float));
+// A block of kDecodeRows positions: where they are, and how far apart.
+struct Rows {
+  const void* data;
+  Format format;
+  size_t stride;  // elements
+  bool streams;   // the cache itself, read in order: more follows
+};
+
+// Positions [first, first + count) of a cache. They are used where they are, unless the block is not full or rows
+// are not whole registers: then as f32 in `scratch` [kDecodeRows][width], padded with zeros.
+inline Rows rows_at(const DecodeArgs& a, const void* cache, size_t first, size_t count, size_t width, float* scratch) {
+  const void* data = offset(a.format, cache, first * a.head_dim);
+  if (count == kDecodeRows && width == a.head_dim) return {data, a.format, width, true};
+  memset(scratch, 0, kDecodeRows * width * sizeof(float));
+  for (size_t r = 0; r < count; ++r) widen(a.format, offset(a.format, data, r * a.head_dim), a.head_dim, scratch + r * width);
+  return {scratch, Format::f32, width, false};
 }
 
-// scores[g * kDecodeTile + r] for R rows and G queries, R * G = lanes.
-template <int R, int G>
-void scores_tile(const float* rows, const float* q, size_t width, float* scores) {
+// scores[g * kDecodeTile + r] of R rows from `first` on and G queries, R * G = lanes. Row after row, so that the
+// cache is read in ascending order; the rows' accumulators overlap by out-of-order execution.
+template <Format F, int R, int G>
+void scores_tile(const Rows& rows, size_t first, const float* q, bool ahead, float* scores) {
+  const size_t width = rows.stride;
   V acc[R * G];
 #pragma GCC unroll 16
-  for (int i = 0; i < R * G; ++i) acc[i] = Simd::zero();
-  for (size_t d = 0; d < width; d += Simd::lanes) {
-    V query[G];
+  for (int r = 0; r < R; ++r) {
+    const size_t begin = (first + r) * width;
 #pragma GCC unroll 16
-    for (int g = 0; g < G; ++g) query[g] = Simd::load(q + g * width + d);
+    for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::zero();
+    for (size_t d = 0; d < width; d += Simd::lanes) {
+      if (ahead) prefetch<F>(rows.data, begin + d);
+      const V row = load_as<F>(rows.data, begin + d);
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) {
-      const V row = Simd::load(rows + r * width + d);
-#pragma GCC unroll 16
-      for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::fma(row, query[g], acc[g * R + r]);
+      for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::fma(row, Simd::load(q + g * width + d), acc[g * R + r]);
     }
   }
   float sums[R * G];
   Simd::store(sums, Simd::sums(acc));
 #pragma GCC unroll 16
-  for (int g = 0; g < G; ++g) memcpy(scores + g * kDecodeTile, sums + g * R, R * sizeof(float));
+  for (int g = 0; g < G; ++g) memcpy(scores + g * kDecodeTile + first, sums + g * R, R * sizeof(float));
 }
 
-template <int G>
-void scores_rows(const float* rows, const float* q, size_t width, float* scores) {
+template <Format F, int G>
+void scores_block(const Rows& rows, const float* q, bool ahead, float* scores) {
   constexpr int R = Simd::lanes / G;
-  for (size_t r = 0; r < kDecodeRows; r += R) scores_tile<R, G>(rows + r * width, q, width, scores + r);
+  for (size_t r = 0; r < kDecodeRows; r += R) scores_tile<F, R, G>(rows, r, q, ahead, scores);
 }
 
-// Scores of kDecodeRows rows against all queries, four, two or one at a time.
-inline void scores_of(const float* rows, const float* q, size_t width, size_t group, float* scores) {
+// Scores of a block against all queries, four, two or one at a time.
+template <Format F>
+void scores_of(const Rows& rows, const float* q, size_t group, float* scores) {
   size_t g = 0;
-  for (; g + 4 <= group; g += 4) scores_rows<4>(rows, q + g * width, width, scores + g * kDecodeTile);
-  for (; g + 2 <= group; g += 2) scores_rows<2>(rows, q + g * width, width, scores + g * kDecodeTile);
-  for (; g < group; ++g) scores_rows<1>(rows, q + g * width, width, scores + g * kDecodeTile);
+  const size_t width = rows.stride;
+  for (; g + 4 <= group; g += 4) scores_block<F, 4>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
+  for (; g + 2 <= group; g += 2) scores_block<F, 2>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
+  for (; g < group; ++g) scores_block<F, 1>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
 }
 
-// out[width] += sum over kDecodeRows rows of p[r] * rows[r][width], N registers of it.
-template <int N>
-void weighted_columns(const float* rows, const float* p, size_t width, float* out) {
-  V acc[N];
+// out[g][d...] += sum over the block's rows of p[g][r] * rows[r][d...]: N registers of G heads.
+template <Format F, int N, int G>
+void weighted_columns(const Rows& rows, size_t d, const float* p, bool ahead, float* out) {
+  const size_t width = rows.stride;
+  V acc[G][N];
 #pragma GCC unroll 16
-  for (int i = 0; i < N; ++i) acc[i] = Simd::load(out + i * Simd::lanes);
+  for (int g = 0; g < G; ++g)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) acc[g][i] = Simd::load(out + g * width + d + i * Simd::lanes);
   for (size_t r = 0; r < kDecodeRows; ++r) {
-    const V factor = Simd::set(p[r]);
+    V factor[G];
 #pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) acc[i] = Simd::fma(factor, Simd::load(rows + r * width + i * Simd::lanes), acc[i]);
+    for (int g = 0; g < G; ++g) factor[g] = Simd::set(p[g * kDecodeTile + r]);
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) {
+      if (ahead) prefetch<F>(rows.data, r * width + d + i * Simd::lanes);
+      const V value = load_as<F>(rows.data, r * width + d + i * Simd::lanes);
+#pragma GCC unroll 16
+      for (int g = 0; g < G; ++g) acc[g][i] = Simd::fma(factor[g], value, acc[g][i]);
+    }
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < N; ++i) Simd::store(out + i * Simd::lanes, acc[i]);
+  for (int g = 0; g < G; ++g)
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) Simd::store(out + g * width + d + i * Simd::lanes, acc[g][i]);
 }
 
-inline void weighted_rows(const float* rows, const float* p, size_t width, float* out) {
+template <Format F, int G>
+void weighted_block(const Rows& rows, const float* p, bool ahead, float* out) {
+  constexpr int N = Simd::lanes == 16 ? 8 : 8 / G;  // sixteen accumulators where there are 32 registers, else eight
   size_t d = 0;
-  for (; d + 8 * Simd::lanes <= width; d += 8 * Simd::lanes) weighted_columns<8>(rows + d, p, width, out + d);
-  for (; d < width; d += Simd::lanes) weighted_columns<1>(rows + d, p, width, out + d);
+  for (; d + N * Simd::lanes <= rows.stride; d += N * Simd::lanes)
+    weighted_columns<F, N, G>(rows, d, p, ahead, out);
+  for (; d < rows.stride; d += Simd::lanes) weighted_columns<F, 1, G>(rows, d, p, ahead, out);
+}
+
+template <Format F>
+void weighted_of(const Rows& rows, const float* p, size_t group, float* out) {
+  size_t g = 0;
+  const size_t width = rows.stride;
+  for (; g + 2 <= group; g += 2) weighted_block<F, 2>(rows, p + g * kDecodeTile, rows.streams && g == 0, out + g * width);
+  for (; g < group; ++g) weighted_block<F, 1>(rows, p + g * kDecodeTile, rows.streams && g == 0, out + g * width);
+}
+
+inline void scores(const Rows& rows, const float* q, size_t group, float* out) {
+  if (rows.format == Format::f32) scores_of<Format::f32>(rows, q, group, out);
+  if (rows.format == Format::f16) scores_of<Format::f16>(rows, q, group, out);
+  if (rows.format == Format::bf16) scores_of<Format::bf16>(rows, q, group, out);
+}
+
+inline void weighted(const Rows& rows, const float* p, size_t group, float* out) {
+  if (rows.format == Format::f32) weighted_of<Format::f32>(rows, p, group, out);
+  if (rows.format == Format::f16) weighted_of<Format::f16>(rows, p, group, out);
+  if (rows.format == Format::bf16) weighted_of<Format::bf16>(rows, p, group, out);
 }
 
 struct DecodeScratch {
@@ -121,33 +164,33 @@ inline DecodeScratch decode_layout(const DecodeArgs& a, size_t width) {
   return {a.scratch, q, out, out + a.group * width};
 }
 
-// One tile of positions: scores, a step of the running softmax, weighted values.
-inline void decode_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, size_t first, size_t count) {
-  for (size_t r = 0; r < count; r += kDecodeRows) {
-    widen_rows(a.format, a.keys, first + r, smaller(kDecodeRows, count - r), a.head_dim, width, s.rows);
-    scores_of(s.rows, s.q, width, a.group, s.scores + r);
-  }
+// A step of the running softmax: scores [group][kDecodeTile] become weights, `count` of them, zero to the block's end.
+inline void softmax_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, size_t count) {
   for (size_t g = 0; g < a.group; ++g) {
-    float* scores = s.scores + g * kDecodeTile;
-    const float max = largest_of(scores, count, a.max[g]);
+    float* x = s.scores + g * kDecodeTile;
+    const float max = largest_of(x, count, a.max[g]);
     const float keep = ratio(a.max[g], max);
-    a.sum[g] = a.sum[g] * keep + exponentials(scores, count, max);
+    a.sum[g] = a.sum[g] * keep + exponentials(x, count, max);
     a.max[g] = max;
-    for (size_t r = count; r < round_up(count, kDecodeRows); ++r) scores[r] = 0;
-    scale(s.out + g * width, keep, width);
+    for (size_t r = count; r < round_up(count, kDecodeRows); ++r) x[r] = 0;
+    if (keep != 1.0f) scale(s.out + g * width, keep, width);
   }
-  for (size_t r = 0; r < count; r += kDecodeRows) {
-    widen_rows(a.format, a.values, first + r, smaller(kDecodeRows, count - r), a.head_dim, width, s.rows);
-    for (size_t g = 0; g < a.group; ++g)
-      weighted_rows(s.rows, s.scores + g * kDecodeTile + r, width, s.out + g * width);
-  }
+}
+
+inline void decode_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, size_t first, size_t count) {
+  for (size_t r = 0; r < count; r += kDecodeRows)
+    scores(rows_at(a, a.keys, first + r, smaller(kDecodeRows, count - r), width, s.rows), s.q, a.group, s.scores + r);
+  softmax_tile(a, s, width, count);
+  for (size_t r = 0; r < count; r += kDecodeRows)
+    weighted(rows_at(a, a.values, first + r, smaller(kDecodeRows, count - r), width, s.rows), s.scores + r, a.group,
+             s.out);
 }
 
 void decode(const DecodeArgs& a) {
   const size_t width = round_up(a.head_dim, kPanel);
   const DecodeScratch s = decode_layout(a, width);
   const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
-  memset(a.scratch, 0, width * (kDecodeRows + 2 * a.group) * sizeof(float));
+  memset(s.q, 0, 2 * a.group * width * sizeof(float));
   for (size_t g = 0; g < a.group; ++g) {
     for (size_t d = 0; d < a.head_dim; ++d) s.q[g * width + d] = a.q[g * a.head_dim + d] * factor;
     a.max[g] = kLowest;

@@ -10,7 +10,7 @@ enum class Format { f32, f16, bf16 };
 
 // Everything here is `static`: these functions are also compiled with AVX flags, and a shared copy of them
 // could replace the portable one when linking.
-static inline size_t size_of(Format format) { return format == Format::f32 ? 4 : 2; }
+static constexpr size_t size_of(Format format) { return format == Format::f32 ? 4 : 2; }
 
 static inline float float_of(uint32_t bits) {
   float value;

@@ -27,7 +27,7 @@ struct LinearArgs {
   size_t first_panel, last_panel;
   float* scratch;  // kLinearScratch floats, 64-byte aligned
 };
-constexpr size_t kDepth = 192;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
+constexpr size_t kDepth = 128;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
 constexpr size_t kLinearScratch = 2 * kPanel * kDepth;
 
 // Attention of `group` query heads over positions [begin, end) of one key/value head.

@@ -11,6 +11,7 @@ namespace {
 
 using V = Simd::V;
 constexpr int kVectors = kPanel / Simd::lanes;  // registers per packed column
+constexpr size_t kLine = 64, kAhead = 4096;     // bytes
 
 template <Format F>
 V load_as(const void* data, size_t index) {
@@ -21,6 +22,13 @@ V load_as(const void* data, size_t index) {
 
 inline const void* offset(Format format, const void* data, size_t elements) {
   return static_cast<const char*>(data) + elements * size_of(format);
+}
+
+// Asks for the line kAhead bytes beyond element `index`. Hardware prefetchers stop at each page and ramp up again;
+// this took the product of one token from 0.85 to 1.0 of the read limit, of eight from 0.6 to 0.85 (Cascade Lake).
+template <Format F>
+void prefetch(const void* data, size_t index) {
+  __builtin_prefetch(static_cast<const char*>(data) + index * size_of(F) + kAhead);
 }
 
 inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
@@ -38,6 +46,7 @@ void stream_panel(const void* weights, size_t columns, const float* x, float* y,
   for (; k + U <= columns; k += U)
 #pragma GCC unroll 16
     for (int u = 0; u < U; ++u) {
+      if (F == Format::f32 || u % 2 == 0) prefetch<F>(weights, (k + u) * kPanel);  // once per line
       V w[kVectors];
 #pragma GCC unroll 16
       for (int i = 0; i < kVectors; ++i) w[i] = load_as<F>(weights, (k + u) * kPanel + i * Simd::lanes);
@@ -172,6 +181,18 @@ const float* f32_panels(const LinearArgs& a, size_t panel, size_t count, size_t 
   return a.scratch;
 }
 
+// Part `part` of `parts` of what f32_panels will read next, into L2 while this pair is being used.
+template <Format F>
+void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
+  const size_t last = smaller(panel + Simd::product_panels, a.last_panel);
+  const size_t lines = depth * kPanel * size_of(F) / kLine;
+  for (; panel < last; ++panel) {
+    const char* first = static_cast<const char*>(offset(F, a.weights, (panel * a.columns + k) * kPanel));
+    for (size_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
+      __builtin_prefetch(first + line * kLine, 0, 2);
+  }
+}
+
 template <Format F>
 void linear_product(const LinearArgs& a) {
   const size_t blocks = block_count(a.tokens, Simd::product_block);
@@ -184,6 +205,7 @@ void linear_product(const LinearArgs& a) {
       for (size_t b = 0; b < blocks; ++b) {
         const Block block = block_at(a.tokens, blocks, b);
         const size_t width = block.end - block.begin;
+        prefetch_panels<F>(a, panel + Simd::product_panels, k, depth, b, blocks);
         product_tile(weights, count, panel_stride, depth, a.x + block.begin * a.columns + k * width, width,
                      a.y + block.begin * a.stride + panel * kPanel, a.stride, a.rows - panel * kPanel,
                      a.accumulate || k > 0);
@@ -206,6 +228,8 @@ void linear(const LinearArgs& a) {
   if (a.format == Format::bf16) linear_as<Format::bf16>(a);
 }
 
+constexpr size_t kStrip = 64;  // columns of a block that are written together: they stay in L1
+
 void pack_x(const float* x, size_t stride, size_t tokens, size_t columns, size_t limit, size_t begin, size_t end,
             float* packed) {
   const size_t blocks = block_count(tokens, limit);
@@ -213,8 +237,11 @@ void pack_x(const float* x, size_t stride, size_t tokens, size_t columns, size_t
     const Block block = block_at(tokens, blocks, b);
     const size_t width = block.end - block.begin;
     float* target = packed + block.begin * columns;
-    for (size_t k = begin; k < end; ++k)
-      for (size_t t = 0; t < width; ++t) target[k * width + t] = x[(block.begin + t) * stride + k];
+    for (size_t first = begin; first < end; first += kStrip)
+      for (size_t t = 0; t < width; ++t) {
+        const float* row = x + (block.begin + t) * stride;
+        for (size_t k = first; k < smaller(end, first + kStrip); ++k) target[k * width + t] = row[k];
+      }
   }
 }
 

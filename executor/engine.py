@@ -87,7 +87,8 @@ class Engine:
             passes += 1
             moments[passes] = time.monotonic()
             on_token(chosen[passes - 1])
-            running &= ~np.isin(chosen[passes - 1], eos)
+            if eos:
+                running &= ~np.isin(chosen[passes - 1], eos)
         legs = tuple(leg.recorded(passes) for leg in self._legs)
         return Generation(iterations[:passes], chosen[:passes], moments[: passes + 1], legs, eos)
 

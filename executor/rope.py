@@ -1,15 +1,16 @@
 """Cosines and sines of rotary positions, with the scalings that long-context models use."""
 
 from math import log, pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from helmsman.schemas.model import LinearScaling, Llama3Scaling, LongRope, Model, Rope
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 
-def rope_tables(model: Model, capacity: int) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None":
+def rope_tables(model: Model, capacity: int) -> "tuple[NDArray[np.float32], NDArray[np.float32]] | None":
     """f32 (capacity, rotary_dim / 2) cosines and sines of positions 0, 1, ...; None for learned positions.
 
     Angles are products in f32, as in the models' own code. LongRoPE's long factors are used when `capacity`
@@ -24,24 +25,25 @@ def rope_tables(model: Model, capacity: int) -> "tuple[np.ndarray[Any, Any], np.
     return np.cos(angles) * scale, np.sin(angles) * scale
 
 
-def _frequencies(rope: Rope, capacity: int) -> "np.ndarray[Any, Any]":
+def _frequencies(rope: Rope, capacity: int) -> "NDArray[np.float64]":
     """Radians per position of every pair of dimensions, f64."""
     import numpy as np
 
-    plain = rope.theta ** -(np.arange(0, rope.rotary_dim, 2) / rope.rotary_dim)
+    plain: NDArray[np.float64] = rope.theta ** -(np.arange(0, rope.rotary_dim, 2) / rope.rotary_dim)
     match rope.scaling:
-        case LinearScaling(factor=factor):
-            return plain / factor
+        case LinearScaling():
+            return plain / rope.scaling.factor
         case Llama3Scaling():
             return _llama3(plain, rope.scaling)
         case LongRope():
             far = capacity > rope.scaling.original_context
-            return plain / np.array(rope.scaling.long_factor if far else rope.scaling.short_factor)
+            factors = rope.scaling.long_factor if far else rope.scaling.short_factor
+            return plain / np.array(factors, np.float64)
         case None:
             return plain
 
 
-def _llama3(plain: "np.ndarray[Any, Any]", scaling: Llama3Scaling) -> "np.ndarray[Any, Any]":
+def _llama3(plain: "NDArray[np.float64]", scaling: Llama3Scaling) -> "NDArray[np.float64]":
     """Wavelengths well inside the original context stay, those beyond it are stretched, smoothly between."""
     turns = scaling.original_context * plain / (2 * pi)
     low, high = scaling.low_freq_factor, scaling.high_freq_factor

@@ -100,4 +100,5 @@ def _quantiles() -> "np.ndarray[Any, Any]":
     inverse = NormalDist().inv_cdf
     lower = np.array([inverse((level + 0.5) / _LEVELS) for level in range(_LEVELS // 2)])
     quantiles = np.concatenate([lower, -lower[::-1]])
-    return quantiles / np.sqrt(np.mean(quantiles**2))
+    scaled: np.ndarray[Any, Any] = quantiles / np.sqrt(np.mean(quantiles**2))
+    return scaled

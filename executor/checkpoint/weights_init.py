@@ -18,7 +18,7 @@ from helmsman.schemas.model import Model
 STANDOUT = 4.0  # of printable tokens' rows over the others', in embedding and head
 BRANCH = 2.0  # what a block's half adds to the residual stream, over an ordinary token's embedding
 SCORE = 2.5  # standard deviation of attention scores
-NATURAL_QK = 2.0  # queries and keys before their norm, where they have one: unlike those behind it
+NATURAL_QK = 0.5  # queries and keys before their norm, where they have one: far from those behind it
 POSITIONS = 2.0  # learned positions, over an ordinary token's embedding
 MIXED = 0.5  # attention output for values of one: an average of a few of them
 ACTIVATED = {"silu": 0.6, "gelu": 0.65, "gelu_tanh": 0.65, "relu": 0.7}  # of f(x), x of one; gated: times one
@@ -72,8 +72,8 @@ def _norm(model: Model, op: str, part: str) -> Recipe:
         return Recipe(0.2 * sqrt(SCORE), mean=sqrt(SCORE))
     if part == "bias":
         return Recipe(0.1)
-    quiet = {row: OUTLIER_NORM for row in _outliers(model)}
-    loud = {row: LOUD_NORM for row in _channels(model, f"{op}.loud")}
+    quiet = dict.fromkeys(_outliers(model), OUTLIER_NORM)
+    loud = dict.fromkeys(_channels(model, f"{op}.loud"), LOUD_NORM)
     return Recipe(0.2, 1.0, random_sign=op == "final_norm", row_factors=tuple((loud | quiet).items()))
 
 

@@ -4,7 +4,7 @@ import mmap
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, size_of
@@ -94,19 +94,18 @@ def _read_entries(prefix: bytes, read: Any, size: int, file: str) -> dict[str, E
 def _entry(name: str, item: Any, base: int, size: int, file: str) -> Entry:
     fields = item if isinstance(item, dict) else {}
     dtype, shape, offsets = (fields.get(key) for key in ("dtype", "shape", "data_offsets"))
-    well_formed = isinstance(dtype, str) and _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2
-    if not well_formed:
+    if not (isinstance(dtype, str) and _are_counts(shape) and _are_counts(offsets) and len(offsets) == 2):
         raise BadInputError("not a tensor's header", file=file, field=name, value=item, remedy=_DAMAGED)
-    entry = Entry(str(dtype), tuple(shape), base + offsets[0], base + offsets[1])
+    entry = Entry(dtype, tuple(shape), base + offsets[0], base + offsets[1])
     if entry.end > size:
         message = f"truncated: {entry.end} bytes needed"
         raise BadInputError(message, file=file, field=name, value=size, remedy=_DAMAGED)
-    fmt = DTYPES.get(entry.dtype)
+    fmt = DTYPES.get(dtype)
     if entry.start > entry.end or (fmt and entry.end - entry.start != size_of(prod(shape), fmt)):
-        message = f"its bytes do not match shape {list(shape)} of {dtype}"
+        message = f"its bytes do not match shape {shape} of {dtype}"
         raise BadInputError(message, file=file, field=name, value=offsets, remedy=_DAMAGED)
     return entry
 
 
-def _are_counts(values: Any) -> bool:
+def _are_counts(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(type(value) is int and value >= 0 for value in values)

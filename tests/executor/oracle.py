@@ -21,7 +21,11 @@ class Greedy:
 
 
 def load_oracle(directory: Path) -> Any:
-    """The checkpoint in `directory` as a transformers model with f32 weights."""
+    """The checkpoint in `directory` as a transformers model with f32 weights.
+
+    From now on torch uses one thread: on a busy machine its threads wait for each other far longer than small
+    products take."""
+    torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(
         directory, dtype=torch.float32, attn_implementation="eager", local_files_only=True
     )

@@ -89,4 +89,4 @@ def test_the_bytes_of_a_seed_never_change(tmp_path: Path) -> None:
     assert hashlib.sha256(data).hexdigest() == GOLDEN
 
 
-GOLDEN = "?"
+GOLDEN = "a0c1696c5186d63c4b21538dc9ed53dfe29f9744418ff18fa9f6fdfdb6ab678f"

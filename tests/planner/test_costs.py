@@ -12,6 +12,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.bound import bytes_bound
 from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate
 from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.search import exhaustive
 from helmsman.schemas.hardware import Efficiency
 
 
@@ -146,7 +147,7 @@ def test_more_bytes_than_all_memories_hold_have_no_finite_bound():
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_predictions_are_ordered_add_up_and_stay_above_the_lower_bound(seed):
     split = random_split(seed)
-    for k in split.candidates():
+    for k, _ in exhaustive(split.candidates(), split.evaluate).feasible:
         predicted = predict(split.placement(k), split.costs)
         for phase in (predicted.prefill, predicted.decode):
             assert phase.seconds.low <= phase.seconds.mid <= phase.seconds.high

@@ -4,13 +4,15 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, to_json
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS, Format
-from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from helmsman.schemas.model import Model
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +59,7 @@ def _execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _shallower(model: Model, layers: int | None) -> Model:
+def _shallower(model: "Model", layers: int | None) -> "Model":
     if layers is None:
         return model
     if not 1 <= layers <= model.layers:
@@ -67,7 +69,7 @@ def _shallower(model: Model, layers: int | None) -> Model:
 
 
 @contextmanager
-def _progress(args: argparse.Namespace, model: Model, fmt: Format) -> Iterator[Callable[[int], None]]:
+def _progress(args: argparse.Namespace, model: "Model", fmt: Format) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, only on a terminal."""
     from tqdm import tqdm
 
