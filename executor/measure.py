@@ -6,12 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
-from helmsman.executor.probe import copy_buffers, link_sample, probe_buffer, read_rate
+from helmsman.executor.probe import copy_buffers, link_sample, probe_pieces, read_rate
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.schemas.plan import Plan
@@ -129,7 +128,7 @@ class _Prober:
 
     def __init__(self, engine: Engine, machine: Machine) -> None:
         self._engine = engine
-        self._read: Buffer = probe_buffer(machine.cache_bytes)
+        self._read = probe_pieces(machine.cache_bytes)
         self._copy = copy_buffers()
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}

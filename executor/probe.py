@@ -10,9 +10,10 @@ from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, time_rea
 from helmsman.executor.devices.memory import view
 
 READ_PIECE = 4 << 20
-"""Bytes between two jumps of a read: about one matrix of a small model."""
+"""Bytes of one contiguous read: about one matrix of a small model."""
 READ_CACHES = 4
-"""Buffers are this many times the last-level cache, so that nothing is read from it."""
+"""Pieces are together this many times the last-level cache, so that nothing is read from it."""
+ROUNDS = 3
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
@@ -26,15 +27,17 @@ class LinkSample:
     latency: float
 
 
-def probe_buffer(cache_bytes: int) -> Buffer:
-    """A buffer of noise, large against the cache, in memory of its own."""
-    size = READ_CACHES * cache_bytes // READ_PIECE * READ_PIECE + READ_PIECE
-    return _noise(size)
+def probe_pieces(cache_bytes: int) -> list[Buffer]:
+    """Buffers of noise, together large against the cache, scattered as matrices are."""
+    count = READ_CACHES * cache_bytes // READ_PIECE + 1
+    return [_noise(READ_PIECE) for _ in range(count)]
 
 
-def read_rate(pool: Pool, buffer: Buffer, repeats: int = REPEATS) -> float:
-    """Bytes/s at which all threads of `pool` read `buffer` piece by piece: the median of `repeats`."""
-    return buffer.size / median(time_read(pool, buffer, repeats, READ_PIECE))
+def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
+    """Bytes/s at which all threads of `pool` read a piece: the median piece of `rounds` rounds.
+
+    A median over pieces, as a step's time is one over matrices: a preempted thread spoils one of them."""
+    return READ_PIECE / median(time_read(pool, piece, 1)[0] for _ in range(rounds) for piece in pieces)
 
 
 def copy_buffers() -> tuple[Buffer, Buffer]:

@@ -43,10 +43,3 @@ def curve(bound: str, op: str, fmt: Format | str, shares: Mapping[float, Sequenc
             "share": tuple(figure(shares[at], source) for at in points),
         }
     )
-
-
-def line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Intercept and slope of the Theil-Sen line: medians, so that a disturbed sample does not move it."""
-    slopes = [(ys[j] - ys[i]) / (xs[j] - xs[i]) for i in range(len(xs)) for j in range(i) if xs[j] != xs[i]]
-    slope = quantile(slopes, 0.5) if slopes else 0.0
-    return quantile([y - slope * x for x, y in zip(xs, ys, strict=True)], 0.5), slope

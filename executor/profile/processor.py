@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
-from helmsman.executor.probe import probe_buffer, read_rate
+from helmsman.executor.probe import probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.schemas.formats import FORMATS, Format, size_of
@@ -32,7 +32,7 @@ class Bench:
     def __init__(self, cache_bytes: int) -> None:
         self.cache_bytes = cache_bytes
         self._rotations: dict[int, list[Buffer]] = {}
-        self.noise = probe_buffer(cache_bytes)
+        self.noise = probe_pieces(cache_bytes)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

@@ -8,7 +8,7 @@ from helmsman.executor.profile.cuda import CudaSamples
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.samples import BusySamples, InplaceSamples, LinkSamples, ProcessorSamples
 from helmsman.executor.profile.settings import Loopback
-from helmsman.hwdb.fit import curve, exact, figure, line, quantile
+from helmsman.hwdb.fit import curve, exact, figure, quantile
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.formats import FORMATS, Format
 from helmsman.schemas.hardware import (
@@ -175,14 +175,19 @@ def _peak(samples: ProcessorSamples, fmt: Format) -> Figure:
 
 
 def _small_operations(samples: InplaceSamples) -> tuple[float, float]:
-    """(seconds per operation, activation bytes/s): the line through norms and cache writes of all sizes."""
-    points = [
-        (size, quantile([s for b, s in found if b == size], 0.5))
-        for found in samples.small.values()
-        for size in {b for b, _ in found}
-    ]
-    overhead, slope = line([float(size) for size, _ in points], [seconds for _, seconds in points])
-    return max(overhead, 1e-9), 1.0 / max(slope, 1e-15)
+    """(seconds per operation, activation bytes/s) from norms and cache writes.
+
+    The line through one token and many. Lower quartiles: these operations take a microsecond, and a preempted
+    thread multiplies that by a thousand."""
+    few, many = (samples.small[tokens] for tokens in (min(samples.small), max(samples.small)))
+    (small, quick), (large, slow) = (_typical(found) for found in (few, many))
+    per_byte = max((slow - quick) / (large - small), 1e-15)
+    return max(quick - small * per_byte, quick / 10), 1.0 / per_byte
+
+
+def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:
+    """(bytes, seconds) of an undisturbed operation."""
+    return quantile([size for size, _ in found], 0.5), quantile([seconds for _, seconds in found], 0.25)
 
 
 def _efficiencies(processor: ProcessorProfile, peak: float, overhead: float) -> Iterator[Efficiency]:

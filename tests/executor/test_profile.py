@@ -8,7 +8,7 @@ from helmsman.executor.profile.record import ProcessorProfile, Profile, record
 from helmsman.executor.profile.run import profile, steps
 from helmsman.executor.profile.samples import InplaceSamples, LinkSamples, ProcessorSamples
 from helmsman.executor.profile.settings import Loopback
-from helmsman.hwdb.fit import figure, line, quantile
+from helmsman.hwdb.fit import figure, quantile
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
@@ -46,12 +46,11 @@ def test_a_loopback_must_leave_a_core_and_memory():
         profile(Machine((0, 1), 2**30, 2**20), Loopback(vram=2**30), "2026-01-01")
 
 
-def test_quantiles_and_lines():
+def test_quantiles_and_figures():
     assert [quantile([4.0, 1.0, 3.0, 2.0], q) for q in (0.0, 0.5, 1.0)] == [1.0, 2.5, 4.0]
     assert quantile([7.0], 0.9) == 7.0
     found = figure([1.0, 2.0, 3.0], "s")
     assert (found.value, found.p10, found.p90, found.n) == pytest.approx((2.0, 1.2, 2.8, 3))
-    assert line([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [5.0, 7.0, 9.0, 11.0, 13.0, 400.0]) == pytest.approx((3.0, 2.0))
 
 
 READ, PEAK, OVERHEAD, ELEMENTWISE = 1e10, 1e11, 1e-6, 5e9
@@ -70,8 +69,9 @@ def synthetic():
         samples.gemm[fmt, 128] = [PEAK] * 5
         samples.wide[fmt] = [PEAK / 4] * 5
     stage = InplaceSamples()
+    stage.small[1] = [(0, OVERHEAD)] * 5
+    stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
     for tokens in (1, 64):
-        stage.small[tokens] = [(4096 * tokens, OVERHEAD + 4096 * tokens / ELEMENTWISE)] * 5
         stage.lookup[tokens] = [OVERHEAD + inplace.lookup_bytes(tokens) / (READ / 10)] * 5
     stage.attention[64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / 8)] * 5
     return samples, stage
