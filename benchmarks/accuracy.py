@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PROMPT, OUTPUT, RUNS = 64, 48, 5
-VRAM_SHARES = (0.0, 0.42, 0.62, 0.82)
-"""Loopback memory as a share of the weights; 0: too small for anything, which leaves the all-CPU plan."""
+SIZES = ((0.0, 2.0), (0.42, 0.98), (0.62, 0.98), (0.82, 0.98))
+"""(loopback memory, host memory) as shares of the weights: the all-CPU plan, then hosts too small for it."""
 BAR = 0.08
 
 
@@ -48,14 +48,15 @@ def _model(model: str, record: Path, args: argparse.Namespace) -> list[dict[str,
         args.checkpoints.mkdir(parents=True, exist_ok=True)
         _command("helm-make-checkpoint", "--model", model, "--seed", 1, "-q", "-o", checkpoint)
     size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
-    return [_measure(model, record, checkpoint, max(1, int(share * size)), args.work) for share in VRAM_SHARES]
+    return [_measure(model, record, checkpoint, (int(v * size) + 1, int(r * size)), args.work) for v, r in SIZES]
 
 
-def _measure(model: str, record: Path, checkpoint: Path, vram: int, work: Path) -> dict[str, Any]:
+def _measure(model: str, record: Path, checkpoint: Path, memory: tuple[int, int], work: Path) -> dict[str, Any]:
     plan, trace, tokens = work / "plan.json", work / "measured.parquet", work / "tokens.json"
     tokens.write_text(json.dumps([(37 * i) % 256 for i in range(PROMPT)]))
     shape = ("--prompt-tokens", PROMPT, "--output-tokens", OUTPUT, "--format", "bf16")
-    _command("helm-plan", "--model", model, "--hw", record, "--vram-avail", vram, *shape, "-q", "-o", plan)
+    sizes = ("--vram-avail", memory[0], "--ram-avail", memory[1])
+    _command("helm-plan", "--model", model, "--hw", record, *sizes, *shape, "-q", "-o", plan)
     run = ("helm-run", plan, "--checkpoint", checkpoint, "--tokens", tokens, "--ignore-eos", "--runs", RUNS)
     _command(*run, "-q", "--trace", trace)
     report = json.loads(_command("helm-check", plan, "--measured", trace, "--tolerance", BAR, "--json", allowed=(0, 4)))

@@ -54,7 +54,8 @@ inline Rows rows_at(const DecodeArgs& a, const void* cache, size_t first, size_t
   const void* data = offset(a.format, cache, first * a.head_dim);
   if (count == kDecodeRows && width == a.head_dim) return {data, a.format, width, true};
   memset(scratch, 0, kDecodeRows * width * sizeof(float));
-  for (size_t r = 0; r < count; ++r) widen(a.format, offset(a.format, data, r * a.head_dim), a.head_dim, scratch + r * width);
+  for (size_t r = 0; r < count; ++r)
+    widen(a.format, offset(a.format, data, r * a.head_dim), a.head_dim, scratch + r * width);
   return {scratch, Format::f32, width, false};
 }
 
@@ -88,14 +89,18 @@ void scores_block(const Rows& rows, const float* q, bool ahead, float* scores) {
   for (size_t r = 0; r < kDecodeRows; r += R) scores_tile<F, R, G>(rows, r, q, ahead, scores);
 }
 
-// Scores of a block against all queries, four, two or one at a time.
+// Scores of a block against all queries, four, two or one at a time; the first ones bring the cache in.
 template <Format F>
 void scores_of(const Rows& rows, const float* q, size_t group, float* scores) {
   size_t g = 0;
   const size_t width = rows.stride;
-  for (; g + 4 <= group; g += 4) scores_block<F, 4>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
-  for (; g + 2 <= group; g += 2) scores_block<F, 2>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
-  for (; g < group; ++g) scores_block<F, 1>(rows, q + g * width, rows.streams && g == 0, scores + g * kDecodeTile);
+  const auto ahead = [&] { return rows.streams && g == 0; };
+  for (; g + 4 <= group; g += 4)
+    scores_block<F, 4>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
+  for (; g + 2 <= group; g += 2)
+    scores_block<F, 2>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
+  for (; g < group; ++g)
+    scores_block<F, 1>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
 }
 
 // out[g][d...] += sum over the block's rows of p[g][r] * rows[r][d...]: N registers of G heads.
@@ -138,8 +143,11 @@ template <Format F>
 void weighted_of(const Rows& rows, const float* p, size_t group, float* out) {
   size_t g = 0;
   const size_t width = rows.stride;
-  for (; g + 2 <= group; g += 2) weighted_block<F, 2>(rows, p + g * kDecodeTile, rows.streams && g == 0, out + g * width);
-  for (; g < group; ++g) weighted_block<F, 1>(rows, p + g * kDecodeTile, rows.streams && g == 0, out + g * width);
+  const auto ahead = [&] { return rows.streams && g == 0; };
+  for (; g + 2 <= group; g += 2)
+    weighted_block<F, 2>(rows, p + g * kDecodeTile, ahead(), out + g * width);
+  for (; g < group; ++g)
+    weighted_block<F, 1>(rows, p + g * kDecodeTile, ahead(), out + g * width);
 }
 
 inline void scores(const Rows& rows, const float* q, size_t group, float* out) {
