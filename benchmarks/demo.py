@@ -12,6 +12,8 @@ from typing import Any
 FOLDER = Path("demo")
 MODEL = "Qwen3-0.6B"
 LOOPBACK = "cores=1,vram=512MiB,link=2GB/s,latency=20us"
+HOST_MEMORY = "1100MB"
+"""Neither the accelerator nor the host may hold the 1.2 GB of weights alone, so the plan must divide them."""
 PROMPT = "Call me Ishmael. Some years ago - never mind how long precisely."
 OUTPUT_TOKENS = 32
 RUNS = 5
@@ -25,7 +27,8 @@ def main() -> int:
     checkpoint = FOLDER / "checkpoint"
     step("profile this machine", "helm-profile", "--loopback", LOOPBACK, "-o", FOLDER / "hardware.json")
     shape = ("--prompt-tokens", len(PROMPT), "--output-tokens", OUTPUT_TOKENS, "--format", "bf16")
-    step("plan", "helm-plan", "--model", MODEL, "--hw", FOLDER / "hardware.json", *shape, "-o", plan)
+    machine = ("--hw", FOLDER / "hardware.json", "--ram-avail", HOST_MEMORY)
+    step("plan", "helm-plan", "--model", MODEL, *machine, *shape, "-o", plan)
     step("replay", "helm-sim", plan, "--timeline", timeline, "-o", FOLDER / "simulated.json")
     if not checkpoint.exists():
         step("make a checkpoint", "helm-make-checkpoint", "--model", MODEL, "--seed", 1, "-o", checkpoint)

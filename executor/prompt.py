@@ -59,7 +59,7 @@ def as_batch(sequences: Sequence[Sequence[int]], plan: Plan, file: str | None = 
 def check_context(plan: Plan) -> None:
     """That the model can attend to the plan's whole context. Raises UsageError."""
     model, context = plan.model, plan.workload.context
-    longest = min(model.max_context, model.sliding_window or model.max_context)
+    longest = model.longest_context
     if context > longest:
         raise UsageError(
             f"{model.name} attends to at most {longest} tokens",

@@ -1,13 +1,11 @@
 """lower(plan, iteration): the one place where a plan's rules become tasks and dependencies."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Formats, Operation, block_ops, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import device_of, kv_rule, residence
-from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, size_of
@@ -38,19 +36,32 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
     Raises BadInputError when a rule is missing or two memories that must exchange data have no link."""
     builder = _Builder(plan, iteration)
     model = plan.model
-    builder.add_ops(embedding_ops(model, iteration, _formats(plan, "embedding", None)))
+    builder.add_ops(embedding_ops(model, iteration, Formats(activations=plan.activations)))
     for layer in range(model.layers):
-        builder.add_ops(block_ops(model, layer, iteration, _formats(plan, "q", layer)))
-    builder.add_ops(output_ops(model, iteration, _formats(plan, "head", None)))
+        formats = Formats(kv=kv_rule(plan, layer).format, activations=plan.activations)
+        builder.add_ops(block_ops(model, layer, iteration, formats))
+    builder.add_ops(output_ops(model, iteration, Formats(activations=plan.activations)))
     builder.return_token()
     return TaskGraph(iteration, tuple(builder.tasks))
 
 
-def _formats(plan: Placed, op: str, layer: int | None) -> Formats:
-    """Formats of a unit; a plan keeps one weight format per unit."""
-    probe = Tensor("embedding.weight" if op == "embedding" else f"{op}.weight", op, layer, (1, 1))
-    kv = kv_rule(plan, layer or 0).format
-    return Formats(residence(plan, probe)[1], kv, plan.activations)
+@dataclass(frozen=True, slots=True)
+class _Weight:
+    """A tensor that an operation reads: where it lives, how it is stored, and the bytes read of it."""
+
+    home: str
+    format: Format
+    size: int
+
+
+def _weights_read(plan: Placed, op: Operation) -> list[_Weight]:
+    """All of every tensor; of a table, the rows of the pass's tokens (E-HELM-05)."""
+    found = []
+    for tensor in op.tensors:
+        home, fmt = residence(plan, tensor)
+        elements = op.tokens * tensor.shape[1] if op.kind == "lookup" else tensor.elements
+        found.append(_Weight(home, fmt, size_of(elements, fmt)))
+    return found
 
 
 @dataclass
@@ -86,10 +97,11 @@ class _Builder:
         if device not in self.memory_of:
             raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
         memory = self.memory_of[device]
+        weights = _weights_read(self.plan, op)
         deps = [self._bring(name, memory, op.layer) for name in _INPUTS[op.name] if name in self.values]
-        deps += self._stream_weights(op, memory)
+        deps += self._stream_weights(op, memory, weights)
         deps += self._stream_kv(op, memory)
-        index = self._compute(op, device, memory, deps)
+        index = self._compute(op, device, memory, weights, deps)
         self.values[op.name] = _Value(op.out_bytes, {memory: index})
         if op.kind == "append":
             self._write_back(op, memory, index)
@@ -102,23 +114,22 @@ class _Builder:
             size = TOKEN_BYTES * self.iteration.batch
             self._transfer("token", None, head, home, size, "f32", (len(self.tasks) - 1,))
 
-    def _compute(self, op: Operation, device: str, memory: str, deps: list[int]) -> int:
-        fmt = self._format(op)
+    def _compute(self, op: Operation, device: str, memory: str, weights: "list[_Weight]", deps: list[int]) -> int:
         self.last_compute = self._append(
             Task(
-                self._id(op.name, op.layer),
-                op.kind,
-                op.name,
-                op.layer,
-                self.iteration.phase,
-                device,
-                op.tokens,
-                op.memory_bytes,
-                op.activation_bytes,
-                op.flops,
-                fmt,
-                (memory,),
-                tuple(sorted(set(deps))),
+                id=self._id(op.name, op.layer),
+                kind=op.kind,
+                op=op.name,
+                layer=op.layer,
+                phase=self.iteration.phase,
+                resource=device,
+                tokens=op.tokens,
+                bytes=sum(weight.size for weight in weights) + op.kv_read,
+                activation_bytes=op.activation_bytes,
+                flops=op.flops,
+                format=self._format(op, weights),
+                memories=(memory,),
+                deps=tuple(sorted(set(deps))),
             )
         )
         return self.last_compute
@@ -132,17 +143,16 @@ class _Builder:
             value.at[memory] = self._transfer(label, layer, origin, memory, value.size, self.plan.activations, (made,))
         return value.at[memory]
 
-    def _stream_weights(self, op: Operation, memory: str) -> list[int]:
+    def _stream_weights(self, op: Operation, memory: str, weights: "list[_Weight]") -> list[int]:
         """Transfers of the weights that do not live where the operation runs."""
-        away: dict[str, int] = {}
-        fmt: Format = self.plan.activations
-        for tensor in op.tensors:
-            home, fmt = residence(self.plan, tensor)
-            if home != memory:
-                rows = op.tokens if op.kind == "lookup" else tensor.shape[0]
-                size = size_of(rows * tensor.elements // tensor.shape[0], fmt)
-                away[home] = away.get(home, 0) + size
-        return [self._stream(f"{op.name}.weights", op.layer, home, memory, size, fmt) for home, size in away.items()]
+        away: dict[tuple[str, Format], int] = {}
+        for weight in weights:
+            if weight.home != memory:
+                key = (weight.home, weight.format)
+                away[key] = away.get(key, 0) + weight.size
+        return [
+            self._stream(f"{op.name}.weights", op.layer, home, memory, size, fmt) for (home, fmt), size in away.items()
+        ]
 
     def _stream_kv(self, op: Operation, memory: str) -> list[int]:
         """Transfer of a block's past keys and values when its attention runs away from the cache."""
@@ -196,30 +206,29 @@ class _Builder:
                 field="hardware.links",
                 remedy="add a link, or keep the data where it is used",
             )
-        name = self._id(f"{what}@{link.name}", layer)
-        kind: Literal["transfer"] = "transfer"
         return self._append(
             Task(
-                name,
-                kind,
-                what,
-                layer,
-                self.iteration.phase,
-                link.name,
-                0,
-                size,
-                0,
-                0,
-                fmt,
-                (source, target),
-                deps,
+                id=self._id(f"{what}@{link.name}", layer),
+                kind="transfer",
+                op=what,
+                layer=layer,
+                phase=self.iteration.phase,
+                resource=link.name,
+                tokens=0,
+                bytes=size,
+                activation_bytes=0,
+                flops=0,
+                format=fmt,
+                memories=(source, target),
+                deps=deps,
             )
         )
 
-    def _format(self, op: Operation) -> Format:
+    def _format(self, op: Operation, weights: "list[_Weight]") -> Format:
+        """The format of most bytes that the operation reads."""
         if op.kind == "attention":
             return kv_rule(self.plan, op.layer or 0).format
-        return residence(self.plan, op.tensors[0])[1] if op.tensors else self.plan.activations
+        return max(weights, key=lambda weight: weight.size).format if weights else self.plan.activations
 
     def _id(self, op: str, layer: int | None) -> str:
         place = op if layer is None else f"{layer}.{op}"

@@ -49,6 +49,7 @@ def _check_selectors(plan: Plan) -> None:
                 f"needs start < stop <= {plan.model.layers} (the model's blocks)",
                 field=f"{field}.select.layers",
                 value=[layers.start, layers.stop],
+                remedy="correct the range",
             )
 
 
@@ -83,11 +84,13 @@ def _check_exclusive(plan: Plan) -> None:
 
 
 def _check_context(plan: Plan) -> None:
-    if plan.workload.context > plan.model.max_context:
+    longest = plan.model.longest_context
+    if plan.workload.context > longest:
         raise BadInputError(
-            f"exceeds the model's {plan.model.max_context} tokens",
+            f"exceeds the model's {longest} tokens (positions, or its sliding window)",
             field="workload.context",
             value=plan.workload.context,
+            remedy=f"plan for at most {longest}",
         )
 
 

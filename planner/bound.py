@@ -1,54 +1,90 @@
 """The lower bound: each byte of a pass read once, all memories at full bandwidth at once, capacities respected."""
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.schemas.hardware import Hardware, Memory
+from helmsman.planner.costs import cache_rate
+from helmsman.schemas.hardware import Device, Hardware, Memory
 
 
-def lower_bound(graph: TaskGraph, hardware: Hardware) -> float:
+def lower_bound(graph: TaskGraph, hardware: Hardware, cached: bool = False) -> float:
     """Seconds that no placement on `hardware` can beat for the work of `graph`.
 
-    The larger of two bounds: bytes over all memories, and FLOPs over all devices at their peak."""
+    The larger of two bounds: bytes over all memories, and FLOPs over all devices at their peak. `cached`: KV may
+    come from the last-level cache, as the L3 blend prices it (eq 4.14)."""
     work = [task for task in graph.tasks if task.kind != "transfer"]
+    speedup = _cache_speedup(hardware) if cached else 1.0
+    total = sum(task.bytes / speedup if task.kind == "attention" else task.bytes for task in work)
     return max(
-        bytes_bound(sum(task.bytes for task in work), hardware),
+        bytes_bound(total, hardware),
         flops_bound(sum(task.flops for task in work), graph.iteration.phase, hardware),
     )
 
 
-def bytes_bound(total: int, hardware: Hardware) -> float:
-    """Least t in which `total` resident bytes can be read: every memory reads at most its bandwidth x t
-    and holds at most its capacity; memories that share a physical one also share its bandwidth."""
-    if _readable(hardware, float("inf")) < total:
+def bytes_bound(total: float, hardware: Hardware) -> float:
+    """Least t in which `total` resident bytes can be read: every memory reads at most its best rate x t
+    and holds at most its capacity; memories that share a physical one also share its rate."""
+    groups = _groups(hardware)
+    if _readable(groups, float("inf")) < total:
         return float("inf")
     high = 1e-12
-    while _readable(hardware, high) < total:
+    while _readable(groups, high) < total:
         high *= 2
     low = 0.0
     for _ in range(80):
         middle = (low + high) / 2
-        low, high = (middle, high) if _readable(hardware, middle) < total else (low, middle)
+        low, high = (middle, high) if _readable(groups, middle) < total else (low, middle)
     return low
 
 
 def flops_bound(total: int, phase: str, hardware: Hardware) -> float:
-    """Least seconds for `total` FLOPs with every device at its highest peak of the phase."""
-    peaks = [
-        max((c.flops.value for c in device.compute if c.phase == phase), default=0.0)
-        or max(c.flops.value for c in device.compute)
+    """Least seconds for `total` FLOPs with the devices that can work together at their highest peaks."""
+    return total / max(
+        sum(_peak(other, phase) for other in hardware.devices if _together(device, other))
         for device in hardware.devices
-    ]
-    return total / sum(peaks)
-
-
-def _readable(hardware: Hardware, seconds: float) -> float:
-    """Bytes that can be read within `seconds` under every constraint."""
-    groups: dict[str, list[Memory]] = {}
-    for memory in hardware.memories:
-        groups.setdefault(memory.shares or memory.name, []).append(memory)
-    return sum(
-        min(
-            hardware.memory(root).bandwidth.value * seconds,
-            sum(min(memory.available, memory.bandwidth.value * seconds) for memory in members),
-        )
-        for root, members in groups.items()
     )
+
+
+def _cache_speedup(hardware: Hardware) -> float:
+    return max([1.0, *(cache_rate(d) / d.read.value for d in hardware.devices if d.cache_bytes)])
+
+
+def _together(device: Device, other: Device) -> bool:
+    return device.name not in other.excludes and other.name not in device.excludes
+
+
+def _peak(device: Device, phase: str) -> float:
+    peaks = [c.flops.value for c in device.compute if c.phase == phase] or [c.flops.value for c in device.compute]
+    return max(peaks) * max([1.0, *(s.value for c in device.efficiency if c.bound == "compute" for s in c.share)])
+
+
+_Group = tuple[float, list[tuple[int, float]]]
+"""A physical memory: its rate, and (bytes, rate) of what lives in it."""
+
+
+def _groups(hardware: Hardware) -> list[_Group]:
+    members: dict[str, list[Memory]] = {}
+    for memory in hardware.memories:
+        members.setdefault(memory.shares or memory.name, []).append(memory)
+    found = []
+    for root, memories in members.items():
+        parts = [(memory.available, _rate(memory, hardware)) for memory in memories]
+        seen = [_best_read(memory, hardware) for memory in memories]
+        found.append((max(hardware.memory(root).bandwidth.value, *seen), parts))
+    return found
+
+
+def _rate(memory: Memory, hardware: Hardware) -> float:
+    return max(memory.bandwidth.value, _best_read(memory, hardware))
+
+
+def _best_read(memory: Memory, hardware: Hardware) -> float:
+    """The best bytes/s that a device reaches in `memory`: shares of a measured record may exceed 1."""
+    return max((_best_share(d) * d.read.value for d in hardware.devices if d.memory == memory.name), default=0.0)
+
+
+def _best_share(device: Device) -> float:
+    return max([1.0, *(s.value for c in device.efficiency if c.bound == "memory" for s in c.share)])
+
+
+def _readable(groups: list[_Group], seconds: float) -> float:
+    """Bytes that can be read within `seconds` under every constraint."""
+    return sum(min(rate * seconds, sum(min(size, own * seconds) for size, own in parts)) for rate, parts in groups)

@@ -20,20 +20,31 @@ _Z95 = 1.6448536269514722
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source."""
+    """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
+
+    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it."""
 
     low: float
     mid: float
     high: float
     bound: Bound
     source: str
+    memory: float = 0.0
 
     def plus(self, other: "Estimate | None") -> "Estimate":
         """The sum of two durations that err together; the larger one names bound and source."""
         if other is None:
             return self
         main = self if self.mid >= other.mid else other
-        return Estimate(self.low + other.low, self.mid + other.mid, self.high + other.high, main.bound, main.source)
+        low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
+        return Estimate(low, mid, high, main.bound, main.source, self.memory + other.memory)
+
+
+def longest(estimates: list[Estimate]) -> Estimate:
+    """The maximum of several bounds: of their medians, and of each end of their intervals."""
+    main = max(estimates, key=lambda estimate: estimate.mid)
+    low, high = max(e.low for e in estimates), max(e.high for e in estimates)
+    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, main.memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,7 @@ class CostModel:
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
         if self.options.corrections and device.launch is not None:
             bounds.append(self._constant(device.launch, "launch"))
-        longest = max(bounds, key=lambda estimate: estimate.mid)
-        return longest.plus(self._elementwise(task, device)).plus(self._overhead(device))
+        return longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -121,7 +131,8 @@ class CostModel:
         mid = amount / product
         stretch = _Z95 / _Z90
         low, high = mid * exp(-stretch * faster**0.5), mid * exp(stretch * slower**0.5)
-        return Estimate(low, mid, high, bound, self._source(rates[-1]))
+        moving = mid if bound in ("memory", "link") else 0.0
+        return Estimate(low, mid, high, bound, self._source(rates[-1]), moving)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
@@ -138,11 +149,16 @@ def blended(device: Device, bytes_read: int) -> Figure:
     """M_hat = alpha B_L3 + (1 - alpha) M with alpha = min(1, C_L3 / W_kv) (eq 4.14)."""
     if device.cache_bytes is None or bytes_read == 0:
         return device.read
-    cache = device.cache_read.value if device.cache_read else 3 * device.read.value
+    cache = cache_rate(device)
     alpha = min(1.0, device.cache_bytes / bytes_read)
     factor = (alpha * cache + (1 - alpha) * device.read.value) / device.read.value
     read = device.read
     return read.model_copy(update={"value": read.value * factor, "p10": read.p10 * factor, "p90": read.p90 * factor})
+
+
+def cache_rate(device: Device) -> float:
+    """B_L3, estimated as 3 M where it was not measured (HELM-23)."""
+    return device.cache_read.value if device.cache_read else 3 * device.read.value
 
 
 def interpolate(curve: Efficiency, at: float) -> Figure:

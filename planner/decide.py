@@ -28,12 +28,15 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit."""
+    """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit.
+
+    `unused`: devices of the machine that the strategy cannot use."""
 
     plan: Plan
     seconds: float
     runner_ups: tuple[tuple[str, float], ...]
     rejected: tuple[Rejected, ...]
+    unused: tuple[str, ...] = ()
 
     @property
     def nearest(self) -> Rejected | None:
@@ -52,7 +55,7 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> D
         raise _infeasible(split, rejected)
     best, score = ranking.feasible[0]
     others = tuple((split.label(k), other.value) for k, other in ranking.feasible[1:])
-    return Decision(build_plan(split, best, options), score.value, others, rejected)
+    return Decision(build_plan(split, best, options), score.value, others, rejected, split.roles.unused)
 
 
 def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:
@@ -86,7 +89,7 @@ def longest_context(split: LayerSplit) -> int:
         at = replace(split, workload=split.workload.model_copy(update=shape))
         return any(not at.shortage(k) for k in at.candidates())
 
-    low, high = 0, split.model.max_context
+    low, high = 0, split.model.longest_context
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)

@@ -57,6 +57,8 @@ def _others(decision: Decision) -> Iterator[str]:
         yield f"does not fit {_why(rejected)}"
     if len(decision.rejected) > len(shown):
         yield f"             and {len(decision.rejected) - len(shown)} more, each lacking more"
+    for name in decision.unused:
+        yield f"not used     {name}: layer splits use one accelerator"
     if decision.nearest is not None:
         gain = decision.seconds / decision.nearest.seconds - 1
         yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"

@@ -22,6 +22,20 @@ class Roles:
         return self.accelerator is not None and self.accelerator.memory != self.host.memory
 
     @property
+    def joined(self) -> bool:
+        """Whether hidden states can go to the accelerator and tokens back."""
+        if self.accelerator is None:
+            return False
+        here, there = self.host.memory, self.accelerator.memory
+        return here == there or bool(self.hardware.link(here, there) and self.hardware.link(there, here))
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Devices that take no part: accelerators beyond the first."""
+        parts = {self.host.name, self.solo.name, self.accelerator.name if self.accelerator else ""}
+        return tuple(device.name for device in self.hardware.devices if device.name not in parts)
+
+    @property
     def activations(self) -> Format:
         """The native executor keeps activations in f32, GPUs in f16 (eq 4.4)."""
         native = self.accelerator is None or self.accelerator.kind == "loopback"

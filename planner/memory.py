@@ -1,6 +1,6 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.ops import BLOCK_OPS
@@ -41,15 +41,36 @@ def kv_block_bytes(model: Model, workload: Workload, kv_format: Format) -> int:
 
 
 def staging_bytes(placed: Placed, memory: str) -> int:
-    """Buffers of streamed KV: prefetch + 1 blocks at full context, where a device reads a remote cache."""
+    """Buffers of what is streamed into `memory`: prefetch + 1 times the largest operation's weights, and a
+    block's KV at full context, where they live elsewhere."""
+    depth = placed.schedule.prefetch + 1
+    return depth * (_largest_streamed(placed, memory) + _streamed_kv(placed, memory))
+
+
+def _largest_streamed(placed: Placed, memory: str) -> int:
+    sizes: dict[tuple[str, int | None], int] = {}
+    for tensor in tensors(placed.model):
+        home, fmt = residence(placed, tensor)
+        if home != memory and any(_runs_in(placed, memory, tensor.op, tensor.layer)):
+            rows = placed.workload.batch * placed.workload.prompt_tokens
+            elements = min(rows, tensor.shape[0]) * tensor.shape[1] if tensor.op == "embedding" else tensor.elements
+            key = (tensor.op, tensor.layer)
+            sizes[key] = sizes.get(key, 0) + size_of(elements, fmt)
+    return max(sizes.values(), default=0)
+
+
+def _streamed_kv(placed: Placed, memory: str) -> int:
     remote = {
         kv_rule(placed, layer).format
         for layer in range(placed.model.layers)
-        if kv_rule(placed, layer).memory != memory
-        and _memory_of(placed, device_of(placed, "attention", layer, "decode")) == memory
+        if kv_rule(placed, layer).memory != memory and any(_runs_in(placed, memory, "attention", layer))
     }
-    depth = placed.schedule.prefetch + 1
-    return max((depth * kv_block_bytes(placed.model, placed.workload, fmt) for fmt in remote), default=0)
+    return max((kv_block_bytes(placed.model, placed.workload, fmt) for fmt in remote), default=0)
+
+
+def _runs_in(placed: Placed, memory: str, op: str, layer: int | None) -> Iterator[bool]:
+    """For each phase, whether the operation runs on a device of `memory`."""
+    return (_memory_of(placed, device_of(placed, op, layer, phase)) == memory for phase in PHASES)
 
 
 def devices_used(placed: Placed) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     prices = {id(task): costs.price(task) for task in graph.tasks}
     terms = _terms(graph.tasks, lambda task: prices[id(task)])
     mid = makespan(graph, lambda task: prices[id(task)].mid)
-    bound = lower_bound(graph, costs.hardware)
+    bound = lower_bound(graph, costs.hardware, costs.options.l3_blend)
     return PhasePrediction(
         context=graph.iteration.context,
         seconds=Interval(
@@ -56,8 +56,14 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
         terms=terms,
         bottleneck=bottleneck(terms, costs.hardware),
         lower_bound=bound,
-        gap=max(0.0, mid / bound - 1) if bound > 0 else 0.0,
+        gap=gap(mid, bound),
     )
+
+
+def gap(seconds: float, bound: float) -> float:
+    """How far `seconds` lie above a lower bound; 0 where rounding puts them below."""
+    assert seconds >= bound * (1 - 1e-9), f"{seconds} s lie below their lower bound {bound} s"
+    return max(0.0, seconds / bound - 1) if bound > 0 else 0.0
 
 
 def bottleneck(terms: Iterable[Term], hardware: Hardware) -> str:

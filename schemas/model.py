@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, Positive, version
+from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name, Positive, mistake, version
 from helmsman.schemas.formats import Format
 
 Dimension = Annotated[int, Field(ge=1, le=2**24)]
@@ -87,7 +87,8 @@ class Model(Document):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.heads % self.kv_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+            message = f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})"
+            raise mistake(message, "correct one of them", "kv_heads")
         if isinstance(self.position, Rope):
             _check_rope(self.position, self.head_dim)
         return self
@@ -103,6 +104,11 @@ class Model(Document):
         return self.kv_heads * self.head_dim
 
     @property
+    def longest_context(self) -> int:
+        """Tokens a sequence may have: positions, and the sliding window where one is enabled."""
+        return min(self.max_context, self.sliding_window or self.max_context)
+
+    @property
     def units(self) -> int:
         """Partition units: embedding, one per block, output (HELM-11)."""
         return self.layers + 2
@@ -110,8 +116,11 @@ class Model(Document):
 
 def _check_rope(rope: Rope, head_dim: int) -> None:
     if rope.rotary_dim > head_dim or rope.rotary_dim % 2:
-        raise ValueError(f"rotary_dim ({rope.rotary_dim}) must be even and at most head_dim ({head_dim})")
+        message = f"rotary_dim ({rope.rotary_dim}) must be even and at most head_dim ({head_dim})"
+        raise mistake(message, "correct one of them", "position.rotary_dim")
     if isinstance(rope.scaling, LongRope):
         lengths = {len(rope.scaling.short_factor), len(rope.scaling.long_factor)}
-        if lengths != {rope.rotary_dim // 2}:
-            raise ValueError(f"longrope needs {rope.rotary_dim // 2} factors, got {sorted(lengths)}")
+        needed = rope.rotary_dim // 2
+        if lengths != {needed}:
+            message = f"longrope needs {needed} factors, got {sorted(lengths)}"
+            raise mistake(message, "give one factor per frequency", "position.scaling")

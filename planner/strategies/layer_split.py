@@ -47,9 +47,12 @@ class LayerSplit:
     options: LayerSplitOptions
     costs: CostModel
 
-    def candidates(self) -> range:
-        """Every k; without an accelerator only the all-CPU plan."""
-        return range(0 if self.roles.accelerator else self.model.units, self.model.units + 1)
+    def candidates(self) -> tuple[int, ...]:
+        """Every k; only single-device plans where nothing joins the memories, or there is no accelerator."""
+        units = self.model.units
+        if self.roles.accelerator is None:
+            return (units,)
+        return tuple(range(units + 1)) if self.roles.joined else (0, units)
 
     def evaluate(self, k: int) -> Score:
         """Seconds of candidate `k` under the objective, and what it lacks."""

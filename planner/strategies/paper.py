@@ -5,10 +5,13 @@ stage's KV (E-HELM-27), 2-byte activations. Corrected, because the printed text 
 units 0..L+1 with T_comm = 0 at both ends (E-HELM-03), the embedding is a lookup and not streamed (E-HELM-05)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from math import prod
 
+from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import BLOCK_OPS
 from helmsman.lowering.tensors import block_tensors, output_tensors
-from helmsman.planner.costs import blended
+from helmsman.planner.bound import lower_bound
+from helmsman.planner.costs import Bound, blended
 from helmsman.planner.predict import assemble, bottleneck, mean_step, predict
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
@@ -16,7 +19,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device, Link
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import Interval, Predicted, Term
+from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Term
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +33,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class StageRates:
-    """P_dec (FLOP/s), eta_c and eta_m of a stage."""
+    """P_dec (FLOP/s), eta_c and eta_m of a stage; `fast`, `slow`: the spread of M eta_m, relative to its median."""
 
     p_dec: float
     eta_c: float = 1.0
     eta_m: float = 1.0
+    fast: float = 1.0
+    slow: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +66,23 @@ def decode_stage(
 
 
 def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
-    """P_dec = M as printed, and the device's efficiencies. Raises UsageError for batch > 1 (E-HELM-08)."""
+    """P_dec = M as printed; it is a bandwidth there, so eta_c is eta_m.
+
+    Raises UsageError for batch > 1 (E-HELM-08)."""
     if batch > 1:
         raise UsageError("the printed P_dec = M holds for one sequence only", field="--batch", value=batch)
-    found = {curve.bound: curve.share[-1].value for curve in device.efficiency if curve.op in ("*", "linear")}
-    eta = found if corrections else {}
-    return StageRates(device.read.value, eta.get("compute", 1.0), eta.get("memory", 1.0))
+    curves = [c for c in device.efficiency if c.bound == "memory" and c.op in ("*", "linear")]
+    eta = curves[0].share[-1] if corrections and curves else None
+    figures = [device.read] if eta is None else [device.read, eta]
+    share = eta.value if eta else 1.0
+    fast, slow = prod(f.p90 / f.value for f in figures), prod(f.p10 / f.value for f in figures)
+    return StageRates(device.read.value, share, share, fast, slow)
+
+
+def launch_overhead(model: Model, stage: Stage) -> float:
+    """N delta (HELM-42): the stage's blocks times a block's launches."""
+    operations = len(BLOCK_OPS) if model.gated else len(BLOCK_OPS) - 1
+    return stage.blocks * operations * (stage.device.launch.value if stage.device.launch else 0.0)
 
 
 def projection_flops(model: Model, stage: Stage, batch: int) -> int:
@@ -98,18 +114,23 @@ class PrintedLayerSplit(LayerSplit):
         return sum(term.seconds.mid for term in self.terms(k, iteration))
 
     def terms(self, k: int, iteration: Iteration) -> tuple[Term, ...]:
-        """T_proj and T_attn of both stages, and T_comm between them."""
-        found: list[Term] = []
-        for stage in self.stages(k):
-            rates = printed_rates(stage.device, iteration.batch, self.costs.options.corrections)
-            formats = (self.options.weights, self.options.kv)
-            times = decode_stage(self.model, stage, iteration, formats, rates)
-            found += _stage_terms(stage, times)
+        """T_proj and T_attn of both stages, N delta with corrections, and T_comm between the stages."""
+        found = [term for stage in self.stages(k) for term in self._stage_terms(stage, iteration)]
         link = self._crossed(k)
         if link is not None:
             seconds = communication(self.model, link, iteration.batch)
-            found.append(_term("hidden", link.name, 1, seconds, "link"))
+            found.append(_term("hidden", link.name, seconds, "link"))
         return tuple(found)
+
+    def _stage_terms(self, stage: Stage, iteration: Iteration) -> list[Term]:
+        corrections, device = self.costs.options.corrections, stage.device.name
+        rates = printed_rates(stage.device, iteration.batch, corrections)
+        times = decode_stage(self.model, stage, iteration, (self.options.weights, self.options.kv), rates)
+        terms = [_term("projections", device, times.projections, "memory", rates)]
+        if stage.blocks:
+            terms.append(_term("attention", device, times.attention, "compute", rates))
+        overhead = launch_overhead(self.model, stage) if corrections else 0.0
+        return [*terms, _term("overhead", device, overhead, "launch")] if overhead else terms
 
     def stages(self, k: int) -> tuple[Stage, ...]:
         """The CPU and the accelerator stage of split `k`, without empty ones."""
@@ -123,16 +144,20 @@ class PrintedLayerSplit(LayerSplit):
     def predicted(self, k: int) -> Predicted:
         """The prediction document with the printed decode step."""
         placement, step = self.placement(k), mean_step(self.workload)
-        usual = predict(placement, self.costs)
-        terms = self.terms(k, step)
-        seconds = sum(term.seconds.mid for term in terms)
-        decode = usual.decode.model_copy(
-            update={
-                "seconds": Interval(low=seconds, mid=seconds, high=seconds),
-                "terms": terms,
-                "bottleneck": bottleneck(terms, self.roles.hardware),
-                "gap": max(0.0, seconds / usual.decode.lower_bound - 1),
-            }
+        usual, terms = predict(placement, self.costs), self.terms(k, step)
+        bound = lower_bound(lower(placement, step), self.roles.hardware, cached=True)
+        seconds = Interval(
+            low=sum(term.seconds.low for term in terms),
+            mid=sum(term.seconds.mid for term in terms),
+            high=sum(term.seconds.high for term in terms),
+        )
+        decode = PhasePrediction(
+            context=step.context,
+            seconds=seconds,
+            terms=terms,
+            bottleneck=bottleneck(terms, self.roles.hardware),
+            lower_bound=bound,
+            gap=max(0.0, seconds.mid / bound - 1),
         )
         return assemble(placement, usual.prefill, decode)
 
@@ -143,15 +168,7 @@ class PrintedLayerSplit(LayerSplit):
         return self.roles.hardware.link(self.roles.host.memory, accelerator.memory)
 
 
-def _stage_terms(stage: Stage, times: StageTimes) -> list[Term]:
-    tasks = max(1, stage.blocks + stage.output)
-    projections = _term("projections", stage.device.name, tasks, times.projections, "memory")
-    attention = _term("attention", stage.device.name, tasks, times.attention, "memory")
-    return [projections, attention] if stage.blocks else [projections]
-
-
-def _term(op: str, resource: str, tasks: int, seconds: float, bound: Literal["memory", "link"]) -> Term:
-    interval = Interval(low=seconds, mid=seconds, high=seconds)
-    return Term(
-        op=op, resource=resource, tasks=tasks, seconds=interval, bytes=0, flops=0.0, bound=bound, source="paper"
-    )
+def _term(op: str, resource: str, seconds: float, bound: Bound, rates: StageRates | None = None) -> Term:
+    fast, slow = (rates.fast, rates.slow) if rates else (1.0, 1.0)
+    interval = Interval(low=seconds / fast, mid=seconds, high=seconds / slow)
+    return Term(op=op, resource=resource, tasks=1, seconds=interval, bytes=0, flops=0.0, bound=bound, source="paper")

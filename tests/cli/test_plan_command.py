@@ -1,6 +1,8 @@
 """`helm-plan` as a user meets it: the papers' plans, output, and every kind of bad input."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -91,6 +93,45 @@ def test_longest_context_is_the_last_that_fits(capsys):
     assert planned(capsys, *argv, "--context", longest)
     if longest < 40960:
         assert run(capsys, *argv, "--context", longest + 1)[0] == 3
+
+
+def test_a_sliding_window_limits_the_longest_context(capsys):
+    found = planned(capsys, "--model", "Mistral-7B-v0.1", "--hw", "rtx4090-7950x", "--max-context")
+    assert (found["max_context"], found["limited_by"]) == (4096, "model")
+
+
+def test_the_printed_formulas_with_corrections_stay_near_the_measured_step(capsys):
+    """HELM Table 6.5: 244.3 ms measured, 263.5 ms printed."""
+    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--paper")
+    seconds = plan["predicted"]["decode"]["seconds"]
+    assert 0.22 < seconds["mid"] < 0.29
+    assert seconds["low"] < seconds["mid"] < seconds["high"]
+
+
+def test_devices_that_a_layer_split_cannot_use_are_named(capsys):
+    code, out, _ = run(capsys, "--model", "Llama-3.1-70B", "--hw", "h100x2-hgx")
+    assert code == 0
+    assert "not used     cuda1" in out
+
+
+@pytest.mark.parametrize("machine", ["m4max-128gb", "epyc9554-cpu", "a100-optane", "rx7900xtx-7900"])
+def test_other_kinds_of_machines_can_be_planned(capsys, machine):
+    plan = planned(capsys, "--model", "Qwen3-4B", "--hw", machine)
+    assert plan["predicted"]["decode"]["gap"] >= 0
+
+
+def test_planning_stays_light():
+    """Bar 4: no numpy, no executor; under 150 MiB."""
+    script = (
+        "import resource, sys; from helmsman.cli.plan import main; "
+        "main(['--model', 'Qwen3-8B', '--hw', 'rtx4060-laptop', '-q']); "
+        "heavy = {'numpy', 'scipy', 'pyarrow', 'torch', 'networkx', 'helmsman.executor'} & set(sys.modules); "
+        "print(sorted(heavy), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    heavy, mebibytes = done.stdout.rsplit(" ", 1)
+    assert heavy == "[]"
+    assert int(mebibytes) <= 150
 
 
 def test_offloaded_kv_frees_the_accelerator(capsys):

@@ -80,3 +80,38 @@ def test_a_plan_that_does_not_fit_says_by_how_much(plan):
     with pytest.raises(InfeasibleError, match="in vram, which has 1.00 kB") as caught:
         accept(with_hardware(plan, plan.hardware.model_copy(update={"memories": small})))
     assert caught.value.exit_code == 3
+
+
+def test_a_context_beyond_the_sliding_window_is_refused(plan):
+    model = plan.model.model_copy(update={"sliding_window": plan.workload.context - 1})
+    changed = plan.model_copy(update={"model": model, "model_sha256": digest(model)})
+    with pytest.raises(BadInputError, match="sliding window"):
+        accept(changed)
+
+
+def test_streamed_weights_need_room_where_they_are_used(plan):
+    """All weights at home, all work on the accelerator: its memory must hold what streams in."""
+    from helmsman.planner.memory import memory_use
+
+    streamed = plan.model_copy(
+        update={
+            "residence": (Residence(select=Select(), memory="dram", format="f16"),),
+            "kv": (KvRule(select=Select(), memory="vram", format="f16"),),
+            "compute": (ComputeRule(select=Select(), device="cuda"),),
+        }
+    )
+    use = {u.memory: u for u in memory_use(streamed)}["vram"]
+    assert use.weights == 0
+    assert use.buffers >= 2 * plan.model.vocab * plan.model.hidden
+
+
+def test_each_tensor_is_read_in_its_own_format(plan):
+    from helmsman.lowering.lower import lower
+    from helmsman.scheduler.iteration import decode
+
+    wide = Residence(select=Select(names="down.*"), memory="dram", format="f32")
+    mixed = plan.model_copy(update={"residence": (wide, *plan.residence)})
+    for task in lower(mixed, decode(plan.workload, 1)).tasks:
+        if task.op == "down" and task.kind == "linear" and task.layer == 0:
+            elements = plan.model.hidden * plan.model.ffn + plan.model.ffn_bias * plan.model.hidden
+            assert (task.format, task.bytes) == ("f32", 4 * elements)

@@ -1,5 +1,6 @@
 """Prices: each bound by hand, intervals, curves, the lower bound against linear programming."""
 
+from dataclasses import replace
 from math import log
 from random import Random
 
@@ -11,6 +12,7 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.bound import bytes_bound
 from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate
+from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
 from helmsman.schemas.hardware import Efficiency
@@ -127,7 +129,9 @@ def test_bytes_bound_equals_linear_programming(seed):
         memory.model_copy(update={"bandwidth": figure(bandwidth), "shares": shares if memory.name == "vram" else None})
         for memory, bandwidth in zip(hardware.memories, bandwidths, strict=True)
     )
-    hardware = hardware.model_copy(update={"memories": memories})
+    slow = {"read": figure(1e3), "efficiency": ()}
+    devices = tuple(device.model_copy(update=slow) for device in hardware.devices)
+    hardware = hardware.model_copy(update={"memories": memories, "devices": devices})
     total = rng.randint(10**6, sum(memory.available for memory in memories))
     giga = [bandwidth / 1e9 for bandwidth in bandwidths]
     rows = [[1.0, 0.0, -giga[0]], [0.0, 1.0, -giga[1]]]
@@ -155,3 +159,42 @@ def test_predictions_are_ordered_add_up_and_stay_above_the_lower_bound(seed):
         graph = lower(split.placement(k), mean_step(split.workload))
         assert sum(term.tasks for term in predicted.decode.terms) == len(graph.tasks)
         assert predicted.decode.seconds.mid == pytest.approx(split.seconds(k, mean_step(split.workload)), rel=1e-9)
+
+
+def test_the_bound_holds_where_measured_shares_exceed_one():
+    """Shares against a plain read may be above 1 in a measured record; the bound follows the best of them."""
+    curve = Efficiency(bound="memory", at=(1.0,), share=(figure(1.2),))
+    hardware = plain_machine(efficiency=(curve,))
+    memories = tuple(m.model_copy(update={"bandwidth": figure(1e10)}) for m in hardware.memories)
+    hardware = hardware.model_copy(update={"memories": memories[:1], "devices": hardware.devices[:1], "links": ()})
+    split = random_split(4)
+    split = replace(split, roles=roles(hardware), costs=CostModel(hardware))
+    k = split.model.units
+    for phase in (predict(split.placement(k), split.costs).prefill, predict(split.placement(k), split.costs).decode):
+        assert 0 < phase.lower_bound <= phase.seconds.mid
+
+
+@pytest.mark.parametrize("seed", range(0, 40, 4))
+def test_the_bound_holds_under_the_l3_blend(seed):
+    split = random_split(seed)
+    split = replace(split, costs=CostModel(split.roles.hardware, CostOptions(False, True)))
+    for k, _ in exhaustive(split.candidates(), split.evaluate).feasible:
+        decode = predict(split.placement(k), split.costs).decode
+        assert decode.lower_bound <= decode.seconds.mid * (1 + 1e-9)
+
+
+def test_the_interval_covers_the_bound_that_lost():
+    """A launch floor close below a wide memory bound still limits how fast the task can be."""
+    machine = plain_machine(read=figure(1e10, 0.5), launch=figure(9e-5))
+    estimate = CostModel(machine).price(task())
+    assert estimate.bound == "memory"
+    assert estimate.low == pytest.approx(9e-5)
+
+
+def test_only_bytes_scale_with_bandwidth():
+    machine = plain_machine(overhead=figure(2e-3))
+    assert CostModel(machine).price(task()).memory == pytest.approx(1e-4)
+    assert CostModel(machine).price(task(flops=10**9)).memory == 0.0
+    link = machine.link("dram", "vram")
+    copied = CostModel(machine).price(task(kind="transfer", resource="h2d", bytes=8192))
+    assert copied.memory == pytest.approx(8192 / link.bandwidth.value)

@@ -182,3 +182,11 @@ def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_compute
     for k in printed.candidates():
         ours = lowered_seconds(printed, k, ("embedding", "token", "norm1", "norm2", "append", "final_norm"))
         assert ours == pytest.approx(printed_seconds(printed, k, 1e9), rel=1e-9), (seed, k)
+
+
+def test_without_links_only_single_device_plans_are_candidates():
+    split = random_split(3)
+    unlinked = split.roles.hardware.model_copy(update={"links": ()})
+    split = replace(split, roles=roles(unlinked), costs=CostModel(unlinked))
+    assert split.candidates() == (0, split.model.units)
+    assert all(split.evaluate(k).value > 0 for k in split.candidates())

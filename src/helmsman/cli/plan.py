@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.cli.machine import add_machine_arguments
+from helmsman.schemas.formats import FORMATS
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.layer_split import LayerSplit
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
-
-_FORMATS = ("f32", "f16", "bf16")
 
 
 def build_parser() -> Parser:
@@ -60,8 +59,8 @@ def _add_strategy(parser: Parser) -> None:
     group = parser.add_argument_group("strategy")
     group.add_argument("--strategy", choices=("layer-split",), default="layer-split")
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
-    group.add_argument("--format", choices=_FORMATS, default="f16", help="how weights are stored")
-    group.add_argument("--kv-format", choices=_FORMATS, default="f16", help="how KV is stored")
+    group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
+    group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     group.add_argument("--paper", action="store_true", help="decode step by the printed per-stage formulas")
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
@@ -128,8 +127,13 @@ def _print_longest(args: argparse.Namespace, split: "LayerSplit") -> int:
 
     context = longest_context(split)
     if context == 0:
-        raise InfeasibleError("the weights alone do not fit", remedy="use more memory or a smaller format")
-    limit = "the model's limit" if context == split.model.max_context else "limited by memory"
-    content = {"model": split.model.name, "hardware": split.roles.hardware.name, "max_context": context}
-    emit(args, to_json(content), lambda: f"longest context that fits: {context} tokens ({limit})")
+        batch = f" for {args.batch} sequences" if args.batch > 1 else ""
+        raise InfeasibleError(
+            f"not even one token of context fits{batch}",
+            remedy="use more memory, a smaller format or a smaller --batch",
+        )
+    limit = "model" if context == split.model.longest_context else "memory"
+    names = {"model": split.model.name, "hardware": split.roles.hardware.name}
+    content = {**names, "max_context": context, "limited_by": limit}
+    emit(args, to_json(content), lambda: f"longest context that fits: {context} tokens, limited by the {limit}")
     return 0
