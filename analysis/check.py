@@ -2,10 +2,10 @@
 
 Every error is signed, (measured - predicted) / predicted; the median over all measured passes is reported."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from helmsman.analysis.expected import check_belongs, expect, workload_of
+from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
 from helmsman.analysis.passes import Pass, passes_of
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
@@ -13,8 +13,8 @@ from helmsman.planner.costs import CostModel
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Trace
+from helmsman.simulator.stream import Progress
 
-DEFAULT_TOLERANCE = 0.08
 _NOISES = 2.0
 
 
@@ -22,8 +22,7 @@ _NOISES = 2.0
 class Checked:
     """The terms, the totals, and the verdict on the decode step: |scaled error| <= max(tolerance, 2 noise).
 
-    `others`: the largest share of processor time that other processes took during a run, if it was recorded.
-    `missing`: tasks of the plan that no run executed; `unknown`: executed tasks that the plan does not have."""
+    `others`: the largest share of processor time that other processes took during a run, if it was recorded."""
 
     terms: tuple[Row, ...]
     step: Row
@@ -31,8 +30,6 @@ class Checked:
     runs: int
     factors: dict[str, float]
     others: float | None
-    missing: tuple[str, ...]
-    unknown: tuple[str, ...]
     tolerance: float
 
     @property
@@ -50,13 +47,14 @@ def check(
     plan: Plan,
     costs: CostModel,
     measured: Trace,
-    simulated: Trace | None = None,
-    tolerance: float = DEFAULT_TOLERANCE,
+    simulated: Trace | None,
+    tolerance: float,
     files: tuple[str, str] = ("measured", "simulated"),
+    progress: Progress = iter,
 ) -> Checked:
     """Compare; without `simulated` the plan is replayed; `files` names the two Traces in errors.
 
-    Raises BadInputError for Traces of another plan or kind, or without a decode step."""
+    Raises BadInputError for Traces of another plan or kind, of other tasks, or without a decode step."""
     check_belongs(plan, measured, "measured", files[0])
     if simulated is not None:
         check_belongs(plan, simulated, "simulated", files[1])
@@ -64,7 +62,11 @@ def check(
     iterations = sorted({span.iteration for span in measured.spans})
     if not any(iterations):
         raise BadInputError("no decode step in the Trace", file=files[0], remedy="run 2 or more output tokens")
-    expected = expect(plan, workload, costs, iterations, simulated.spans if simulated else ())
+    wanted = set(iterations)
+    virtual = [span for span in simulated.spans if span.iteration in wanted] if simulated else []
+    expected = expect(plan, workload, costs, iterations, virtual, progress)
+    check_tasks(measured.spans, expected, files[0])
+    check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
     return _compare(passes, scaling, _others(measured), tolerance)
@@ -84,8 +86,6 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tol
         runs=len({one.run for one in passes}),
         factors=scaling.factors(),
         others=others,
-        missing=_distinct(one.missing() for one in passes),
-        unknown=_distinct(one.unknown() for one in passes),
         tolerance=tolerance,
     )
 
@@ -96,7 +96,3 @@ def _others(measured: Trace) -> float | None:
         float(value) for name, value in notes if name.startswith("others_cpu_share.") and not isinstance(value, str)
     ]
     return max(shares, default=None)
-
-
-def _distinct(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for group in groups for name in group))

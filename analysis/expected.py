@@ -1,27 +1,37 @@
-"""What a plan leads to expect of every pass in a Trace: the price of each task, and its simulated span."""
+"""What a plan leads to expect of every pass in a Trace: the price of each task, and its simulation."""
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from helmsman.lowering.graph import TaskGraph
+from helmsman.analysis.simulated import Simulated, Simulator, from_spans
+from helmsman.analysis.steps import DecodeSteps
+from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, Estimate
-from helmsman.scheduler.iteration import decode, prefill
+from helmsman.planner.schedule import makespan
+from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import SourceKind, Span, Trace
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.replay import replay, spans
+from helmsman.simulator.stream import Progress
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One pass: its tasks, `estimates` by task id, and the spans of its simulation."""
+    """One pass: its tasks, `estimates` by task id, and its simulation."""
 
     graph: TaskGraph
     estimates: dict[str, Estimate]
-    simulated: tuple[Span, ...]
+    simulated: Simulated
+
+    def schedule(self, seconds: Callable[[Task, Estimate], float]) -> float:
+        """Seconds of the whole pass when each task takes `seconds`, without contention."""
+        if self.simulated.in_turn:
+            return sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
+        return makespan(self.graph, lambda task: seconds(task, self.estimates[task.id]))
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:
@@ -54,19 +64,43 @@ def workload_of(plan: Plan, measured: Trace, file: str) -> Workload:
     return plan.workload.model_copy(update={"prompt_tokens": prompt})
 
 
+def check_tasks(spans: Iterable[Span], expected: Mapping[int, Expected], file: str) -> None:
+    """Every pass executes every task of the plan once, and nothing else. Raises BadInputError."""
+    counts = Counter((span.run, span.iteration, span.task) for span in spans)
+    passes = dict.fromkeys((run, iteration) for run, iteration, _ in counts)
+    missing = [task for run, i in passes for task in expected[i].estimates if (run, i, task) not in counts]
+    unknown = [task for _, i, task in counts if task not in expected[i].estimates]
+    repeated = [task for (_, _, task), count in counts.items() if count > 1]
+    faults = ((missing, "not executed"), (unknown, "not in the plan"), (repeated, "executed twice in a pass"))
+    found = [f"{len(tasks)} {fault}, the first {tasks[0]!r:.80}" for tasks, fault in faults if tasks]
+    if found:
+        message = f"tasks of the Trace and of the plan differ: {', '.join(found)}"
+        raise BadInputError(message, file=file, field="task", remedy="write the Trace again from this plan")
+
+
 def expect(
-    plan: Plan, workload: Workload, costs: CostModel, iterations: Iterable[int], simulated: Sequence[Span]
+    plan: Plan,
+    workload: Workload,
+    costs: CostModel,
+    iterations: Sequence[int],
+    simulated: Sequence[Span] = (),
+    progress: Progress = iter,
 ) -> dict[int, Expected]:
-    """The expectation of each of `iterations` (0 is prefill); those not in `simulated` are replayed."""
+    """The expectation of each of `iterations` (0 is prefill); those not in `simulated` are replayed.
+
+    `progress` sees the iterations go by."""
     given: dict[int, list[Span]] = {}
     for span in simulated:
         given.setdefault(span.iteration, []).append(span)
-    return {i: _expect(plan, workload, costs, i, given.get(i)) for i in iterations}
+    steps, simulator = DecodeSteps(plan, workload), Simulator(plan.hardware)
+    found = {}
+    for i in progress(iterations):
+        graph = steps.graph(i) if i else lower(plan, prefill(workload))
+        mine = from_spans(given[i]) if i in given else None
+        found[i] = _expect(graph, costs, simulator if i else Simulator(plan.hardware), mine)
+    return found
 
 
-def _expect(plan: Plan, workload: Workload, costs: CostModel, index: int, given: Sequence[Span] | None) -> Expected:
-    graph = lower(plan, decode(workload, index) if index else prefill(workload))
+def _expect(graph: TaskGraph, costs: CostModel, simulator: Simulator, given: Simulated | None) -> Expected:
     estimates = {task.id: costs.price(task) for task in graph.tasks}
-    if given is None:
-        given = spans(replay(graph, lambda task: estimates[task.id].mid, plan.hardware))
-    return Expected(graph, estimates, tuple(given))
+    return Expected(graph, estimates, given or simulator.simulate(graph, lambda task: estimates[task.id].mid))

@@ -10,7 +10,6 @@ from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds
 
-_SHOWN = 5
 _DISTURBED = 0.08
 """Share of processor time taken by others beyond which a two-thread measurement means little."""
 
@@ -31,8 +30,6 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
         "terms": [asdict(row) for row in _ordered(checked.terms)],
         "speed_now": checked.factors,
         "others_cpu_share": checked.others,
-        "missing": list(checked.missing),
-        "unknown": list(checked.unknown),
         "tolerance": checked.tolerance,
         "bar": checked.bar,
         "passed": checked.passed,
@@ -91,10 +88,6 @@ def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
         yield "speed now    unknown, the Trace has no probes: errors are not scaled"
     if checked.others is not None and checked.others > _DISTURBED:
         yield f"disturbed    other processes used {checked.others:.0%} of the processors in a run: measure again"
-    for what, tasks in (("not executed", checked.missing), ("not in plan", checked.unknown)):
-        if tasks:
-            more = f" and {len(tasks) - _SHOWN} more" if len(tasks) > _SHOWN else ""
-            yield f"{what:<13}{', '.join(tasks[:_SHOWN])}{more}"
     if checked.step.pairs is not None:
         yield f"A against A  neighbouring runs differ by {checked.step.pairs:.1%}"
 

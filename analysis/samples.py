@@ -1,18 +1,10 @@
-"""Statistics of repeated measurements: quantiles and relative spread."""
+"""Statistics of repeated measurements: relative spread, and A against A."""
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import floor
 from statistics import median
 
-
-def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile, linear between neighbouring ranks. At least one value."""
-    ordered = sorted(values)
-    position = q * (len(ordered) - 1)
-    rank = floor(position)
-    above = ordered[min(rank + 1, len(ordered) - 1)]
-    return ordered[rank] + (position - rank) * (above - ordered[rank])
+from helmsman.hwdb.fit import quantile
 
 
 def spread(values: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ class Side:
 class Row:
     """`ours` and `other`: median units per second; `ratio`: median of the pair-wise ratios, with its 10th and
     90th percentile; `others_cpu`: share of the machine's CPU time that other processes took meanwhile, None when
-    the system does not tell."""
+    the system does not tell, or too little time passed."""
 
     what: str
     against: str

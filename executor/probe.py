@@ -11,9 +11,9 @@ from helmsman.executor.devices.memory import view
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
-READ_CACHES = 4
-"""Pieces are together this many times the last-level cache, so that nothing is read from it."""
-ROUNDS = 3
+READ_CACHES = 8
+"""Pieces are together this many times the last-level cache, so that nothing is read from it (E-HELM-30)."""
+ROUNDS = 2
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64

@@ -82,25 +82,22 @@ def find_cpu(name: str) -> tuple[Cpu, Source]:
     return cpu, Source(**table["sources"][cpu.source])
 
 
-def gpu_names() -> list[str]:
-    """Every GPU of the catalogue."""
-    return [row["name"] for row in read_catalogue("gpus")["gpus"]]
-
-
-def cpu_names() -> list[str]:
-    """Every CPU of the catalogue."""
-    return [row["name"] for row in read_catalogue("cpus")["cpus"]]
-
-
-def close_names(name: str, known: Iterable[str]) -> str:
-    """A remedy that names the known names nearest to `name`."""
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """The known names nearest to `name`, best first, at most five."""
     from difflib import get_close_matches
 
     of = {plain(candidate): candidate for candidate in known}
     wanted = plain(name)
     near = [of[key] for key in get_close_matches(wanted, of, n=4, cutoff=0.5)]
     near += [candidate for key, candidate in of.items() if wanted and wanted in key and candidate not in near]
-    return f"did you mean {', '.join(near[:5])}?" if near else f"known: {', '.join(sorted(of.values())[:8])}, ..."
+    return near[:5]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A remedy that names the known names nearest to `name`, or else the first of all."""
+    names = sorted(known)
+    near = close_names(name, names)
+    return f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(names[:8])}, ..."
 
 
 def plain(name: str) -> str:
@@ -118,7 +115,7 @@ def _find(name: str, rows: list[dict[str, Any]], field: str, what: str) -> dict[
         return found[0]
     names = [row["name"] for row in found or rows]
     problem = f"more than one {what} is called so" if found else f"no {what} of the catalogue is called so"
-    raise UsageError(problem, field=field, value=name, remedy=close_names(name, names))
+    raise UsageError(problem, field=field, value=name, remedy=did_you_mean(name, names))
 
 
 def _runs(name: str) -> set[str]:

@@ -39,22 +39,26 @@ def compose(gpu: str | None, cpu: str, ram: int, link: str | None) -> Hardware:
     """A machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
     `gpu` None: the CPU alone. `link` None: the best both ends can do. Raises UsageError."""
-    name = "-".join(part.lower().replace(" ", "") for part in (gpu, cpu) if part)
-    return assemble(Parts(name=name[:200], cpu=cpu, ram=ram, gpu=gpu, link=link))
+    name = "-".join(part.lower() for part in (gpu, cpu) if part)
+    printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
+    return assemble(Parts(name=printable[:200], cpu=cpu, ram=ram, gpu=gpu, link=link))
 
 
 def assemble(parts: Parts) -> Hardware:
     """The machine made of `parts`. Raises UsageError for unknown devices and links, or parts that do not fit."""
     if not GIB <= parts.ram <= MAX_RAM:
-        raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram)
+        remedy = "write a size such as 64GB"
+        raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram, remedy=remedy)
     cpu, cpu_source = find_cpu(parts.cpu)
     gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu is not None else (None, None)
     if parts.link and (gpu is None or gpu.kind == "metal"):
-        raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link)
+        remedy = "leave --link out"
+        raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link, remedy=remedy)
     if gpu is None or gpu_source is None:
         return _document(parts, *_host(parts, cpu, cpu_source, None))
     if (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
-        raise UsageError("an Apple GPU and CPU come in one chip only", field="--cpu", value=cpu.name)
+        remedy = "name both parts of one chip, or neither"
+        raise UsageError("an Apple GPU and CPU come in one chip only", field="--cpu", value=cpu.name, remedy=remedy)
     if gpu.kind == "metal":
         return _unified(parts, cpu, cpu_source, gpu, gpu_source)
     return _discrete(parts, cpu, cpu_source, gpu, gpu_source)
@@ -63,12 +67,16 @@ def assemble(parts: Parts) -> Hardware:
 def override(hardware: Hardware, vram_available: int | None, ram_available: int | None) -> Hardware:
     """The machine with other bytes available (E-HELM-07): the first accelerator's memory and the host's.
 
-    Raises UsageError beyond a memory's capacity, or when there is no GPU."""
+    Raises UsageError beyond a memory's capacity, when there is no GPU, and for both on one unified memory."""
     host = hardware.devices[0].memory
     if vram_available is not None:
         accelerators = [device.memory for device in hardware.devices if device.kind != "cpu"]
         if not accelerators:
-            raise UsageError("this machine has no GPU", field="--vram-avail", value=vram_available)
+            remedy = "leave --vram-avail out"
+            raise UsageError("this machine has no GPU", field="--vram-avail", value=vram_available, remedy=remedy)
+        if accelerators[0] == host and ram_available is not None:
+            problem = f"CPU and GPU share the memory {host}, which --vram-avail gives a size already"
+            raise UsageError(problem, field="--ram-avail", value=ram_available, remedy="give one of the two")
         hardware = _with_available(hardware, accelerators[0], vram_available, "--vram-avail")
     if ram_available is not None:
         hardware = _with_available(hardware, host, ram_available, "--ram-avail")

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from helmsman.hwdb.catalogue import close_names
+from helmsman.hwdb.catalogue import did_you_mean
 from helmsman.hwdb.compose import Parts, assemble
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.hardware import Hardware
@@ -26,7 +26,7 @@ def load_hardware(spec: str, cache_dir: Path | None) -> Hardware:
         return read_document(Hardware, Path(spec))
     names = system_names()
     if spec.lower() not in names:
-        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=close_names(spec, [*names, THIS]))
+        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=did_you_mean(spec, [*names, THIS]))
     return read_system(SYSTEMS / f"{spec.lower()}.json")
 
 

@@ -1,30 +1,38 @@
-"""`--model`: a catalogue name, a Hugging Face directory or `config.json`, or the model of a plan."""
+"""`--model`: a catalogue name or hub id, a Hugging Face directory or `config.json`, or the model of a plan."""
 
 import json
-from difflib import get_close_matches
+import re
 from pathlib import Path
 from typing import Any
 
+from helmsman.hwdb.catalogue import close_names
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
-from helmsman.schemas.read import CONFIG_LIMIT, PLAN_LIMIT, parse_document, parse_json, read_bytes
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import CONFIG_LIMIT, parse_document, parse_json, read_bytes
 
 _CATALOGUE = Path(__file__).parent / "models"
 _UNCOVERED = _CATALOGUE / "uncovered"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
 
 
 def load_model(spec: str) -> Model:
-    """The model that `spec` names; a catalogue name (in any case) wins over a file of the same name.
+    """The model that `spec` names; a catalogue name (in any case) wins over a file of the same name,
+    and a file over a hub id such as Qwen/Qwen3-8B, whose model is the catalogue's.
 
     Raises UsageError for an unknown name, BadInputError for a file that cannot be accepted and for a
     catalogued model whose structure is not covered."""
-    entry = _entries(_CATALOGUE).get(_key(spec)) or _entries(_UNCOVERED).get(_key(spec))
+    entry = _entry(spec)
     if entry is not None:
         return _catalogued(entry)
     path = Path(spec)
     if spec and _exists(path):
         return _from_path(_config_in(path) if path.is_dir() else path)
+    hub_id = _HUB_ID.fullmatch(spec)
+    entry = _entry(hub_id[1]) if hub_id else None
+    if entry is not None:
+        return _catalogued(entry)
     if "/" in spec or "\\" in spec or spec.endswith(".json"):
         raise BadInputError("no such file or directory", file=spec, remedy=_path_remedy(spec))
     raise UsageError("unknown model", field="model", value=spec, remedy=_name_remedy(spec))
@@ -58,6 +66,10 @@ def _key(name: str) -> str:
     return name.casefold().removeprefix("meta-")
 
 
+def _entry(name: str) -> Path | None:
+    return _entries(_CATALOGUE).get(_key(name)) or _entries(_UNCOVERED).get(_key(name))
+
+
 def _entries(folder: Path) -> dict[str, Path]:
     return {_key(path.stem): path for path in folder.glob("*.json")}
 
@@ -84,10 +96,11 @@ def _exists(path: Path) -> bool:
 
 
 def _from_path(path: Path) -> Model:
-    data = read_bytes(path, PLAN_LIMIT)
+    data = read_bytes(path, Plan.byte_limit)
     content = parse_json(data, str(path))
     if not isinstance(content, dict):
-        raise BadInputError("a JSON object is expected", file=str(path), value=content)
+        remedy = "give a config.json, a helm.model/1 or a helm.plan/1 document"
+        raise BadInputError("a JSON object is expected", file=str(path), value=content, remedy=remedy)
     match content.get("schema"):
         case "helm.model/1":
             return parse_document(Model, data, str(path))
@@ -117,26 +130,21 @@ def _embedded(plan: dict[str, Any], file: str) -> Model:
 
 def _read_config(content: dict[str, Any], size: int, path: Path) -> Model:
     if size > CONFIG_LIMIT:
-        raise BadInputError(f"larger than the limit of {CONFIG_LIMIT} bytes", file=str(path))
+        remedy = "give the model's own config.json"
+        raise BadInputError(f"larger than the limit of {CONFIG_LIMIT} bytes", file=str(path), remedy=remedy)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
-    name = "".join(letter for letter in stem if letter >= " ")[:200] or "model"
+    name = "".join(letter for letter in stem if letter.isprintable())[:200] or "model"
     return model_from_config(content, name, str(path))
 
 
 def _name_remedy(name: str) -> str:
-    close = _close(name)
+    close = close_names(name, catalogue_names())
     if close:
         return f"did you mean {', '.join(close)}?"
     return "give a catalogue name such as Qwen3-8B, a config.json, or a directory with one"
 
 
 def _path_remedy(spec: str) -> str:
-    entry = _entries(_CATALOGUE).get(_key(Path(spec).name))
-    close = [entry.stem] if entry else _close(Path(spec).name)
+    close = close_names(Path(spec).name, catalogue_names())
     hint = f"; the catalogue has {', '.join(close)}" if close else ""
     return f"check the path{hint}"
-
-
-def _close(name: str) -> list[str]:
-    names = {path.stem.casefold(): path.stem for path in _entries(_CATALOGUE).values()}
-    return [names[found] for found in get_close_matches(name.casefold(), names, n=3, cutoff=0.6)]

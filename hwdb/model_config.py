@@ -182,5 +182,5 @@ def _native_format(fields: Fields) -> Format:
 def _source(fields: Fields) -> str:
     found = fields.content.get("_source")
     text = found if isinstance(found, str) and found else fields.file
-    printable = "".join(letter for letter in text if letter >= " ")
+    printable = "".join(letter for letter in text if letter.isprintable())
     return printable[:200] or "unknown"

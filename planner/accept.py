@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from helmsman.lowering.lower import lower
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import tensors
-from helmsman.planner.memory import devices_used, memory_use
+from helmsman.planner.memory import devices_used, memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError, InfeasibleError
@@ -95,10 +95,11 @@ def _check_context(plan: Plan) -> None:
 
 
 def _check_memory(plan: Plan) -> None:
-    for use in memory_use(plan):
-        if use.used > use.available:
-            raise InfeasibleError(
-                f"the plan needs {format_bytes(use.used)} in {use.memory}, which has {format_bytes(use.available)}",
-                field=f"hardware.memories.{use.memory}",
-                remedy=f"move {format_bytes(use.used - use.available)} elsewhere, or plan again",
-            )
+    uses = memory_use(plan)
+    for memory, missing in shortages(uses).items():
+        use = next(use for use in uses if use.memory == memory)
+        raise InfeasibleError(
+            f"the plan needs {format_bytes(use.used)} in {memory}, which has {format_bytes(use.available)}",
+            field=f"hardware.memories.{memory}",
+            remedy=f"move {format_bytes(missing)} elsewhere, or plan again",
+        )

@@ -1,11 +1,13 @@
 """What all documents share: frozen, strict, closed, finite; and the bounded number types."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+from helmsman.schemas.units import MAX_BYTES
 
 MAX_COUNT = 10**9
-MAX_BYTES = 2**60
 
 
 class Frozen(BaseModel):
@@ -23,7 +25,11 @@ class Frozen(BaseModel):
 
 
 class Document(Frozen):
-    """A versioned document; its JSON carries the version under the key `schema`."""
+    """A versioned document; its JSON carries the version under the key `schema`.
+
+    `byte_limit`: the largest file that is read as one."""
+
+    byte_limit: ClassVar[int] = 4 * 2**20
 
     def to_json(self, indent: int | None = 1) -> str:
         """The canonical JSON text: declared key order, no nulls, shortest floats that read back equal."""
@@ -37,6 +43,12 @@ class Document(Frozen):
 def version(identifier: str) -> Any:
     """The field that holds a document's version."""
     return Field(default=identifier, alias="schema", description="document type and version")
+
+
+def mistake(message: str, remedy: str, field: str | None = None, value: Any = None) -> PydanticCustomError:
+    """What a validator raises: `field` lies within the object validated, `value` is what was found there."""
+    context = {"message": message, "remedy": remedy, "field": field, "value": value}
+    return PydanticCustomError("mistake", "{message}", context)
 
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]

@@ -1,5 +1,7 @@
 """Every error a user can cause: one line, the place, the value, the remedy and the exit code."""
 
+import errno
+import re
 from typing import Any, ClassVar
 
 
@@ -29,7 +31,7 @@ class HelmError(Exception):
         place = ": ".join(part for part in (self.file, self.field) if part)
         got = "" if self.value is None else f" (got {_short(self.value)})"
         remedy = f"; {self.remedy}" if self.remedy else ""
-        return f"{place + ': ' if place else ''}{self.message}{got}{remedy}"
+        return _one_line(f"{place + ': ' if place else ''}{self.message}{got}{remedy}")
 
     def at(self, file: str) -> "HelmError":
         """The same error, naming `file` if it named none; returns itself so it can be raised."""
@@ -70,6 +72,22 @@ class HardwareUnavailableError(HelmError):
 
     code = "hardware-unavailable"
     exit_code = 6
+
+
+def unwritable(error: OSError, file: str) -> HelmError:
+    """What a failed write to `file` is to the user: a full disk, or a place that cannot be written."""
+    if error.errno in _FULL:
+        remedy = "free some space or choose another place"
+        return HardwareUnavailableError("no room on the disk", file=file, remedy=remedy)
+    return UsageError(f"cannot be written: {error.strerror}", file=file, remedy="choose another place")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def _one_line(text: str) -> str:
+    """`text` with its control characters escaped: file names and arguments may hold any."""
+    return re.sub(r"[\x00-\x1f\x7f]", lambda found: repr(found[0])[1:-1], text)
 
 
 def _short(value: Any, limit: int = 80) -> str:

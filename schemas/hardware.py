@@ -1,10 +1,11 @@
 """Hardware: memories, the devices that compute from them, the links between them; every number sourced."""
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Positive, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Positive, mistake, version
 from helmsman.schemas.formats import Format
 
 
@@ -29,8 +30,37 @@ class Figure(Frozen):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.p10 <= self.value <= self.p90:
-            raise ValueError(f"expected p10 <= value <= p90, got {self.p10}, {self.value}, {self.p90}")
+            numbers = f"{self.p10}, {self.value}, {self.p90}"
+            raise mistake(f"expected p10 <= value <= p90, got {numbers}", "put the three numbers in order")
         return self
+
+
+def _rate(figure: Figure) -> Figure:
+    if figure.p10 < 1e3:
+        raise mistake("slower than anything Helm plans for", "use at least 1e3 per second", "p10", figure.p10)
+    return figure
+
+
+def _share(figure: Figure) -> Figure:
+    if figure.p10 < 1e-6:
+        raise mistake("too small for a share", "use at least 1e-6", "p10", figure.p10)
+    if figure.p90 > 100.0:
+        raise mistake("too large for a share", "use at most 100", "p90", figure.p90)
+    return figure
+
+
+def _delay(figure: Figure) -> Figure:
+    if figure.p90 > 1e6:
+        raise mistake("longer than any operation", "use at most 1e6 seconds", "p90", figure.p90)
+    return figure
+
+
+Rate = Annotated[Figure, AfterValidator(_rate)]
+"""Bytes/s or FLOP/s: times are quotients by these, so none is 0."""
+Share = Annotated[Figure, AfterValidator(_share)]
+"""A part of a rate. A measured one may exceed 1: the rate it is a part of was measured elsewhere."""
+Delay = Annotated[Figure, AfterValidator(_delay)]
+"""Seconds, 0 allowed."""
 
 
 class Memory(Frozen):
@@ -41,9 +71,16 @@ class Memory(Frozen):
     product: Name | None = None
     capacity: Bytes
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")
-    bandwidth: Figure
+    bandwidth: Rate
     source: Name
     shares: Name | None = Field(default=None, description="memory whose physical bandwidth this one uses")
+
+    @model_validator(mode="after")
+    def _within_capacity(self) -> Self:
+        if self.available > self.capacity:
+            remedy = f"use at most the capacity, {self.capacity}"
+            raise mistake("more than the memory holds", remedy, "available", self.available)
+        return self
 
 
 class Efficiency(Frozen):
@@ -56,12 +93,14 @@ class Efficiency(Frozen):
     op: Literal["linear", "attention", "lookup", "*"] = "*"
     format: Format | Literal["*"] = "*"
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
-    share: Annotated[tuple[Figure, ...], Field(min_length=1, max_length=256)]
+    share: Annotated[tuple[Share, ...], Field(min_length=1, max_length=256)]
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
         if len(self.at) != len(self.share) or list(self.at) != sorted(set(self.at)):
-            raise ValueError("`at` must be strictly increasing and as long as `share`")
+            raise mistake(
+                "`at` must be strictly increasing and as long as `share`", "pair each `at` with a share", "at"
+            )
         return self
 
 
@@ -70,7 +109,7 @@ class Compute(Frozen):
 
     phase: Literal["prefill", "decode"]
     format: Format | Literal["*"] = "*"
-    flops: Figure
+    flops: Rate
 
 
 class Device(Frozen):
@@ -91,25 +130,25 @@ class Device(Frozen):
         default=(), description="devices made of the same cores: a plan uses one or the other"
     )
     isa: Annotated[tuple[Name, ...], Field(max_length=32)] = ()
-    read: Figure
+    read: Rate
     compute: Annotated[tuple[Compute, ...], Field(min_length=1, max_length=64)]
     efficiency: Annotated[tuple[Efficiency, ...], Field(max_length=256)] = ()
-    launch: Figure | None = None
-    overhead: Figure | None = None
-    elementwise: Figure | None = None
+    launch: Delay | None = None
+    overhead: Delay | None = None
+    elementwise: Rate | None = None
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
-    cache_read: Figure | None = Field(default=None, description="bytes/s from that cache (B_L3)")
+    cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
 
 
 class Link(Frozen):
-    """One direction between two memories: bytes/s, seconds per transfer, and the lane it occupies."""
+    """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane."""
 
-    name: Name = Field(description="lane, e.g. h2d or d2h")
+    name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
     source_memory: Name
     target_memory: Name
     kind: Name
-    bandwidth: Figure
-    latency: Figure
+    bandwidth: Rate
+    latency: Delay
 
 
 class Reading(Frozen):
@@ -147,12 +186,17 @@ class Hardware(Document):
 
     @model_validator(mode="after")
     def _joined(self) -> Self:
-        memories = {memory.name for memory in self.memories}
-        devices = {device.name for device in self.devices}
-        if len(memories) < len(self.memories) or len(devices) < len(self.devices):
-            raise ValueError("memory and device names must be unique")
-        _all_known("memory", _memories_named(self), memories)
-        _all_known("source", _sources_named(self), set(self.sources))
+        _all_different("memories", [memory.name for memory in self.memories])
+        _all_different(
+            "devices and links", [device.name for device in self.devices] + [link.name for link in self.links]
+        )
+        _all_different("links", [f"{link.source_memory} to {link.target_memory}" for link in self.links])
+        _all_known("memory", _memories_named(self), [memory.name for memory in self.memories])
+        _all_known("source", _sources_named(self), self.sources)
+        for place, memory in enumerate(self.memories):
+            if memory.shares is not None and self.memory(memory.shares).shares is not None:
+                remedy = "name the physical memory"
+                raise mistake("this memory shares itself", remedy, f"memories.{place}.shares", memory.shares)
         return self
 
     def memory(self, name: str) -> Memory:
@@ -168,27 +212,43 @@ class Hardware(Document):
         return next((ln for ln in self.links if (ln.source_memory, ln.target_memory) == (source, target)), None)
 
 
-def _all_known(what: str, used: set[str], known: set[str]) -> None:
-    if used - known:
-        raise ValueError(f"unknown {what} {sorted(used - known)[0]!r}")
+def _all_different(field: str, names: list[str]) -> None:
+    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    if twice is not None:
+        raise mistake("must be unique", "rename or remove one of them", field, twice)
 
 
-def _memories_named(hardware: Hardware) -> set[str]:
-    names = {device.memory for device in hardware.devices}
-    names |= {memory.shares for memory in hardware.memories if memory.shares}
-    for link in hardware.links:
-        names |= {link.source_memory, link.target_memory}
-    return names
+def _all_known(what: str, used: Iterable[tuple[str, str]], known: Iterable[str]) -> None:
+    """`used`: (field, name) pairs."""
+    names = dict.fromkeys(known)
+    for field, name in used:
+        if name not in names:
+            remedy = f"use one of {', '.join(list(names)[:8])}" if names else f"add the {what}"
+            raise mistake(f"unknown {what}", remedy, field, name)
 
 
-def _sources_named(hardware: Hardware) -> set[str]:
-    names = {memory.source for memory in hardware.memories}
-    names |= {memory.bandwidth.source for memory in hardware.memories}
-    for link in hardware.links:
-        names |= {link.bandwidth.source, link.latency.source}
-    for device in hardware.devices:
-        names |= {figure.source for figure in _figures(device)}
-    return names | {reading.figure.source for reading in hardware.readings}
+def _memories_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    for place, memory in enumerate(hardware.memories):
+        if memory.shares is not None:
+            yield f"memories.{place}.shares", memory.shares
+    for place, device in enumerate(hardware.devices):
+        yield f"devices.{place}.memory", device.memory
+    for place, link in enumerate(hardware.links):
+        yield f"links.{place}.source_memory", link.source_memory
+        yield f"links.{place}.target_memory", link.target_memory
+
+
+def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    for place, memory in enumerate(hardware.memories):
+        yield f"memories.{place}.source", memory.source
+        yield f"memories.{place}.bandwidth.source", memory.bandwidth.source
+    for place, link in enumerate(hardware.links):
+        yield f"links.{place}.bandwidth.source", link.bandwidth.source
+        yield f"links.{place}.latency.source", link.latency.source
+    for place, device in enumerate(hardware.devices):
+        yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
+    for place, reading in enumerate(hardware.readings):
+        yield f"readings.{place}.figure.source", reading.figure.source
 
 
 def _figures(device: Device) -> list[Figure]:

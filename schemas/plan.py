@@ -1,14 +1,18 @@
 """Plan: where things live and where work happens. Everything else is derived by `lowering`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
+
+# What is computed from bounded inputs may exceed their bounds, and must still have a number to be refused with.
+Total = Annotated[int, Field(ge=0)]
+Derived = Annotated[float, Field(ge=0.0)]
 
 
 class LayerRange(Frozen):
@@ -70,9 +74,16 @@ class Strategy(Frozen):
 class Interval(Frozen):
     """A prediction: 5th percentile, median, 95th percentile."""
 
-    low: NonNegative
-    mid: NonNegative
-    high: NonNegative
+    low: Derived
+    mid: Derived
+    high: Derived
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.low <= self.mid <= self.high:
+            numbers = f"{self.low}, {self.mid}, {self.high}"
+            raise mistake(f"low, mid and high are out of order: {numbers}", "write them with low <= mid <= high")
+        return self
 
 
 class Term(Frozen):
@@ -82,8 +93,8 @@ class Term(Frozen):
     resource: Name
     tasks: Count
     seconds: Interval
-    bytes: Bytes
-    flops: NonNegative
+    bytes: Total
+    flops: Derived
     bound: Literal["memory", "compute", "launch", "link", "overhead"]
     source: Name = Field(description="measured, fitted, paper, datasheet, class, assumed")
 
@@ -95,8 +106,8 @@ class PhasePrediction(Frozen):
     seconds: Interval
     terms: tuple[Term, ...]
     bottleneck: Name
-    lower_bound: NonNegative = Field(description="seconds no placement on this hardware can beat")
-    gap: NonNegative = Field(description="seconds.mid / lower_bound - 1")
+    lower_bound: Derived = Field(description="seconds no placement on this hardware can beat")
+    gap: Derived = Field(description="seconds.mid / lower_bound - 1")
 
 
 class Seconds(Frozen):
@@ -109,9 +120,9 @@ class MemoryUse(Frozen):
     """Bytes a plan needs in one memory against what it may use."""
 
     memory: Name
-    weights: Bytes
-    kv: Bytes
-    buffers: Bytes
+    weights: Total
+    kv: Total
+    buffers: Total
     available: Bytes
 
     @property
@@ -141,6 +152,7 @@ class Evidence(Frozen):
 class Plan(Document):
     """A self-contained placement: model, hardware, workload, rules (first match wins), prediction."""
 
+    byte_limit: ClassVar[int] = 16 * 2**20
     schema_id: Literal["helm.plan/1"] = version("helm.plan/1")
     label: Name
     model: Model
@@ -150,9 +162,9 @@ class Plan(Document):
     workload: Workload
     workload_sha256: Sha256
     strategy: Strategy
-    residence: Annotated[tuple[Residence, ...], Field(min_length=1, max_length=4096)]
-    kv: Annotated[tuple[KvRule, ...], Field(min_length=1, max_length=4096)]
-    compute: Annotated[tuple[ComputeRule, ...], Field(min_length=1, max_length=4096)]
+    residence: Annotated[tuple[Residence, ...], Field(min_length=1, max_length=256)]
+    kv: Annotated[tuple[KvRule, ...], Field(min_length=1, max_length=256)]
+    compute: Annotated[tuple[ComputeRule, ...], Field(min_length=1, max_length=256)]
     activations: Format = Field(default="f16", description="format of hidden states that cross a link")
     schedule: Schedule = Schedule()
     predicted: Predicted

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import BadInputError
 
-PLAN_LIMIT = 16 * 2**20
-JSON_LIMIT = 4 * 2**20
+JSON_LIMIT = Document.byte_limit
 CONFIG_LIMIT = 2**20
 MAX_DEPTH = 64
 
@@ -22,15 +21,15 @@ def read_document(cls: type[DocumentT], path: Path) -> DocumentT:
     """Read and validate the document at `path`.
 
     Raises BadInputError naming file, field, value and remedy."""
-    limit = PLAN_LIMIT if cls.__name__ == "Plan" else JSON_LIMIT
-    return parse_document(cls, read_bytes(path, limit), str(path))
+    return parse_document(cls, read_bytes(path, cls.byte_limit), str(path))
 
 
 def parse_document(cls: type[DocumentT], data: bytes, file: str) -> DocumentT:
     """Validate `data` as a `cls`; `file` names it in errors."""
     content = parse_json(data, file)
     if not isinstance(content, dict):
-        raise BadInputError("a JSON object is expected", file=file, value=content)
+        remedy = "write one object in braces"
+        raise BadInputError("a JSON object is expected", file=file, value=content, remedy=remedy)
     try:
         return cls.model_validate_json(data, strict=True)
     except ValidationError as error:
@@ -43,9 +42,11 @@ def read_bytes(path: Path, limit: int) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(limit + 1)
     except OSError as error:
-        raise BadInputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        remedy = "check the path and its permissions"
+        raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy=remedy) from None
     if len(data) > limit:
-        raise BadInputError(f"larger than the limit of {limit} bytes", file=str(path))
+        remedy = "name the right file, or remove what is not needed"
+        raise BadInputError(f"larger than the limit of {limit} bytes", file=str(path), remedy=remedy)
     return data
 
 
@@ -59,7 +60,8 @@ def parse_json(data: bytes, file: str) -> Any:
             object_pairs_hook=_unique,
         )
     except (ValueError, RecursionError) as error:
-        raise BadInputError(f"not valid JSON: {error}", file=file) from None
+        remedy = "correct the file, or write it again with the command that made it"
+        raise BadInputError(f"not valid JSON: {error}", file=file, remedy=remedy) from None
     _check_depth(content, file)
     return content
 
@@ -94,7 +96,9 @@ def _check_depth(content: Any, file: str) -> None:
         level = [child for node in level for child in _children(node)]
         if not level:
             return
-    raise BadInputError(f"nested deeper than {MAX_DEPTH} levels", file=file)
+    raise BadInputError(
+        f"nested deeper than {MAX_DEPTH} levels", file=file, remedy="flatten it, or name the right file"
+    )
 
 
 def _children(node: Any) -> list[Any]:
@@ -104,12 +108,39 @@ def _children(node: Any) -> list[Any]:
 
 
 def _first_problem(error: ValidationError, file: str) -> BadInputError:
-    problem = error.errors(include_url=False, include_context=False)[0]
-    field = ".".join(str(part) for part in problem["loc"]) or None
-    missing = problem["type"] == "missing"
-    value = None if missing or isinstance(problem["input"], dict) else problem["input"]
-    remedy = {
-        "missing": "add the field",
-        "extra_forbidden": "remove the field or correct its name",
-    }.get(problem["type"])
+    problem = error.errors(include_url=False)[0]
+    context = problem.get("ctx", {})
+    field = ".".join(str(part) for part in (*problem["loc"], context.get("field")) if part is not None) or None
+    shown = context.get("value", problem["input"])
+    value = None if problem["type"] == "missing" or isinstance(shown, dict) else shown
+    remedy = _REMEDIES.get(problem["type"], "write what the published schema allows").format(**context)
     return BadInputError(problem["msg"], file=file, field=field, value=value, remedy=remedy)
+
+
+_REMEDIES = {
+    "mistake": "{remedy}",
+    "missing": "add the field",
+    "extra_forbidden": "remove the field or correct its name",
+    "int_type": "write a whole number",
+    "float_type": "write a number",
+    "finite_number": "write a finite number",
+    "bool_type": "write true or false",
+    "string_type": "write a text in quotes",
+    "string_too_short": "write at least {min_length} characters",
+    "string_too_long": "write at most {max_length} characters",
+    "string_pattern_mismatch": "write a text that matches {pattern}",
+    "string_unicode": "write valid Unicode",
+    "tuple_type": "write a list",
+    "dict_type": "write an object in braces",
+    "model_type": "write an object in braces",
+    "model_attributes_type": "write an object in braces",
+    "too_short": "give at least {min_length}",
+    "too_long": "give at most {max_length}",
+    "greater_than": "use more than {gt}",
+    "greater_than_equal": "use at least {ge}",
+    "less_than_equal": "use at most {le}",
+    "literal_error": "use one of {expected}",
+    "union_tag_invalid": "use one of {expected_tags}",
+    "union_tag_not_found": "add the field {discriminator}",
+}
+"""What to do about each of pydantic's error types that a document can meet; braces name parts of its context."""

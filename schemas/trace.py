@@ -7,12 +7,13 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from math import inf
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 from pydantic import Field
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, NonNegative, Sha256, version
+from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.read import parse_document
 
@@ -23,6 +24,13 @@ SourceKind = Literal["predicted", "simulated", "measured"]
 METADATA_KEY = b"helm.trace"
 DIGEST_KEY = b"helm.trace.sha256"
 MAX_ROWS = 5_000_000
+Rate = Annotated[float, Field(ge=1.0, le=1e24)]
+"""Bytes/s that something moved; below one, ratios of rates would overflow."""
+
+_SOURCES = frozenset(get_args(SourceKind))
+_PHASES = frozenset(("prefill", "decode"))
+_ROUNDING_S = 1e-9
+"""Seconds by which neighbouring spans may overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,7 @@ class Probe(Frozen):
     what: Literal["read", "link"]
     name: Name = Field(description="device (read) or link lane (link)")
     run: int
-    value: NonNegative = Field(description="bytes/s")
+    value: Rate = Field(description="bytes/s")
 
 
 class TraceInfo(Document):
@@ -165,13 +173,38 @@ def _digest(info: bytes, columns: Iterable[list[Any]]) -> bytes:
 
 
 def _check(spans: Sequence[Span], path: Path) -> None:
-    """Times in order and finite, sources known. Raises BadInputError at the first row that is not so."""
+    """Rows that can be. Raises BadInputError at the first that cannot."""
     for number, span in enumerate(spans):
-        if not 0.0 <= span.start_s <= span.end_s < float("inf"):
-            value = (span.start_s, span.end_s)
-            raise BadInputError("times out of order", file=str(path), field=f"row {number}", value=value)
-        if span.source not in get_args(SourceKind):
-            raise BadInputError("unknown source", file=str(path), field=f"row {number}", value=span.source)
+        if not 0.0 <= span.start_s <= span.end_s < inf:
+            _refuse(path, number, "times out of order", (span.start_s, span.end_s))
+        if span.source not in _SOURCES:
+            _refuse(path, number, "unknown source", span.source)
+        if span.phase not in _PHASES:
+            _refuse(path, number, "unknown phase", span.phase)
+        if min(span.run, span.iteration, span.request, span.layer + 1) < 0:
+            value = (span.run, span.iteration, span.request, span.layer)
+            _refuse(path, number, "negative run, iteration, request or layer", value)
+        if span.bytes < 0 or not 0.0 <= span.flops < inf:
+            _refuse(path, number, "bytes and flops must be finite and not negative", (span.bytes, span.flops))
+    _check_lanes(spans, path)
+
+
+def _check_lanes(spans: Sequence[Span], path: Path) -> None:
+    """Spans of one lane never overlap within a run."""
+    ordered = sorted(range(len(spans)), key=lambda i: (spans[i].start_s, spans[i].end_s))
+    latest: dict[tuple[int, str, str], Span] = {}
+    for number in ordered:
+        span = spans[number]
+        lane = (span.run, span.source, span.resource)
+        before = latest.get(lane)
+        if before is not None and span.start_s < before.end_s - _ROUNDING_S:
+            _refuse(path, number, f"overlaps {before.task!r} on lane {span.resource!r}", span.task)
+        if before is None or span.end_s > before.end_s:
+            latest[lane] = span
+
+
+def _refuse(path: Path, row: int, message: str, value: object) -> NoReturn:
+    raise BadInputError(message, file=str(path), field=f"row {row}", value=value, remedy="write the trace again")
 
 
 def _first_line(error: Exception) -> str:

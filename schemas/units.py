@@ -3,9 +3,11 @@
 GB = 1e9 bytes, GiB = 2**30 bytes."""
 
 import re
+from math import isfinite
 
 from helmsman.schemas.errors import UsageError
 
+MAX_BYTES = 2**60
 _SIZES = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
@@ -17,13 +19,19 @@ _NUMBER = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/
 def parse_bytes(text: str, field: str) -> int:
     """`64GB`, `512MiB`, `1024` to bytes. Raises UsageError."""
     number, unit = _split(text, field, "a size such as 64GB or 512MiB")
-    return round(number * _lookup(_SIZES, unit, text, field, "B, MB, GB, MiB, GiB"))
+    size = number * _lookup(_SIZES, unit, text, field, "B, MB, GB, MiB, GiB")
+    if not size <= MAX_BYTES:
+        raise UsageError("too large", field=field, value=text, remedy="use at most 2**60 bytes")
+    return round(size)
 
 
 def parse_rate(text: str, field: str) -> float:
     """`2GB/s` to bytes per second. Raises UsageError."""
     number, unit = _split(text, field, "a rate such as 2GB/s")
-    return number * _lookup(_SIZES, unit.upper().removesuffix("/S"), text, field, "MB/s, GB/s, GiB/s")
+    rate = number * _lookup(_SIZES, unit.upper().removesuffix("/S"), text, field, "MB/s, GB/s, GiB/s")
+    if not isfinite(rate):
+        raise UsageError("too large", field=field, value=text, remedy="write a rate such as 2GB/s")
+    return rate
 
 
 def parse_seconds(text: str, field: str) -> float:
@@ -59,7 +67,10 @@ def _split(text: str, field: str, expected: str) -> tuple[float, str]:
     match = _NUMBER.match(text)
     if match is None:
         raise UsageError("not a quantity", field=field, value=text, remedy=f"write {expected}")
-    return float(match[1]), match[2]
+    number = float(match[1])
+    if not isfinite(number):
+        raise UsageError("too large", field=field, value=text, remedy=f"write {expected}")
+    return number, match[2]
 
 
 def _lookup(table: dict[str, int], unit: str, text: str, field: str, known: str) -> int:

@@ -4,7 +4,7 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from helmsman.schemas.base import Count, Document, version
+from helmsman.schemas.base import Count, Document, mistake, version
 
 
 class Workload(Document):
@@ -20,10 +20,9 @@ class Workload(Document):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.prompt_tokens + self.output_tokens > self.context:
-            raise ValueError(
-                f"prompt_tokens + output_tokens ({self.prompt_tokens + self.output_tokens}) "
-                f"exceed context ({self.context})"
-            )
+            needed = self.prompt_tokens + self.output_tokens
+            message = f"prompt_tokens + output_tokens ({needed}) exceed context ({self.context})"
+            raise mistake(message, f"use a context of at least {needed}", "context")
         return self
 
     @property

@@ -1,19 +1,31 @@
 """The prices of a plan's tasks: the cost model with the options that the plan was made with."""
 
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price
 from helmsman.simulator.stream import remembering
 
 
-def cost_model(plan: Plan) -> CostModel:
-    """The cost model of the plan's hardware under the options recorded in its strategy."""
-    options = plan.strategy.options
-    corrections, blend = options.get("corrections", True), options.get("l3_blend", False)
-    return CostModel(plan.hardware, CostOptions(bool(corrections), bool(blend)))
+def cost_model(plan: Plan, file: str | None = None) -> CostModel:
+    """The cost model of the plan's hardware under the options recorded in its strategy.
+
+    Raises BadInputError, naming `file`, for an option that is not true or false."""
+    return CostModel(
+        plan.hardware,
+        CostOptions(_switch(plan, "corrections", True, file), _switch(plan, "l3_blend", False, file)),
+    )
 
 
-def median_price(plan: Plan) -> Price:
-    """The median seconds of a task alone on its lane."""
-    model = cost_model(plan)
+def median_price(plan: Plan, file: str | None = None) -> Price:
+    """The median seconds of a task alone on its lane; raises as `cost_model` does."""
+    model = cost_model(plan, file)
     return remembering(lambda task: model.price(task).mid)
+
+
+def _switch(plan: Plan, name: str, default: bool, file: str | None) -> bool:
+    value = plan.strategy.options.get(name, default)
+    if not isinstance(value, bool):
+        field, remedy = f"strategy.options.{name}", "write true or false, or plan again"
+        raise BadInputError("true or false is expected", file=file, field=field, value=value, remedy=remedy)
+    return value

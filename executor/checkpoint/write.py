@@ -17,12 +17,11 @@ from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokeni
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.weights.names import Stored, stored_tensors
 from helmsman.lowering.tensors import Tensor
-from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
+from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 
 DEFAULT_SHARD = 2 * 10**9
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +113,9 @@ def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
         finally:
             shutil.rmtree(place, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(directory, error) from None
+        raise unwritable(error, str(directory)) from None
 
 
 def _check_room(place: Path, size: int) -> None:
     if shutil.disk_usage(place).free < size:
         raise OSError(errno.ENOSPC, "no space left on device")
-
-
-def _unwritable(directory: Path, error: OSError) -> HelmError:
-    if error.errno in _FULL:
-        remedy = "free some space, or choose another place or fewer --layers"
-        return HardwareUnavailableError("no room on the disk", file=str(directory), remedy=remedy)
-    remedy = "choose another place"
-    return UsageError(f"cannot be written: {error.strerror}", file=str(directory), remedy=remedy)

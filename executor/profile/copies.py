@@ -1,15 +1,20 @@
-"""A link: seconds of copies by size and direction, and its effect on a processor that computes meanwhile."""
+"""A link: seconds of copies by size and direction, and traffic that keeps it busy."""
 
-from helmsman.executor._kernels import CopyEngine, Pool, packed_size, time_linear
-from helmsman.executor.probe import COPY_BYTES, copy_buffers, link_sample, read_rate
-from helmsman.executor.profile.processor import PAIRS, Bench
-from helmsman.executor.profile.samples import BusySamples, LinkSamples
-from helmsman.hwdb.fit import quantile
-from helmsman.schemas.formats import FORMATS
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+from helmsman.executor._kernels import CopyEngine
+from helmsman.executor.probe import COPY_BYTES, copy_buffers, link_sample
+from helmsman.executor.profile.processor import PAIRS
+from helmsman.executor.profile.samples import LinkSamples
 
 SIZES = (64, 4096, 65536, 1 << 20, 4 << 20)
-BUSY_SHAPE = (4096, 2560)
-BUSY_S = 0.05
+QUEUED = 8
+"""Copies waiting at any time: while one is moved there is ample time to queue the next."""
+COPY_S = 2e-3
+"""About how long one of them takes: the queue of a slow link must run empty soon after the traffic ends."""
 
 
 def measure_link(engine: CopyEngine) -> LinkSamples:
@@ -26,19 +31,37 @@ def measure_link(engine: CopyEngine) -> LinkSamples:
     return samples
 
 
-def measure_busy(pool: Pool, engine: CopyEngine, rate: float, bench: Bench) -> BusySamples:
-    """Read and multiply on `pool` while `engine`, of nominal `rate` bytes/s, never rests."""
-    samples = BusySamples()
-    source, target = copy_buffers()
-    copies = max(4, round(BUSY_S * rate / COPY_BYTES))
-    rows, columns = BUSY_SHAPE
-    for fmt in FORMATS:
-        size = packed_size(fmt, rows, columns)
-        for _ in range(PAIRS // 3):
-            tickets = [engine.submit(target, 0, source, 0, COPY_BYTES) for _ in range(copies)]
-            samples.read.append(read_rate(pool, bench.noise, 1))
-            times = time_linear(pool, fmt, bench.matrices(size), rows, columns, 1, 5)
-            samples.linear.setdefault(fmt, []).append(size / quantile(times, 0.5))
-            spans = [engine.wait(ticket) for ticket in tickets]
-            samples.link.append(copies * COPY_BYTES / (spans[-1][1] - spans[0][0]))
-    return samples
+class Traffic:
+    """Copies over `engine`, of nominal `rate` bytes/s, as many as it can move; `rates` are bytes/s of each."""
+
+    def __init__(self, engine: CopyEngine, rate: float) -> None:
+        self.rates: list[float] = []
+        self._engine = engine
+        self._size = min(COPY_BYTES, max(4096, int(COPY_S * rate)))
+        self._source, self._target = copy_buffers()
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        """While inside, the engine's queue never runs dry; the engine rests again afterwards."""
+        stop = Event()
+        feeder = Thread(target=self._feed, args=(stop,))
+        feeder.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            feeder.join()
+
+    def _feed(self, stop: Event) -> None:
+        queue = deque(self._submit() for _ in range(QUEUED))
+        before = None
+        while queue:
+            _, end = self._engine.wait(queue.popleft())
+            if before is not None:
+                self.rates.append(self._size / (end - before))
+            before = end
+            if not stop.is_set():
+                queue.append(self._submit())
+
+    def _submit(self) -> int:
+        return self._engine.submit(self._target, 0, self._source, 0, self._size)

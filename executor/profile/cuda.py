@@ -1,11 +1,11 @@
-"""CUDA devices, where there are any: bandwidth, products, attention and pinned copies, through PyTorch events."""
+"""A CUDA device, where there is one: bandwidth, products, attention and pinned copies, through PyTorch events."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from helmsman.executor.profile.copies import SIZES
 from helmsman.executor.profile.processor import (
     CONTEXTS,
     GEMM_SHAPE,
@@ -16,7 +16,8 @@ from helmsman.executor.profile.processor import (
     PAIRS,
     SHAPES,
 )
-from helmsman.executor.profile.samples import LinkSamples, ProcessorSamples
+from helmsman.executor.profile.samples import CudaSamples, LinkSamples, ProcessorSamples
+from helmsman.hwdb.fit import quantile
 from helmsman.schemas.formats import Format, size_of
 
 if TYPE_CHECKING:
@@ -24,19 +25,8 @@ if TYPE_CHECKING:
 
 WARM_UP = 3
 READ_BYTES = 1 << 30
-LARGE_COPY, SMALL_COPY = 64 << 20, 64
-
-
-@dataclass
-class CudaSamples:
-    """What was measured of one GPU and its link; bytes of its memory, and of those free."""
-
-    product: str
-    capacity: int
-    free: int
-    samples: ProcessorSamples = field(default_factory=ProcessorSamples)
-    launch: list[float] = field(default_factory=list)
-    links: dict[str, LinkSamples] = field(default_factory=dict)
+LARGE_COPY = 64 << 20
+"""Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
 
 
 def present() -> bool:
@@ -49,11 +39,15 @@ def present() -> bool:
 
 
 def measure_cuda() -> CudaSamples:
-    """Measure the first GPU."""
+    """Measure the first GPU.
+
+    Only that one: a plan splits between the host and one accelerator, so that further GPUs would be
+    devices that nothing uses. `CUDA_VISIBLE_DEVICES` selects another."""
     import torch
 
     free, capacity = torch.cuda.mem_get_info(0)
     found = CudaSamples(torch.cuda.get_device_name(0), capacity, free)
+    found.samples.read_bytes = READ_BYTES
     found.samples.read = [READ_BYTES / t for t in _read()]
     for fmt in ("f16", "bf16", "f32"):
         _measure_linear(found.samples, fmt)
@@ -117,7 +111,7 @@ def _product(weights: "list[torch.Tensor]", tokens: int) -> list[float]:
 
 
 def _measure_linear(samples: ProcessorSamples, fmt: Format) -> None:
-    read = sorted(samples.read)[len(samples.read) // 2]
+    read = quantile(samples.read, 0.5)
     for rows, columns in SHAPES:
         size = size_of(rows * columns, fmt)
         samples.linear[fmt, size] = [size / t / read for t in _product(_weights(fmt, rows, columns), 1)]
@@ -130,7 +124,7 @@ def _measure_linear(samples: ProcessorSamples, fmt: Format) -> None:
 def _measure_attention(samples: ProcessorSamples, fmt: Format) -> None:
     import torch
 
-    read = sorted(samples.read)[len(samples.read) // 2]
+    read = quantile(samples.read, 0.5)
     query = torch.randn(1, HEADS, 1, HEAD_DIM, device="cuda", dtype=_dtype(fmt))
     for context, _ in CONTEXTS:
         size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
@@ -150,11 +144,11 @@ def _links() -> Iterator[tuple[str, LinkSamples]]:
 
     for name in ("h2d", "d2h"):
         found = LinkSamples()
-        for size in (SMALL_COPY, LARGE_COPY):
+        for size in (*SIZES, LARGE_COPY):
             host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
             device = torch.empty(size, dtype=torch.uint8, device="cuda")
             source, target = (host, device) if name == "h2d" else (device, host)
             found.seconds[size] = _timed(partial(target.copy_, source, non_blocking=True))
-        found.latency = found.seconds[SMALL_COPY]
+        found.latency = found.seconds[SIZES[0]]
         found.rate = [LARGE_COPY / t for t in found.seconds[LARGE_COPY]]
         yield name, found

@@ -3,11 +3,11 @@
 Every product is measured between two plain reads of the same pool, and kept as its share of them: the ratio
 survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from statistics import median
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
-from helmsman.executor.probe import probe_pieces, read_rate
+from helmsman.executor.probe import READ_PIECE, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.schemas.formats import FORMATS, Format, size_of
@@ -24,6 +24,8 @@ PAIRS = 9
 SLICE_S = 4e-3
 """Each side of a pair runs about this long."""
 FOOTPRINTS = (1 << 20, 8 << 20, 64 << 20)
+WINDOWS = 4
+"""A plain read between two products takes every fourth of many pieces: all are read before one is read again."""
 
 
 class Bench:
@@ -32,7 +34,19 @@ class Bench:
     def __init__(self, cache_bytes: int) -> None:
         self.cache_bytes = cache_bytes
         self._rotations: dict[int, list[Buffer]] = {}
-        self.noise = probe_pieces(cache_bytes)
+        self._noise = probe_pieces(cache_bytes)
+        self._windows = max(1, min(WINDOWS, len(self._noise) // WINDOWS))
+        self._window = 0
+
+    @property
+    def noise_bytes(self) -> int:
+        """Bytes of all pieces that plain reads take."""
+        return len(self._noise) * READ_PIECE
+
+    def read(self, pool: Pool) -> float:
+        """Bytes/s of a plain read of the next pieces."""
+        self._window = (self._window + 1) % self._windows
+        return read_rate(pool, self._noise[self._window :: self._windows], 1)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""
@@ -41,40 +55,51 @@ class Bench:
         return self._rotations[size]
 
     def drop(self) -> None:
-        """Free the matrices."""
+        """Free the matrices: those of one kind of product are more than half of what all need together."""
         self._rotations.clear()
 
 
-def measure(pool: Pool, bench: Bench, formats: Sequence[Format] = FORMATS) -> Iterator[tuple[str, ProcessorSamples]]:
-    """Measure step by step, yielding what was just done and the samples so far."""
-    samples = ProcessorSamples()
-    for size in FOOTPRINTS:
-        buffer = rotation(size, 0)[0]
-        samples.footprint[size] = [size / t for t in time_read(pool, buffer, PAIRS)]
-    yield "read", samples
-    for fmt in formats:
+def steps() -> int:
+    """How many steps `measure` takes."""
+    return 1 + 3 * len(FORMATS)
+
+
+def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Iterator[str]:
+    """Measure into `samples` step by step, `pairs` times each, yielding what was just done."""
+    measure_reads(pool, bench, samples, pairs)
+    yield "read"
+    for fmt in FORMATS:
         for rows, columns in SHAPES:
             size = packed_size(fmt, rows, columns)
             run = _linear(pool, fmt, bench.matrices(size), rows, columns, 1)
-            samples.linear[fmt, size] = _shares(pool, bench, samples, size, run)
-        yield f"{fmt} products", samples
-        _measure_gemm(pool, bench, fmt, samples)
-        yield f"{fmt} prefill", samples
-        _measure_attention(pool, bench, fmt, samples)
-        yield f"{fmt} attention", samples
+            samples.linear[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
+        yield f"{fmt} products"
+        _measure_gemm(pool, bench, fmt, samples, pairs)
+        yield f"{fmt} prefill"
+        _measure_attention(pool, bench, fmt, samples, pairs)
+        yield f"{fmt} attention"
+
+
+def measure_reads(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> None:
+    """Plain reads by footprint, and of scattered pieces beyond every cache (HELM-85)."""
+    for size in FOOTPRINTS:
+        buffer = rotation(size, 0)[0]
+        samples.footprint[size] = [size / t for t in time_read(pool, buffer, pairs)]
+    samples.read_bytes = bench.noise_bytes
+    samples.read += [bench.read(pool) for _ in range(pairs)]
 
 
 Run = Callable[[int], list[float]]
 
 
-def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run: Run) -> list[float]:
+def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run: Run, pairs: int) -> list[float]:
     """bytes/s of `run` over the bytes/s of a plain read, pair by pair."""
-    read = read_rate(pool, bench.noise, 1)
+    read = bench.read(pool)
     repeats = max(3, round(SLICE_S * read / size))
     found = []
-    for _ in range(PAIRS):
+    for _ in range(pairs):
         rate = size / median(run(repeats))
-        after = read_rate(pool, bench.noise, 1)
+        after = bench.read(pool)
         found.append(rate / ((read + after) / 2))
         read = after
         samples.read.append(after)
@@ -89,22 +114,22 @@ def _linear(pool: Pool, fmt: Format, weights: list[Buffer], rows: int, columns: 
     return run
 
 
-def _measure_gemm(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples) -> None:
+def _measure_gemm(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int) -> None:
     rows, columns = GEMM_SHAPE
     weights = bench.matrices(packed_size(fmt, rows, columns))
     for tokens in GEMM_TOKENS:
-        times = time_linear(pool, fmt, weights, rows, columns, tokens, PAIRS)
+        times = time_linear(pool, fmt, weights, rows, columns, tokens, pairs)
         samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in times]
 
 
-def _measure_attention(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples) -> None:
+def _measure_attention(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int) -> None:
     for context, capacity in CONTEXTS:
         size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
         run = _attention(pool, bench, fmt, HEADS, context, capacity)
-        samples.attention[fmt, size] = _shares(pool, bench, samples, size, run)
+        samples.attention[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
     context, capacity = CONTEXTS[-1]
     flops = 4 * KV_HEADS * WIDE_GROUP * HEAD_DIM * context
-    times = _attention(pool, bench, fmt, KV_HEADS * WIDE_GROUP, context, capacity)(PAIRS)
+    times = _attention(pool, bench, fmt, KV_HEADS * WIDE_GROUP, context, capacity)(pairs)
     samples.wide[fmt] = [flops / t for t in times]
 
 

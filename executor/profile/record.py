@@ -1,14 +1,12 @@
 """From samples to a hardware record: devices with efficiencies, memories, links, raw readings, host facts."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from helmsman.executor._kernels import isa
-from helmsman.executor.profile.cuda import CudaSamples
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
-from helmsman.executor.profile.samples import BusySamples, InplaceSamples, LinkSamples, ProcessorSamples
-from helmsman.executor.profile.settings import Loopback
-from helmsman.hwdb.fit import curve, exact, figure, quantile
+from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
+from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
+from helmsman.hwdb.fit import curve, figure, quantile
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.formats import FORMATS, Format
 from helmsman.schemas.hardware import (
@@ -17,44 +15,14 @@ from helmsman.schemas.hardware import (
     Efficiency,
     Figure,
     Hardware,
-    Host,
     Link,
     Memory,
-    Reading,
     Source,
 )
 
-MEASURED = "measured"
 CUDA_MEMORY = "cuda-vram"
 USABLE = 0.9
 """Share of the free RAM that a plan may use."""
-
-
-@dataclass(frozen=True)
-class ProcessorProfile:
-    """All samples of one device."""
-
-    name: str
-    kind: str
-    cores: int
-    excludes: tuple[str, ...]
-    samples: ProcessorSamples
-    inplace: InplaceSamples
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Everything measured on this machine; the first processor is the host of splits."""
-
-    host: Host
-    free_memory: int
-    date: str
-    tool: str
-    processors: tuple[ProcessorProfile, ...]
-    loopback: Loopback | None = None
-    links: dict[str, LinkSamples] | None = None
-    busy: BusySamples | None = None
-    cuda: CudaSamples | None = None
 
 
 def record(profile: Profile) -> Hardware:
@@ -67,13 +35,12 @@ def record(profile: Profile) -> Hardware:
         links=(*_links(profile), *_cuda_links(profile)),
         sources={MEASURED: source, "configured": Source(kind="user", where="the profiler's arguments")},
         host=profile.host,
-        readings=tuple(_readings(profile)),
+        readings=tuple(readings(profile)),
     )
 
 
 def _memories(profile: Profile) -> Iterator[Memory]:
-    widest = max(profile.processors, key=lambda processor: processor.cores)
-    bandwidth = figure(widest.samples.read, MEASURED)
+    bandwidth = figure(profile.widest.samples.read, MEASURED)
     taken = profile.loopback.vram if profile.loopback else 0
     available = int(USABLE * max(0, profile.free_memory - taken))
     yield Memory(
@@ -128,12 +95,10 @@ def _cuda_device(profile: Profile) -> Iterator[Device]:
 
 
 def _cuda_links(profile: Profile) -> Iterator[Link]:
-    """The loopback's lanes keep the plain names when both are there."""
-    prefix = "cuda-" if profile.loopback else ""
     for name, samples in (profile.cuda.links if profile.cuda else {}).items():
         source, target = ("dram", CUDA_MEMORY) if name == "h2d" else (CUDA_MEMORY, "dram")
         yield Link(
-            name=f"{prefix}{name}",
+            name=cuda_lane(name, profile),
             source_memory=source,
             target_memory=target,
             kind="pcie",
@@ -160,9 +125,9 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "isa": (isa(),),
             "read": figure(processor.samples.read, MEASURED),
             "compute": tuple(Compute(phase=phase, flops=peak) for phase in PHASES),
-            "efficiency": tuple(_efficiencies(processor, peak.value, overhead)),
-            "overhead": exact(overhead, MEASURED),
-            "elementwise": exact(elementwise, MEASURED),
+            "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value)),
+            "overhead": overhead,
+            "elementwise": elementwise,
             "cache_bytes": profile.host.cache_bytes,
         }
     )
@@ -174,15 +139,24 @@ def _peak(samples: ProcessorSamples, fmt: Format) -> Figure:
     return max(products, key=lambda best: best.value)
 
 
-def _small_operations(samples: InplaceSamples) -> tuple[float, float]:
-    """(seconds per operation, activation bytes/s) from norms and cache writes.
+def _small_operations(samples: InplaceSamples) -> tuple[Figure, Figure]:
+    """Seconds per operation and activation bytes/s, from norms and cache writes.
 
     The line through one token and many. Lower quartiles: these operations take a microsecond, and a preempted
-    thread multiplies that by a thousand."""
+    thread multiplies that by a thousand. Every sample, the other constant given, makes the spread."""
     few, many = (samples.small[tokens] for tokens in (min(samples.small), max(samples.small)))
     (small, quick), (large, slow) = (_typical(found) for found in (few, many))
     per_byte = max((slow - quick) / (large - small), 1e-15)
-    return max(quick - small * per_byte, quick / 10), 1.0 / per_byte
+    overhead = max(quick - small * per_byte, quick / 10)
+    overheads = [max(seconds - size * per_byte, 0.0) for size, seconds in few]
+    rates = [size / max(seconds - overhead, seconds / 2) for size, seconds in many]
+    return _chosen(overhead, overheads), _chosen(1.0 / per_byte, rates)
+
+
+def _chosen(value: float, samples: Sequence[float]) -> Figure:
+    """`value`, with the spread of the samples it was chosen from."""
+    low, high = quantile(samples, 0.1), quantile(samples, 0.9)
+    return Figure(value=value, p10=min(low, value), p90=max(high, value), n=len(samples), source=MEASURED)
 
 
 def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:
@@ -236,7 +210,7 @@ def _lookup(samples: InplaceSamples, read: float, overhead: float) -> Efficiency
 
 def _links(profile: Profile) -> Iterator[Link]:
     ends = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}
-    for name, samples in (profile.links or {}).items():
+    for name, samples in profile.links.items():
         source, target = ends[name]
         yield Link(
             name=name,
@@ -246,43 +220,3 @@ def _links(profile: Profile) -> Iterator[Link]:
             bandwidth=figure(samples.rate, MEASURED),
             latency=figure(samples.latency, MEASURED),
         )
-
-
-def _readings(profile: Profile) -> Iterator[Reading]:
-    for processor in profile.processors:
-        yield from _processor_readings(processor)
-    for name, samples in (profile.links or {}).items():
-        for size, seconds in samples.seconds.items():
-            rates = [size / t for t in seconds]
-            yield _reading("copy", name, "bytes/s", rates, {"bytes": size})
-    if profile.busy is not None:
-        yield from _busy_readings(profile.processors[0], profile.busy)
-
-
-def _processor_readings(processor: ProcessorProfile) -> Iterator[Reading]:
-    name, samples = processor.name, processor.samples
-    threads: dict[str, int | float | str] = {"threads": processor.cores}
-    for size, rates in samples.footprint.items():
-        yield _reading("read", name, "bytes/s", rates, {**threads, "bytes": size})
-    for what, found, unit in (
-        ("linear", samples.linear, "share of read"),
-        ("attention", samples.attention, "share of read"),
-        ("gemm", samples.gemm, "FLOP/s"),
-    ):
-        at = "tokens" if what == "gemm" else "bytes"
-        for (fmt, point), values in found.items():
-            yield _reading(what, name, unit, values, {**threads, "format": fmt, at: point})
-
-
-def _busy_readings(processor: ProcessorProfile, busy: BusySamples) -> Iterator[Reading]:
-    condition: dict[str, int | float | str] = {"link": "busy", "threads": processor.cores}
-    yield _reading("read", processor.name, "bytes/s", busy.read, condition)
-    for fmt, rates in busy.linear.items():
-        yield _reading("linear", processor.name, "bytes/s", rates, {**condition, "format": fmt})
-    yield _reading("copy", "h2d", "bytes/s", busy.link, {"cpu": "busy"})
-
-
-def _reading(
-    what: str, device: str, unit: str, values: list[float], conditions: dict[str, int | float | str]
-) -> Reading:
-    return Reading(what=what, device=device, conditions=conditions, unit=unit, figure=figure(values, MEASURED))

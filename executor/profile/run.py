@@ -1,24 +1,45 @@
 """The whole profile: every processor, the link, and the processor while the link is busy."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
-from helmsman.executor._kernels import CopyEngine, Pool, isa
+from helmsman.executor._kernels import CopyEngine, Pool
+from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile.copies import measure_busy, measure_link
+from helmsman.executor.profile import processor
+from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
+from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
-from helmsman.executor.profile.processor import Bench, measure
-from helmsman.executor.profile.record import ProcessorProfile, Profile, record
-from helmsman.executor.profile.samples import LinkSamples
+from helmsman.executor.profile.processor import Bench, measure, measure_reads
+from helmsman.executor.profile.record import record
+from helmsman.executor.profile.samples import (
+    BusySamples,
+    LinkSamples,
+    ProcessorProfile,
+    ProcessorSamples,
+    Profile,
+)
 from helmsman.executor.profile.settings import Loopback
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.schemas.hardware import Hardware, Host
+from helmsman.schemas.hardware import Hardware
 
 TOOL = "helm-profile"
-STEPS_PER_PROCESSOR = 11
+BUSY_PAIRS = 5
+"""Fewer than elsewhere: what a busy link costs is the difference between two figures, not a figure of its own."""
 
 Tell = Callable[[str], None]
+
+
+@dataclass
+class _Subject:
+    """A processor being measured."""
+
+    name: str
+    kind: str
+    pool: Pool
+    excludes: tuple[str, ...] = ()
+    samples: ProcessorSamples = field(default_factory=ProcessorSamples)
 
 
 def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell = lambda _: None) -> Hardware:
@@ -26,22 +47,85 @@ def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell =
 
     Raises HardwareUnavailableError when the loopback would leave no core, or no memory, to the host."""
     _check(machine, loopback)
+    before = cpu_times()
     bench = Bench(machine.cache_bytes)
-    processors = tuple(_processor(*role, bench, tell) for role in _roles(machine, loopback))
-    links, busy = None, None
-    if loopback is not None:
-        engines = {name: CopyEngine(loopback.link, loopback.latency, machine.cpus[-1]) for name in ("h2d", "d2h")}
-        links = {name: _link(name, engine, tell) for name, engine in engines.items()}
-        tell("cpu while the link is busy")
-        host = Pool(machine.cpus[: -loopback.cores])
-        busy = measure_busy(host, engines["h2d"], loopback.link, bench)
-    gpu = measure_cuda() if present() else None
-    return record(Profile(_host(machine), machine.memory, date, TOOL, processors, loopback, links, busy, gpu))
+    reads = _reads(machine, bench)
+    tell("reads by threads")
+    engines = _engines(machine, loopback)
+    subjects = _subjects(machine, loopback)
+    busy = _measure_processors(subjects, bench, engines, loopback, tell)
+    found = Profile(
+        host=host_facts(machine),
+        free_memory=machine.memory,
+        date=date,
+        tool=TOOL,
+        processors=tuple(_in_a_stage(subject, tell) for subject in subjects),
+        reads=reads,
+        loopback=loopback,
+        links={name: _link(name, engine, tell) for name, engine in engines.items()},
+        busy=busy,
+        cuda=measure_cuda() if present() else None,
+        others=others_share(before, cpu_times()),
+    )
+    return record(found)
 
 
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
-    return 3 * STEPS_PER_PROCESSOR + 3 if loopback else STEPS_PER_PROCESSOR
+    each = processor.steps()
+    return 1 + 3 * (each + 1) + each + 2 if loopback else 1 + each + 1
+
+
+def _reads(machine: Machine, bench: Bench) -> dict[int, ProcessorSamples]:
+    """Plain reads by 1, 2, 4, ... threads; all CPUs together are one of the processors."""
+    found: dict[int, ProcessorSamples] = {}
+    threads = 1
+    while threads < len(machine.cpus):
+        found[threads] = ProcessorSamples()
+        measure_reads(Pool(machine.cpus[:threads]), bench, found[threads], processor.PAIRS)
+        threads *= 2
+    return found
+
+
+def _engines(machine: Machine, loopback: Loopback | None) -> dict[str, CopyEngine]:
+    if loopback is None:
+        return {}
+    return {name: CopyEngine(loopback.link, loopback.latency, machine.cpus[-1]) for name in ("h2d", "d2h")}
+
+
+def _measure_processors(
+    subjects: list[_Subject],
+    bench: Bench,
+    engines: dict[str, CopyEngine],
+    loopback: Loopback | None,
+    tell: Tell,
+) -> BusySamples | None:
+    """All processors, and the first one again while the link is busy, side by side: step by step, so that a
+    step's matrices serve them all and are then dropped."""
+    running = [_told(s.name, measure(s.pool, bench, s.samples, processor.PAIRS), tell) for s in subjects]
+    busy = None
+    if loopback is not None:
+        busy, traffic = BusySamples(), Traffic(engines["h2d"], loopback.link)
+        busy.link = traffic.rates
+        again = measure(subjects[0].pool, bench, busy.host, BUSY_PAIRS)
+        running.append(_told("cpu while the link is busy", _beside(traffic, again), tell))
+    for _ in zip(*running, strict=True):
+        bench.drop()
+    return busy
+
+
+def _beside(traffic: Traffic, measuring: Iterator[str]) -> Iterator[str]:
+    """Every step of `measuring` while the traffic flows."""
+    for _ in range(processor.steps()):
+        with traffic.flowing():
+            done = next(measuring)
+        yield done
+
+
+def _told(name: str, measuring: Iterator[str], tell: Tell) -> Iterator[str]:
+    for done in measuring:
+        tell(f"{name}: {done}")
+        yield done
 
 
 def _check(machine: Machine, loopback: Loopback | None) -> None:
@@ -60,60 +144,27 @@ def _check(machine: Machine, loopback: Loopback | None) -> None:
         )
 
 
-Role = tuple[str, str, tuple[int, ...], tuple[str, ...]]
-
-
-def _roles(machine: Machine, loopback: Loopback | None) -> tuple[Role, ...]:
-    """(name, kind, cpus, excludes) of every processor to measure."""
+def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
+    """Every processor to measure, the host of splits first."""
+    everything = Pool(machine.cpus)
     if loopback is None:
-        return (("cpu", "cpu", machine.cpus, ()),)
-    host, own = machine.cpus[: -loopback.cores], machine.cpus[-loopback.cores :]
-    return (
-        ("cpu", "cpu", host, ()),
-        ("cpu-all", "cpu", machine.cpus, ("cpu", "loopback")),
-        ("loopback", "loopback", own, ()),
+        return [_Subject("cpu", "cpu", everything)]
+    return [
+        _Subject("cpu", "cpu", Pool(machine.cpus[: -loopback.cores])),
+        _Subject("cpu-all", "cpu", everything, ("cpu", "loopback")),
+        _Subject("loopback", "loopback", Pool(machine.cpus[-loopback.cores :])),
+    ]
+
+
+def _in_a_stage(subject: _Subject, tell: Tell) -> ProcessorProfile:
+    inplace = measure_stage(subject.pool)
+    tell(f"{subject.name}: in a running stage")
+    return ProcessorProfile(
+        subject.name, subject.kind, subject.pool.threads, subject.excludes, subject.samples, inplace
     )
-
-
-def _processor(
-    name: str, kind: str, cpus: tuple[int, ...], excludes: tuple[str, ...], bench: Bench, tell: Tell
-) -> ProcessorProfile:
-    pool = Pool(cpus)
-    for what, found in measure(pool, bench):
-        tell(f"{name}: {what}")
-        samples = found
-    inplace = measure_stage(pool)
-    tell(f"{name}: in a running stage")
-    return ProcessorProfile(name, kind, len(cpus), excludes, samples, inplace)
 
 
 def _link(name: str, engine: CopyEngine, tell: Tell) -> LinkSamples:
     samples = measure_link(engine)
     tell(f"link {name}")
     return samples
-
-
-def _host(machine: Machine) -> Host:
-    return Host(
-        cpu=_cpu_name(),
-        cores=len(machine.cpus),
-        isa=(isa(),),
-        ram=machine.total_memory,
-        cache_bytes=machine.cache_bytes,
-        os=_os_name(),
-    )
-
-
-def _cpu_name() -> str:
-    import platform
-
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _os_name() -> str:
-    import platform
-
-    return f"{platform.system()} {platform.release()}"

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
+from helmsman.executor.profile.settings import Loopback
 from helmsman.schemas.formats import Format
+from helmsman.schemas.hardware import Host
 
 
 @dataclass
@@ -10,7 +12,10 @@ class ProcessorSamples:
     """What was measured: bytes/s of reads, and shares or FLOP/s by (format, size)."""
 
     read: list[float] = field(default_factory=list)
+    """Of `read_bytes` in scattered pieces, beyond every cache."""
+    read_bytes: int = 0
     footprint: dict[int, list[float]] = field(default_factory=dict)
+    """Of one contiguous buffer, by its bytes."""
     linear: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
     gemm: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
     attention: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
@@ -39,8 +44,56 @@ class LinkSamples:
 
 @dataclass
 class BusySamples:
-    """A processor while the link moves data: bytes/s of reads and products, and the link's bytes/s meanwhile."""
+    """The host while the link moves data: all its figures, and the link's bytes/s meanwhile."""
 
-    read: list[float] = field(default_factory=list)
-    linear: dict[Format, list[float]] = field(default_factory=dict)
+    host: ProcessorSamples = field(default_factory=ProcessorSamples)
     link: list[float] = field(default_factory=list)
+
+
+@dataclass
+class CudaSamples:
+    """What was measured of one GPU and its link; bytes of its memory, and of those free."""
+
+    product: str
+    capacity: int
+    free: int
+    samples: ProcessorSamples = field(default_factory=ProcessorSamples)
+    launch: list[float] = field(default_factory=list)
+    links: dict[str, LinkSamples] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProcessorProfile:
+    """All samples of one device."""
+
+    name: str
+    kind: str
+    cores: int
+    excludes: tuple[str, ...]
+    samples: ProcessorSamples
+    inplace: InplaceSamples
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Everything measured on this machine; the first processor is the host of splits.
+
+    `reads`: by fewer threads than the widest processor has; `others`: share of the CPU time that other
+    processes took while all this was measured, None where the system does not tell."""
+
+    host: Host
+    free_memory: int
+    date: str
+    tool: str
+    processors: tuple[ProcessorProfile, ...]
+    reads: dict[int, ProcessorSamples] = field(default_factory=dict)
+    loopback: Loopback | None = None
+    links: dict[str, LinkSamples] = field(default_factory=dict)
+    busy: BusySamples | None = None
+    cuda: CudaSamples | None = None
+    others: float | None = None
+
+    @property
+    def widest(self) -> ProcessorProfile:
+        """The processor with the most cores."""
+        return max(self.processors, key=lambda processor: processor.cores)

@@ -23,8 +23,10 @@ class Loopback:
     def parse(cls, text: str) -> Self:
         """Read `cores=1,vram=512MiB,link=2GB/s,latency=20us`; what is left out keeps its default.
 
-        Raises UsageError naming the setting."""
-        pairs = [part.partition("=") for part in text.split(",") if part]
+        Raises UsageError naming the setting, and when there is none at all."""
+        pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+        if not pairs:
+            raise UsageError("no settings", field=_FIELD, value=text, remedy="give one at least: cores=1")
         given = {key.strip(): value.strip() for key, _, value in pairs}
         unknown = sorted(set(given) - set(_KEYS))
         if unknown or len(given) < len(pairs):

@@ -114,7 +114,7 @@ class LayerSplit:
         if key not in self._priced:
             small = self.model.model_copy(update={"layers": 1})
             graph = lower(place(small, self.roles, self.workload, self.options, k), iteration)
-            self._priced[key] = _unit_costs(graph, self.costs)
+            self._priced[key] = _sum_by_unit(graph, self.costs)
         return self._priced[key]
 
     @cached_property
@@ -235,7 +235,7 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
     return [*ends, Select(layers=LayerRange(start=0, stop=k - 1))] if k > 1 else ends
 
 
-def _unit_costs(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
+def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
     totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
     for task in graph.tasks:
         if task.kind == "transfer":

@@ -6,9 +6,13 @@ import pytest
 from helmsman.analysis.check import Checked, check
 from helmsman.analysis.report import document, table
 from helmsman.analysis.rows import Row
+from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
+from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.hardware import Figure
 from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Trace, TraceInfo
@@ -16,6 +20,10 @@ from helmsman.simulator.pricing import cost_model, median_price
 from helmsman.simulator.stream import timeline
 
 Run = Callable[..., Trace]
+
+
+def figure(value: float) -> Figure:
+    return Figure(value=value, p10=value, p90=value, source="test")
 
 
 def checked(plan: Plan, measured: Trace, simulated: Trace | None = None, tolerance: float = 0.08) -> Checked:
@@ -28,7 +36,7 @@ def row(found: Checked, phase: str, op: str, resource: str) -> Row:
 
 def test_a_run_at_its_prices_has_no_error(plan: Plan, run: Run) -> None:
     found = checked(plan, run(runs=3))
-    assert found.passed and found.runs == 3 and not found.missing and not found.unknown
+    assert found.passed and found.runs == 3
     for term in (*found.terms, found.step, found.ttft):
         assert term is not None and term.noise == pytest.approx(0.0, abs=1e-6)
         assert term.measured == pytest.approx(term.predicted) == pytest.approx(term.simulated)
@@ -92,6 +100,30 @@ def test_a_slow_memory_is_scaled_away_and_the_raw_error_stays(plan: Plan, run: R
     assert found.passed
 
 
+@pytest.fixture
+def with_overhead(plan: Plan) -> Plan:
+    """`plan` on devices with 100 us of overhead per operation and slow elementwise work."""
+    extra = {"overhead": figure(1e-4), "elementwise": figure(1e8)}
+    devices = tuple(device.model_copy(update=extra) for device in plan.hardware.devices)
+    return plan.model_copy(update={"hardware": plan.hardware.model_copy(update={"devices": devices})})
+
+
+def test_overhead_and_elementwise_seconds_are_not_scaled(with_overhead: Plan) -> None:
+    """A third of the bandwidth: only bytes / bandwidth takes three times as long."""
+    costs = cost_model(with_overhead)
+    scaling = Scaling(with_overhead.hardware, probes(1 / 3, 1.0))
+    rates = {"cpu": 20e9, "cuda": 100e9}
+    graph = lower(with_overhead, decode(with_overhead.workload, 1))
+    assert {"norm", "linear", "attention", "lookup"} <= {task.kind for task in graph.tasks if task.bytes}
+    for task in graph.tasks:
+        estimate = costs.price(task)
+        more = 0.0 if task.kind == "transfer" or not task.bytes else 2 * task.bytes / rates[task.resource]
+        if estimate.memory or task.kind in ("transfer", "linear"):
+            assert scaling.seconds(0, task, estimate) == pytest.approx(estimate.mid + more, rel=1e-12)
+        else:
+            assert scaling.seconds(0, task, estimate) == estimate.mid
+
+
 def test_only_the_bytes_of_a_transfer_are_scaled(plan: Plan, run: Run) -> None:
     def slow(task: Task, number: int) -> float:
         if task.kind != "transfer":
@@ -105,7 +137,7 @@ def test_only_the_bytes_of_a_transfer_are_scaled(plan: Plan, run: Run) -> None:
 
 
 def test_probes_of_devices_that_the_plan_lacks_are_ignored(plan: Plan, run: Run) -> None:
-    strange = (Probe(what="read", name="tpu", run=0, value=1.0), Probe(what="read", name="cpu", run=0, value=0.0))
+    strange = (Probe(what="read", name="tpu", run=0, value=1.0), Probe(what="link", name="cpu", run=0, value=1.0))
     assert checked(plan, run(probes=strange)).factors == {}
 
 
@@ -131,17 +163,42 @@ def test_a_single_run_takes_its_noise_from_its_steps(plan: Plan, run: Run) -> No
     assert found.step.noise == pytest.approx(0.4 * 0.4 / 1.3) and found.step.pairs is None
 
 
-def test_missing_and_unknown_tasks_are_named(plan: Plan, run: Run) -> None:
+@pytest.mark.parametrize(
+    ("renamed", "said"),
+    [
+        (lambda task: "2/9.q" if task == "2/0.q" else task, ["1 not executed, the first '2/0.q'", "'2/9.q'"]),
+        (
+            lambda task: task + "x",
+            ["not executed, the first '0/embedding'", "not in the plan, the first '0/embeddingx'"],
+        ),
+        (lambda task: "2/0.q" if task == "2/0.k" else task, ["1 not executed", "1 executed twice in a pass"]),
+    ],
+)
+def test_missing_and_unknown_tasks_are_refused(
+    plan: Plan, run: Run, renamed: Callable[[str], str], said: list[str]
+) -> None:
     trace = run()
-    spans = [replace(s, task="2/9.q") if s.task == "2/0.q" else s for s in trace.spans]
-    found = checked(plan, Trace(trace.info, spans))
-    assert found.missing == ("2/0.q",) and found.unknown == ("2/9.q",)
-    assert "2/9.q" in table(plan, found) and "2/0.q" in table(plan, found)
+    other = Trace(trace.info, [replace(span, task=renamed(span.task)) for span in trace.spans])
+    with pytest.raises(BadInputError) as caught:
+        checked(plan, other)
+    assert all(part in str(caught.value) for part in said) and caught.value.remedy
+    assert caught.value.file == "measured"
+    simulated = Trace(trace.info.model_copy(update={"source": "simulated"}), other.spans)
+    with pytest.raises(BadInputError) as caught:
+        checked(plan, trace, simulated)
+    assert caught.value.file == "simulated"
+
+
+def test_a_task_missing_in_one_run_only_is_refused(plan: Plan, run: Run) -> None:
+    trace = run(runs=2)
+    spans = [span for span in trace.spans if (span.run, span.task) != (1, "5/head")]
+    with pytest.raises(BadInputError, match="1 not executed, the first '5/head'"):
+        checked(plan, Trace(trace.info, spans))
 
 
 def test_another_prompt_length_is_lowered_as_it_was_run(plan: Plan, run: Run) -> None:
     found = checked(plan, run(workload=plan.workload.model_copy(update={"prompt_tokens": 11, "output_tokens": 4})))
-    assert found.step.error == pytest.approx(0.0, abs=1e-9) and not found.missing
+    assert found.step.error == pytest.approx(0.0, abs=1e-9)
 
 
 def test_the_simulated_trace_is_used_where_it_is_given(plan: Plan, run: Run) -> None:

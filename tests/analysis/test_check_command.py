@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from helmsman.cli import check as helm_check
 from helmsman.cli import sim as helm_sim
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.trace import Trace, write_trace
+from helmsman.schemas.trace import Probe, Trace, write_trace
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -79,3 +80,32 @@ def test_a_corrupt_page_exits_with_5(run: Callable[..., Trace], command: Command
 @pytest.mark.parametrize("tolerance", ["0", "-1", "nan", "11", "x"])
 def test_a_tolerance_must_be_sensible(run: Callable[..., Trace], command: Command, tolerance: str) -> None:
     assert command(run(), "--tolerance", tolerance)[0] == 2
+
+
+def test_a_trace_of_other_tasks_exits_with_5(run: Callable[..., Trace], command: Command) -> None:
+    trace = run()
+    code, out, err = command(Trace(trace.info, [replace(span, task=f"x{span.task}") for span in trace.spans]))
+    assert (code, out) == (5, "") and err.count("\n") == 1
+    assert "run.parquet" in err and "not executed, the first '0/embedding'" in err and "write the Trace again" in err
+
+
+@pytest.mark.parametrize("name", ["corrections", "l3_blend"])
+@pytest.mark.parametrize("value", ["no", 1, 0.0])
+def test_an_option_that_is_not_a_switch_exits_with_5(
+    run: Callable[..., Trace], plan: Plan, paths: tuple[Path, Path], command: Command, name: str, value: object
+) -> None:
+    """A string "no" must not count as true."""
+    content = json.loads(plan.to_json())
+    content["strategy"]["options"][name] = value
+    trace = run()
+    paths[0].write_text(json.dumps(content))
+    code, _, err = command(trace)
+    assert code == 5 and f"plan.json: strategy.options.{name}: true or false is expected" in err and repr(value) in err
+
+
+def test_a_probe_of_no_bandwidth_exits_with_5(run: Callable[..., Trace], command: Command) -> None:
+    """1e-300 bytes/s once led to an internal error."""
+    slow = Probe.model_construct(what="read", name="cpu", run=0, value=1e-300)
+    trace = run()
+    code, _, err = command(Trace(trace.info.model_copy(update={"probes": (slow,)}), trace.spans))
+    assert code == 5 and "probes.0.value" in err and "1e-300" in err and "internal" not in err

@@ -15,6 +15,7 @@ from shapes import small_model
 
 from helmsman.cli.run import main
 from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -195,9 +196,13 @@ def test_missing_files(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[s
     check_one_line(capsys, "no-plan")
 
 
-def test_an_unwritable_trace_is_one_line(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("--text", "a", "-q", "--trace", str(tmp_path / "nowhere" / "run.parquet")) == 2
-    check_one_line(capsys, "run.parquet")
+@pytest.mark.parametrize("option", ["--trace", "-o"])
+def test_an_unwritable_place_is_noticed_before_loading(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    monkeypatch.setattr(Engine, "load", lambda *_, **__: pytest.fail("loaded"))
+    assert run("--text", "a", "-q", option, str(tmp_path / "nowhere" / "run.parquet")) == 2
+    check_one_line(capsys, "run.parquet", "cannot be written")
 
 
 def test_the_instruction_set_can_be_forced(

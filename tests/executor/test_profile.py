@@ -1,12 +1,26 @@
 """The profiler: settings, and a record whose prices give back what was measured."""
 
+import time
+
+import numpy as np
 import pytest
 
+from helmsman.executor import probe
+from helmsman.executor._kernels import CopyEngine
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import buffers, copies, inplace, processor
-from helmsman.executor.profile.record import ProcessorProfile, Profile, record
+from helmsman.executor.probe import READ_PIECE, probe_pieces
+from helmsman.executor.profile import buffers, copies, inplace, processor, run
+from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
-from helmsman.executor.profile.samples import InplaceSamples, LinkSamples, ProcessorSamples
+from helmsman.executor.profile.samples import (
+    BusySamples,
+    CudaSamples,
+    InplaceSamples,
+    LinkSamples,
+    ProcessorProfile,
+    ProcessorSamples,
+    Profile,
+)
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.lowering.graph import Task
@@ -22,7 +36,7 @@ FORMATS = ("f32", "f16", "bf16")
 def test_settings_are_read_with_units_and_defaults():
     found = Loopback.parse("cores=2,vram=1GiB,link=4GB/s,latency=5us")
     assert (found.cores, found.vram, found.link, found.latency) == (2, 2**30, 4e9, pytest.approx(5e-6))
-    assert Loopback.parse("") == Loopback()
+    assert Loopback.parse("cores=1") == Loopback()
     assert Loopback.parse("vram=64MiB") == Loopback(vram=64 << 20)
 
 
@@ -31,6 +45,7 @@ def test_settings_are_read_with_units_and_defaults():
     [
         "cores=0", "cores=x", "cores=-1", "cores=1.5", "vram=0", "vram=many", "vram=1", "link=0GB/s", "link=2GB/h",
         "latency=-1us", "latency=2s", "speed=3", "cores", "cores=1,cores=2", "vram=1e30GB",
+        "vram=1e400GB", "link=1e400GB/s", "", " ", ",",
     ],
 )  # fmt: skip
 def test_bad_settings_are_usage_errors_that_name_the_setting(text):
@@ -59,7 +74,7 @@ SHARES = {10**6: 0.5, 10**8: 0.9}
 
 def synthetic():
     """Samples of a processor that behaves exactly like the cost model's constants."""
-    samples = ProcessorSamples(read=[READ] * 5)
+    samples = ProcessorSamples(read=[READ] * 5, read_bytes=10**9, footprint={2**20: [4 * READ] * 5})
     for fmt in FORMATS:
         for size, share in SHARES.items():
             seconds = size / (READ * share) + OVERHEAD
@@ -77,16 +92,38 @@ def synthetic():
     return samples, stage
 
 
-def synthetic_record() -> Hardware:
+LANES = ("h2d", "d2h")
+
+
+def synthetic_record(**parts) -> Hardware:
     samples, stage = synthetic()
     roles_ = (("cpu", "cpu", ()), ("cpu-all", "cpu", ("cpu", "loopback")), ("loopback", "loopback", ()))
     processors = tuple(
         ProcessorProfile(name, kind, 2 if name == "cpu-all" else 1, excludes, samples, stage)
         for name, kind, excludes in roles_
     )
-    lane = LinkSamples(rate=[2e9] * 5, latency=[2e-5] * 5, seconds={64: [2e-5] * 5})
-    host = Host(cpu="a test", cores=2, ram=2**34)
-    return record(Profile(host, 2**33, "2026-01-01", "test", processors, Loopback(), {"h2d": lane, "d2h": lane}))
+    lanes = {name: LinkSamples(rate=[2e9] * 5, latency=[2e-5] * 5, seconds={64: [2e-5] * 5}) for name in LANES}
+    return record(
+        Profile(
+            host=Host(cpu="a test", cores=2, ram=2**34),
+            free_memory=2**33,
+            date="2026-01-01",
+            tool="test",
+            processors=processors,
+            reads={1: ProcessorSamples(read=[READ / 2] * 5, read_bytes=10**9, footprint={2**20: [2 * READ] * 5})},
+            loopback=Loopback(),
+            links=lanes,
+            busy=BusySamples(samples, [1e9, 2e9, 1.5e9]),
+            others=0.25,
+            **parts,
+        )
+    )
+
+
+def found(hardware, what, device, **conditions):
+    """The one reading of that kind with exactly these conditions."""
+    (reading,) = (r for r in hardware.readings if (r.what, r.device, r.conditions) == (what, device, conditions))
+    return reading.figure
 
 
 def price(**changes) -> float:
@@ -125,17 +162,111 @@ def test_the_record_reads_back_and_gives_each_device_its_part():
     assert found.activations == "f32"
 
 
-def test_a_real_profile_has_every_part(monkeypatch):
-    """The whole profiler at a small size: shares near or below 1, distributions ordered, lanes near their setting."""
+def test_readings_tell_reads_by_threads_and_footprint():
+    hardware = synthetic_record()
+    pieces = {"bytes": 10**9, "pattern": "scattered"}
+    assert found(hardware, "read", "cpu-all", threads=1, bytes=2**20, pattern="contiguous").value == 2 * READ
+    assert found(hardware, "read", "cpu-all", threads=2, bytes=2**20, pattern="contiguous").value == 4 * READ
+    assert found(hardware, "read", "cpu-all", threads=1, **pieces).value == READ / 2
+    assert found(hardware, "read", "cpu-all", threads=2, **pieces).n == 5
+
+
+def test_every_processor_figure_is_there_again_while_the_link_is_busy():
+    hardware = synthetic_record()
+    quiet = [r for r in hardware.readings if r.device == "cpu" and "link" not in r.conditions]
+    busy = [r for r in hardware.readings if r.device == "cpu" and r.conditions.get("link") == "busy"]
+    assert len(busy) > 10
+    assert [r.model_copy(update={"conditions": {"link": "busy", **r.conditions}}) for r in quiet] == busy
+    assert found(hardware, "copy", "h2d", cpu="busy").value == 1.5e9
+
+
+def test_the_share_that_others_took_is_kept():
+    assert found(synthetic_record(), "others_cpu_share", "cpu-all").value == 0.25
+
+
+def test_every_figure_of_a_device_is_a_distribution():
+    for device in synthetic_record().devices:
+        figures = [device.read, device.overhead, device.elementwise, *(compute.flops for compute in device.compute)]
+        figures += [share for curve in device.efficiency for share in curve.share]
+        assert all(each.n > 0 for each in figures)
+
+
+def test_small_operations_spread_around_what_was_chosen():
+    samples, stage = synthetic()
+    stage.small[1] = [(0, OVERHEAD * times) for times in (1, 1, 2, 10)]
+    many = 4096 * 64
+    stage.small[64] = [(many, OVERHEAD + many / ELEMENTWISE * times) for times in (1, 1, 2, 4)]
+    one = ProcessorProfile("cpu", "cpu", 1, (), samples, stage)
+    (device,) = record(Profile(Host(cpu="a test", cores=1, ram=2**34), 2**33, "2026-01-01", "test", (one,))).devices
+    assert device.overhead.value == pytest.approx(OVERHEAD)
+    assert device.overhead.p10 <= OVERHEAD * 1.001 and device.overhead.p90 == pytest.approx(7.6 * OVERHEAD)
+    assert (device.overhead.n, device.elementwise.n) == (4, 4)
+    assert device.elementwise.value == pytest.approx(ELEMENTWISE)
+    assert device.elementwise.p10 == pytest.approx(0.325 * ELEMENTWISE)
+
+
+def synthetic_gpu() -> CudaSamples:
+    samples, _ = synthetic()
+    lane = LinkSamples([2e10] * 3, [1e-5] * 3, {size: [1e-5 + size / 2e10] * 3 for size in copies.SIZES})
+    return CudaSamples("a GPU", 2**33, 2**32, samples, [5e-6] * 3, {"h2d": lane, "d2h": lane})
+
+
+def test_a_gpu_is_recorded_with_its_link_and_its_readings():
+    hardware = synthetic_record(cuda=synthetic_gpu())
+    gpu = hardware.device("cuda")
+    assert (gpu.read.value, gpu.launch.value, hardware.memory(gpu.memory).capacity) == (READ, 5e-6, 2**33)
+    assert hardware.link("dram", gpu.memory).name == "cuda-h2d"
+    assert found(hardware, "gemm", "cuda", format="f16", tokens=128).value == PEAK
+    assert found(hardware, "linear", "cuda", format="bf16", bytes=10**8).value == pytest.approx(0.9, rel=0.01)
+    for lane in ("cuda-h2d", "cuda-d2h"):
+        sizes = [r.conditions["bytes"] for r in hardware.readings if (r.what, r.device) == ("copy", lane)]
+        assert sizes == list(copies.SIZES)
+    assert parse_document(Hardware, hardware.to_json().encode(), "x") == hardware
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 20, 9 << 20])
+def test_buffers_cover_the_cache_eight_times(size):
+    cache = 1 << 20
+    made = buffers.rotation(size, cache)
+    assert len(made) * size >= 8 * cache
+    assert len(probe_pieces(cache)) * READ_PIECE >= 8 * cache
+    values = [np.frombuffer(memoryview(buffer), np.float16) for buffer in made[:2]]
+    assert all((np.abs(v) >= 0.5).all() and (np.abs(v) <= 2).all() for v in values)
+    assert (values[0] != values[1]).any()
+
+
+def test_traffic_keeps_the_link_busy_and_lets_it_rest():
+    rate = 1e9
+    engine = CopyEngine(rate, 1e-6, Machine.this().cpus[-1])
+    traffic = copies.Traffic(engine, rate)
+    with traffic.flowing():
+        time.sleep(0.1)
+    moved = len(traffic.rates)
+    assert moved > 20
+    assert 0.5 * rate < quantile(traffic.rates, 0.5) < 1.1 * rate
+    time.sleep(0.02)
+    assert len(traffic.rates) == moved
+
+
+def small(monkeypatch):
+    """Everything small, so that a profile takes a second."""
     monkeypatch.setattr(processor, "PAIRS", 3)
     monkeypatch.setattr(copies, "PAIRS", 3)
+    monkeypatch.setattr(run, "BUSY_PAIRS", 2)
+    monkeypatch.setattr(processor, "FOOTPRINTS", (1 << 20,))
     monkeypatch.setattr(processor, "SLICE_S", 5e-4)
     monkeypatch.setattr(processor, "SHAPES", ((256, 512), (1024, 512)))
     monkeypatch.setattr(processor, "GEMM_SHAPE", (512, 512))
     monkeypatch.setattr(processor, "GEMM_TOKENS", (4, 64))
     monkeypatch.setattr(processor, "CONTEXTS", ((32, 64), (128, 128)))
     monkeypatch.setattr(buffers, "ROTATION", 1)
+    monkeypatch.setattr(probe, "READ_CACHES", 2)
     monkeypatch.setattr(inplace, "TOKENS", (1, 64))
+
+
+def test_a_real_profile_has_every_part(monkeypatch):
+    """The whole profiler at a small size: shares near or below 1, distributions ordered, lanes near their setting."""
+    small(monkeypatch)
     machine = Machine.this()
     if len(machine.cpus) < 2:
         machine = Machine(machine.cpus * 2, machine.memory, machine.cache_bytes)
@@ -151,4 +282,18 @@ def test_a_real_profile_has_every_part(monkeypatch):
     link = hardware.link("dram", "vram")
     assert 0.2 * 2e9 < link.bandwidth.value < 1.2 * 2e9
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
-    assert any(reading.conditions.get("link") == "busy" for reading in hardware.readings)
+    busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
+    assert busy == {"read", "linear", "gemm", "attention"}
+    assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}
+    assert 0.1 * 2e9 < found(hardware, "copy", "h2d", cpu="busy").value < 1.2 * 2e9
+    assert all(reading.figure.n > 0 for reading in hardware.readings)
+
+
+def test_a_profile_without_a_loopback_has_one_processor(monkeypatch):
+    small(monkeypatch)
+    heard = []
+    machine = Machine.this()
+    hardware = profile(Machine(machine.cpus, machine.memory, 4 << 20), None, "2026-01-01", heard.append)
+    assert len(heard) == steps(None)
+    assert "cpu" in [device.name for device in hardware.devices]
+    assert not any(device.kind == "loopback" for device in hardware.devices)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.hwdb.catalogue import cpu_names, find_cpu, find_gpu, gpu_names
+from helmsman.hwdb.catalogue import find_cpu, find_gpu, read_catalogue
 from helmsman.hwdb.classes import find_class, scaled
 from helmsman.hwdb.compose import compose, override
 from helmsman.hwdb.links import default_link, raw_rate
@@ -18,6 +18,8 @@ from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.read import parse_document
 
 GIB = 2**30
+GPUS = [row["name"] for row in read_catalogue("gpus")["gpus"]]
+CPUS = [row["name"] for row in read_catalogue("cpus")["cpus"]]
 
 
 def failure(kind: type[HelmError], *, spec: str, cache: Path | None = None) -> str:
@@ -130,8 +132,8 @@ def test_the_size_of_a_card_may_be_left_out_when_it_is_the_only_one() -> None:
 
 
 def test_every_catalogue_name_finds_itself() -> None:
-    assert [find_gpu(name.lower())[0].name for name in gpu_names()] == gpu_names()
-    assert [find_cpu(name.lower().replace(" ", "-"))[0].name for name in cpu_names()] == cpu_names()
+    assert [find_gpu(name.lower())[0].name for name in GPUS] == GPUS
+    assert [find_cpu(name.lower().replace(" ", "-"))[0].name for name in CPUS] == CPUS
 
 
 @pytest.mark.parametrize("name", ["RTX 9999", "", "???", "x" * 300])
@@ -233,14 +235,27 @@ def test_override_beyond_the_memory_is_refused(size: int) -> None:
         override(load_hardware("rtx4060-laptop", None), None, size * 10)
 
 
+def test_one_memory_has_one_size() -> None:
+    apple = load_hardware("m1-16gb", None)
+    with pytest.raises(UsageError, match="--ram-avail: CPU and GPU share the memory unified") as caught:
+        override(apple, 8 * GIB, 9 * GIB)
+    assert caught.value.remedy
+    assert override(apple, 8 * GIB, None).memory("unified").available == 8 * GIB
+    assert override(apple, None, 9 * GIB).memory("unified").available == 9 * GIB
+
+
+def test_whatever_a_user_writes_the_machine_has_a_name() -> None:
+    assert compose("rtx\n4090\udcff", "7950 x", 64 * GIB, None).name == "rtx4090-7950x"
+
+
 def test_override_of_vram_needs_a_gpu() -> None:
     with pytest.raises(UsageError, match="no GPU"):
         override(load_hardware("ryzen7950x-cpu", None), GIB, None)
 
 
 @given(
-    st.sampled_from(gpu_names()),
-    st.sampled_from(cpu_names()),
+    st.sampled_from(GPUS),
+    st.sampled_from(CPUS),
     st.integers(min_value=4, max_value=2048),
     st.sampled_from(["pcie3x16", "pcie4x8", "pcie5x16", None]),
 )

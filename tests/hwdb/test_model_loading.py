@@ -77,9 +77,34 @@ def test_hopeless_name_says_what_is_accepted(name: str) -> None:
 
 def test_missing_path_says_so() -> None:
     with pytest.raises(BadInputError, match=r"no such file or directory; check the path; .* Qwen3-8B"):
-        load_model("Qwen/Qwen3-8B")
+        load_model("./Qwen3-8B")
+    with pytest.raises(BadInputError, match=r"no such file or directory"):
+        load_model("nobody/no-such-model")
     with pytest.raises(BadInputError, match=r"nowhere\.json: no such file"):
         load_model("nowhere.json")
+
+
+def test_a_hub_id_is_the_catalogues_model() -> None:
+    assert load_model("Qwen/Qwen3-8B") == load_model("qwen/qwen3-8b") == load_model("Qwen3-8B")
+    assert load_model("meta-llama/Meta-Llama-3.1-8B").name == "Llama-3.1-8B"
+    with pytest.raises(BadInputError, match="not covered"):
+        load_model("mistralai/Mixtral-8x7B-v0.1")
+
+
+def test_a_path_wins_over_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Qwen" / "Qwen3-8B").mkdir(parents=True)
+    (tmp_path / "Qwen" / "Qwen3-8B" / "config.json").write_text(json.dumps(CONFIG))
+    monkeypatch.chdir(tmp_path)
+    assert load_model("Qwen/Qwen3-8B").family == "llama"
+
+
+def test_a_directory_of_any_name_gives_a_printable_one(tmp_path: Path) -> None:
+    folder = tmp_path / "a\udcffb\n"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    model = load_model(str(folder))
+    assert model.name == "ab"
+    assert model.source.endswith("ab/config.json")
 
 
 def test_directory_and_file(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from random_cases import random_split
 
 from helmsman.planner.decide import build_plan
 from helmsman.schemas.generate import DOCUMENTS, FOLDER, schema_text
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import Interval, MemoryUse, Plan
 from helmsman.schemas.read import parse_document
 
 
@@ -58,6 +58,23 @@ def test_every_part_is_frozen_strict_closed_and_finite(name):
         assert config["strict"], cls
         assert config["extra"] == "forbid", cls
         assert config["allow_inf_nan"] is False, cls
+
+
+@pytest.mark.parametrize("numbers", [(9.0, 1.0, 0.0), (1.0, 3.0, 2.0), (2.0, 1.0, 3.0)])
+def test_a_prediction_is_ordered(numbers):
+    low, mid, high = numbers
+    with pytest.raises(ValidationError, match="out of order"):
+        Interval(low=low, mid=mid, high=high)
+    low, mid, high = sorted(numbers)
+    assert Interval(low=low, mid=mid, high=high).high == high
+
+
+def test_what_a_plan_needs_has_no_upper_bound():
+    """So that a plan beyond any machine is refused with its bytes."""
+    use = MemoryUse(memory="dram", weights=2**61, kv=10**30, buffers=10**30, available=1)
+    assert use.used == 2**61 + 2 * 10**30
+    with pytest.raises(ValidationError):
+        MemoryUse(memory="dram", weights=-1, kv=0, buffers=0, available=1)
 
 
 def test_documents_cannot_be_changed():

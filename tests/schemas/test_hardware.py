@@ -43,10 +43,10 @@ def test_a_curve_is_strictly_increasing_and_aligned() -> None:
 
 def test_unknown_sources_and_memories_are_refused(content: dict[str, Any]) -> None:
     content["devices"][0]["memory"] = "hbm"
-    assert "unknown memory 'hbm'" in refused(content)
+    assert "devices.0.memory: unknown memory (got 'hbm'); use one of dram, vram" in refused(content)
     content["devices"][0]["memory"] = "dram"
     content["links"][0]["latency"]["source"] = "hearsay"
-    assert "unknown source 'hearsay'" in refused(content)
+    assert "links.0.latency.source: unknown source (got 'hearsay'); use one of " in refused(content)
 
 
 def test_twins_are_refused(content: dict[str, Any]) -> None:
@@ -81,6 +81,84 @@ def test_not_a_number_is_refused(content: dict[str, Any]) -> None:
     text = json.dumps(content).replace("45000000000.0", "NaN", 1)
     with pytest.raises(BadInputError, match="NaN is not a number"):
         parse_document(Hardware, text.encode(), "hw.json")
+
+
+def put(content: dict[str, Any], path: str, value: Any) -> None:
+    *parts, last = (int(part) if part.isdigit() else part for part in path.split("."))
+    node: Any = content
+    for part in parts:
+        node = node[part]
+    node[last] = value
+
+
+def flat(value: float) -> dict[str, Any]:
+    return {"value": value, "p10": value, "p90": value, "source": "cpu"}
+
+
+RATES = [
+    "memories.0.bandwidth",
+    "devices.0.read",
+    "devices.0.elementwise",
+    "devices.0.cache_read",
+    "devices.0.compute.0.flops",
+    "links.0.bandwidth",
+]
+
+
+@pytest.mark.parametrize("field", RATES)
+def test_no_rate_is_zero_or_nearly(content: dict[str, Any], field: str) -> None:
+    for value in (0.0, 5e-324, 999.0):
+        put(content, field, {**flat(1e9), "p10": value})
+        assert f"hw.json: {field}.p10: slower than" in refused(content)
+    put(content, field, flat(1e3))
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [(0.0, "p10: too small for a share"), (1e-7, "p10: too small"), (101.0, "p90: too large")]
+)
+def test_no_share_is_zero_or_absurd(content: dict[str, Any], value: float, says: str) -> None:
+    curve = {"bound": "memory", "at": [1.0]}
+    put(content, "devices.0.efficiency", [{**curve, "share": [flat(value)]}])
+    assert f"devices.0.efficiency.0.share.0.{says}" in refused(content)
+    put(content, "devices.0.efficiency", [{**curve, "share": [flat(1.3)]}])
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+
+
+@pytest.mark.parametrize("field", ["devices.1.launch", "devices.1.overhead", "links.0.latency"])
+def test_seconds_may_be_none_but_not_endless(content: dict[str, Any], field: str) -> None:
+    put(content, field, flat(0.0))
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+    put(content, field, {**flat(0.0), "p90": 1e7})
+    assert f"{field}.p90: longer than any operation (got 10000000.0); use at most 1e6 seconds" in refused(content)
+
+
+def test_no_more_is_available_than_there_is(content: dict[str, Any]) -> None:
+    capacity = content["memories"][1]["capacity"]
+    put(content, "memories.1.available", capacity + 1)
+    assert f"memories.1.available: more than the memory holds (got {capacity + 1}); use at most" in refused(content)
+    put(content, "memories.1.available", capacity)
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+
+
+def test_sharing_ends_at_a_physical_memory(content: dict[str, Any]) -> None:
+    put(content, "memories.1.shares", "vram")
+    assert "memories.1.shares: this memory shares itself (got 'vram')" in refused(content)
+    put(content, "memories.1.shares", "dram")
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+    put(content, "memories.0.shares", "vram")
+    assert "shares itself" in refused(content)
+
+
+@pytest.mark.parametrize("name", ["h2d", "cpu"])
+def test_a_link_has_a_lane_of_its_own(content: dict[str, Any], name: str) -> None:
+    put(content, "links.1.name", name)
+    assert f"devices and links: must be unique (got '{name}')" in refused(content)
+
+
+def test_one_link_joins_two_memories(content: dict[str, Any]) -> None:
+    content["links"].append({**content["links"][0], "name": "second"})
+    assert "links: must be unique (got 'dram to vram')" in refused(content)
 
 
 @pytest.mark.parametrize("kind", ["optane", "cxl", "nvme"])

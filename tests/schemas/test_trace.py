@@ -148,6 +148,15 @@ def test_metadata_must_be_a_trace_info(path: Path) -> None:
         ({"end_s": float("nan")}, "out of order"),
         ({"end_s": float("inf")}, "out of order"),
         ({"source": "guessed"}, "unknown source"),
+        ({"phase": "warmup"}, "unknown phase"),
+        ({"run": -1}, "negative run"),
+        ({"iteration": -1}, "negative run, iteration"),
+        ({"request": -1}, "negative"),
+        ({"layer": -2}, "negative"),
+        ({"bytes": -1}, "bytes and flops"),
+        ({"flops": -1.0}, "bytes and flops"),
+        ({"flops": float("nan")}, "bytes and flops"),
+        ({"flops": float("inf")}, "bytes and flops"),
     ],
 )
 def test_impossible_rows_are_refused(path: Path, change: dict[str, float | str], message: str) -> None:
@@ -155,6 +164,49 @@ def test_impossible_rows_are_refused(path: Path, change: dict[str, float | str],
     with pytest.raises(BadInputError, match=message) as caught:
         read_trace(path)
     assert caught.value.field == "row 1"
+
+
+def on_lane(start: float, end: float, run: int = 0, resource: str = "cpu") -> Span:
+    return replace(span(0), start_s=start, end_s=end, run=run, resource=resource)
+
+
+@pytest.mark.parametrize(
+    ("rows", "culprit"),
+    [
+        ([on_lane(0.0, 1.0), on_lane(0.5, 1.5)], 1),
+        ([on_lane(0.5, 1.5), on_lane(0.0, 1.0)], 0),
+        ([on_lane(0.0, 9.0), on_lane(1.0, 2.0), on_lane(9.0, 9.5)], 1),
+        ([on_lane(0.0, 9.0), on_lane(9.0, 9.5), on_lane(7.0, 7.0)], 2),
+        ([on_lane(0.0, 1.0), on_lane(1.0 - 2e-9, 2.0)], 1),
+    ],
+)
+def test_spans_that_overlap_on_a_lane_are_refused(path: Path, rows: list[Span], culprit: int) -> None:
+    path.write_bytes(written(Trace(trace().info, rows)))
+    with pytest.raises(BadInputError, match="overlaps '0/3.q' on lane 'cpu'") as caught:
+        read_trace(path)
+    assert caught.value.field == f"row {culprit}"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        on_lane(1.0, 2.0),
+        on_lane(1.0 - 0.9e-9, 2.0),
+        on_lane(1.0, 1.0),
+        on_lane(0.5, 1.5, run=1),
+        on_lane(0.5, 1.5, resource="h2d"),
+    ],
+)
+def test_touching_spans_other_lanes_and_other_runs_are_accepted(path: Path, other: Span) -> None:
+    content = Trace(trace().info, [on_lane(0.0, 1.0), other])
+    path.write_bytes(written(content))
+    assert read_trace(path) == content
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-300, 0.99, -1.0, 1e25])
+def test_a_probe_must_be_a_bandwidth(value: float) -> None:
+    with pytest.raises(ValueError, match="value"):
+        Probe(what="read", name="cpu", run=0, value=value)
 
 
 def test_too_many_rows_are_refused_before_they_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

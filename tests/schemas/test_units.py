@@ -34,6 +34,26 @@ def test_other_text_is_refused_with_field_and_remedy(text):
         assert caught.value.remedy
 
 
+@pytest.mark.parametrize("text", ["1e400GB", "1e30", "2000000TiB", "1152921504606846977TB"])
+def test_a_size_beyond_any_memory_is_refused(text):
+    with pytest.raises(UsageError, match="too large") as caught:
+        parse_bytes(text, "--ram")
+    assert (caught.value.field, caught.value.value, bool(caught.value.remedy)) == ("--ram", text, True)
+
+
+def test_the_largest_size_is_accepted():
+    assert parse_bytes("1048576TiB", "--ram") == 2**60
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"), [(parse_rate, "1e400GB/s"), (parse_rate, "1e308TB/s"), (parse_seconds, "1e999s")]
+)
+def test_rates_and_times_are_finite(parse, text):
+    with pytest.raises(UsageError, match="too large") as caught:
+        parse(text, "--loopback")
+    assert (caught.value.field, caught.value.value, bool(caught.value.remedy)) == ("--loopback", text, True)
+
+
 def test_printing():
     assert [format_bytes(n) for n in (0, 999, 1500, 2.5e9, 3e12)] == ["0 B", "999 B", "1.50 kB", "2.50 GB", "3.00 TB"]
     assert format_rate(45e9) == "45.00 GB/s"

@@ -3,17 +3,23 @@
 import argparse
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from helmsman import __version__
-from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
+from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError, unwritable
 
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+class OutputError(HardwareUnavailableError):
+    """What was to be printed cannot be: standard output is full or broken."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,7 +27,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting."""
-        raise UsageError(message, remedy=f"see {self.prog} --help")
+        field, message = _option_named(message)
+        raise UsageError(message, field=field, remedy=f"see {self.prog} --help")
+
+
+def _option_named(message: str) -> tuple[str | None, str]:
+    """(option, rest) of what argparse says."""
+    if found := re.match(r"argument ([^:\s]+): (.*)", message, re.DOTALL):
+        return found[1], found[2]
+    if found := re.match(r"the following arguments are required: (.*)", message):
+        return found[1], "required"
+    if found := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
+        return found[1], "unrecognized argument"
+    return None, message
 
 
 class _Completion(argparse.Action):
@@ -36,7 +54,7 @@ class _Completion(argparse.Action):
     ) -> None:
         import shtab
 
-        print(shtab.complete(parser, str(values)))
+        say(shtab.complete(parser, str(values)))
         parser.exit(0)
 
 
@@ -66,29 +84,83 @@ def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], ar
     """Parse, execute, and turn every failure into one line (or one JSON document) and its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return execute(parser.parse_args(arguments))
-    except HelmError as error:
-        return _report(parser.prog, error, arguments)
+        return _outcome(parser, execute, arguments)
+    except OutputError as error:
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
+        return error.exit_code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return 0
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
         return 130
+
+
+def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], arguments: list[str]) -> int:
+    try:
+        return execute(parser.parse_args(arguments))
+    except SystemExit:
+        say("", end="")  # --help and --version have printed, but not flushed
+        raise
+    except (OutputError, BrokenPipeError):
+        raise
+    except HelmError as error:
+        return _report(parser.prog, error, arguments)
     except Exception as error:
         if "-v" in arguments or "--verbose" in arguments:
             raise
         return _report(parser.prog, HelmError(f"internal error: {error!r}", remedy="run again with -v"), arguments)
 
 
+def say(text: str, end: str = "\n") -> None:
+    """Print to standard output, now: the one place that does.
+
+    What its encoding lacks is escaped as in JSON. Raises BrokenPipeError when the reader has left, else OutputError."""
+    try:
+        print(_encodable(text, getattr(sys.stdout, "encoding", None) or "utf-8"), end=end, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _discard_output()
+        problem = unwritable(error, "standard output")
+        raise OutputError(problem.message, file=problem.file, remedy=problem.remedy) from None
+
+
+def _discard_output() -> None:
+    """What is buffered goes nowhere, so that the interpreter's own flush at exit does not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _encodable(text: str, encoding: str) -> str:
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return "".join(letter if _encodes(letter, encoding) else json.dumps(letter)[1:-1] for letter in text)
+    return text
+
+
+def _encodes(letter: str, encoding: str) -> bool:
+    return letter.encode(encoding, "ignore") != b""
+
+
 def emit(args: argparse.Namespace, document: str, text: Callable[[], str]) -> None:
     """Write `document` (JSON text) to --out, and print it or the text for people."""
+    write_out(args, document)
+    show(args, document, text)
+
+
+def write_out(args: argparse.Namespace, document: str) -> None:
+    """Write `document` (JSON text) to --out, if that is given."""
     if args.out is not None:
         write_text(args.out, document + "\n")
+
+
+def show(args: argparse.Namespace, document: str, text: Callable[[], str]) -> None:
+    """Print `document` (JSON text), or the text for people."""
     if args.json:
-        print(document)
+        say(document)
     elif not args.quiet:
-        print(text())
+        say(text())
 
 
 def to_json(content: Any) -> str:
@@ -98,7 +170,7 @@ def to_json(content: Any) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
-    write_atomically(path, lambda stream: _write_all(stream, text.encode()))
+    write_atomically(path, lambda stream: _write_all(stream, _encodable(text, "utf-8").encode()))
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
@@ -112,7 +184,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         else:
             _replace(path, write)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(error, str(path)) from None
 
 
 def _replace(path: Path, write: Callable[[IO[bytes]], None]) -> None:
@@ -139,23 +211,17 @@ def _umask() -> int:
     return mask
 
 
-def _unwritable(path: Path, error: OSError) -> HelmError:
-    import errno
-
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return HardwareUnavailableError("no room on the disk", file=str(path), remedy="free some space")
-    return UsageError(f"cannot be written: {error.strerror}", file=str(path), remedy="choose another place")
-
-
 def _report(prog: str, error: HelmError, arguments: list[str]) -> int:
     if "--json" in arguments:
         fields = {"code": error.code, "message": error.message, "file": error.file, "field": error.field}
         content = {**fields, "value": _printable(error.value), "remedy": error.remedy}
-        print(to_json({"error": content}))
+        say(to_json({"error": content}))
     else:
         print(f"{prog}: error: {error}", file=sys.stderr)
     return error.exit_code
 
 
-def _printable(value: Any) -> str | int | None:
-    return value if value is None or isinstance(value, str | int) else repr(value)
+def _printable(value: Any) -> str | int | float | None:
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return repr(value)

@@ -3,9 +3,13 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.schemas.errors import TargetMissedError, UsageError
+
+if TYPE_CHECKING:
+    from helmsman.simulator.stream import Progress
 
 _TOLERANCE = 0.08
 
@@ -53,8 +57,17 @@ def execute(args: argparse.Namespace) -> int:
     measured = read_trace(args.measured)
     simulated = read_trace(args.simulated) if args.simulated else None
     files = (str(args.measured), str(args.simulated))
-    checked = check(plan, cost_model(plan), measured, simulated, args.tolerance, files)
+    costs = cost_model(plan, str(args.plan))
+    checked = check(plan, costs, measured, simulated, args.tolerance, files, _progress(args))
     emit(args, to_json(document(plan, checked)), lambda: table(plan, checked))
     if not checked.passed and not args.json:
         raise TargetMissedError(verdict(checked), remedy="profile again, or change --tolerance")
     return 0 if checked.passed else TargetMissedError.exit_code
+
+
+def _progress(args: argparse.Namespace) -> "Progress":
+    """A bar over the passes to expect, on a terminal and after a second only."""
+    from tqdm import tqdm
+
+    hidden = True if args.quiet or args.json else None
+    return lambda passes: tqdm(passes, desc="expect", unit="pass", delay=1.0, disable=hidden, leave=False)

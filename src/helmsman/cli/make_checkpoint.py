@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, run_command, to_json
+from helmsman.cli.app import Parser, command_parser, run_command, say, to_json
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS, Format
 from helmsman.schemas.units import format_bytes, parse_bytes
@@ -52,10 +52,10 @@ def _execute(args: argparse.Namespace) -> int:
     if args.json:
         facts = {"model": model.name, "directory": str(args.out), "seed": args.seed, "format": fmt}
         counts = {"parameters": written.parameters, "weight_bytes": written.weight_bytes}
-        print(to_json({**facts, **counts, "files": list(written.files)}))
+        say(to_json({**facts, **counts, "files": list(written.files)}))
     elif not args.quiet:
         size = format_bytes(written.weight_bytes)
-        print(f"{args.out}: {model.name}, {model.layers} layers, {size} of {fmt} weights, seed {args.seed}")
+        say(f"{args.out}: {model.name}, {model.layers} layers, {size} of {fmt} weights, seed {args.seed}")
     return 0
 
 

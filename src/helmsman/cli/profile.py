@@ -2,13 +2,17 @@
 
 import argparse
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, write_text
+from helmsman.cli.app import Parser, command_parser, run_command, show, write_out, write_text
 
 if TYPE_CHECKING:
     from helmsman.executor.profile.settings import Loopback
     from helmsman.schemas.hardware import Hardware
+
+DISTURBED = 0.08
+"""Share of the CPU time taken by others beyond which figures mean little (rule 2 of measuring)."""
 
 
 def build_parser() -> Parser:
@@ -21,7 +25,8 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--loopback",
         metavar="SETTINGS",
-        help="also set up and measure a loopback accelerator: cores=N,vram=SIZE,link=RATE,latency=TIME",
+        help="also set up and measure a loopback accelerator: one or more of cores=N,vram=SIZE,link=RATE,latency=TIME"
+        " (defaults: cores=1,vram=512MiB,link=2GB/s,latency=20us)",
     )
     return parser
 
@@ -32,21 +37,36 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Profile, keep the record where `--hw this` finds it, print."""
+    """Profile, print, keep the record where `--hw this` finds it.
+
+    A minute of measuring is not lost to a place that cannot be written: all are tried before it begins."""
     from datetime import UTC, datetime
 
-    from helmsman.cli.machine import cache_directory
+    from helmsman.cli.places import check_place
     from helmsman.executor.profile.settings import Loopback
 
     loopback = None if args.loopback is None else Loopback.parse(args.loopback)
     now = datetime.now(UTC)
+    kept = _kept(f"profile-{now:%Y%m%dT%H%M%S%f}.json")
+    check_place(args.out)
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)
-    directory = cache_directory()
-    directory.mkdir(parents=True, exist_ok=True)
-    kept = directory / f"profile-{now:%Y%m%dT%H%M%S%f}.json"
-    write_text(kept, hardware.to_json() + "\n")
-    emit(args, hardware.to_json(), lambda: f"{_summary(hardware)}\nkept as {kept}; use it with --hw this")
+    document = hardware.to_json()
+    write_out(args, document)
+    write_text(kept, document + "\n")
+    show(args, document, lambda: f"{_summary(hardware)}\nkept as {kept}; use it with --hw this")
     return 0
+
+
+def _kept(name: str) -> Path:
+    """Where the record will be kept; its folder is there afterwards and can be written."""
+    from helmsman.cli.machine import cache_directory
+    from helmsman.cli.places import check_place, make_folder
+
+    remedy = "set XDG_CACHE_HOME to a folder that can be written"
+    directory = cache_directory()
+    make_folder(directory, remedy)
+    check_place(directory / name, remedy)
+    return directory / name
 
 
 def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
@@ -70,6 +90,7 @@ def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
 
 
 def _summary(hardware: "Hardware") -> str:
+    from helmsman.executor.profile.readings import OTHERS
     from helmsman.schemas.units import format_bytes, format_rate, format_seconds
 
     lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
@@ -83,5 +104,10 @@ def _summary(hardware: "Hardware") -> str:
     lines += [
         f"  {link.name:<9} {format_rate(link.bandwidth.value)}, {format_seconds(link.latency.value)}"
         for link in hardware.links
+    ]
+    lines += [
+        f"  disturbed: other processes took {reading.figure.value:.0%} of the CPU time; measure again"
+        for reading in hardware.readings
+        if reading.what == OTHERS and reading.figure.value > DISTURBED
     ]
     return "\n".join(lines)

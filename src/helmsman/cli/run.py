@@ -1,15 +1,14 @@
 """`helm-run`: execute a plan on this machine, stream its tokens, and measure it."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically
-from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
+from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json, write_atomically
+from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.executor.engine import Engine
@@ -46,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
     from helmsman.cli.documents import read_plan
+    from helmsman.cli.isa import select_from_environment
+    from helmsman.cli.places import check_place
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Request, trace
@@ -54,7 +55,9 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.text import open_text
     from helmsman.schemas.trace import write_trace
 
-    _force_isa(os.environ.get("HELM_CPU_ISA"))
+    select_from_environment()
+    for place in (args.trace, args.out):
+        check_place(place)
     plan = read_plan(args.plan)
     _check_directory(args.checkpoint)
     text = open_text(args.checkpoint)
@@ -116,7 +119,7 @@ def _printer(text: "Text | None") -> "OnToken":
     if text is None:
         return lambda _: None
     stream = Stream(text)
-    return lambda chosen: print(stream.push(int(chosen[0])), end="", flush=True)
+    return lambda chosen: say(stream.push(int(chosen[0])), end="")
 
 
 @contextmanager
@@ -127,23 +130,6 @@ def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[
     hidden = args.quiet or args.json or not sys.stderr.isatty()
     with tqdm(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
         yield lambda size: progress.update(size) and None
-
-
-def _force_isa(name: str | None) -> None:
-    """HELM_CPU_ISA holds the kernels to a lower instruction set, for tests."""
-    from helmsman.executor._kernels import select_isa, supported_isas
-
-    if name is None:
-        return
-    try:
-        select_isa(name)
-    except ValueError:
-        raise HardwareUnavailableError(
-            "this processor does not run that instruction set",
-            field="HELM_CPU_ISA",
-            value=name,
-            remedy=f"choose one of {', '.join(supported_isas())}",
-        ) from None
 
 
 def _check_directory(path: Path) -> None:

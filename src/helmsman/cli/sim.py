@@ -48,7 +48,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.simulator.stream import simulate, timeline
 
     plan = read_plan(args.plan)
-    price = median_price(plan)
+    price = median_price(plan, str(args.plan))
     stream = simulate(plan, price, _progress(args))
     if args.trace or args.timeline:
         _write(args, plan, list(timeline(plan, price, args.steps)))

@@ -1,0 +1,54 @@
+"""The task graphs of all decode steps from two that are lowered: from step to step only KV and attention grow."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placed
+from helmsman.scheduler.iteration import decode
+from helmsman.schemas.workload import Workload
+
+
+@dataclass(frozen=True)
+class DecodeSteps:
+    """Decode steps of `plan` under `workload`: the same tasks, whose bytes and FLOPs are linear in the step.
+
+    Lowering does not depend on the step otherwise, and its byte counts are products: the result is exact."""
+
+    plan: Placed
+    workload: Workload
+
+    def graph(self, step: int) -> TaskGraph:
+        """What `lower(plan, decode(workload, step))` gives, for step 1 or later."""
+        grown = zip(self._first.tasks, self._growth, strict=True)
+        return TaskGraph(decode(self.workload, step), tuple(_grow(task, more, step) for task, more in grown))
+
+    @cached_property
+    def _first(self) -> TaskGraph:
+        return lower(self.plan, decode(self.workload, 1))
+
+    @cached_property
+    def _growth(self) -> list[tuple[int, int]]:
+        """Bytes and FLOPs that each task gains from one step to the next."""
+        pairs = zip(self._first.tasks, lower(self.plan, decode(self.workload, 2)).tasks, strict=True)
+        return [(second.bytes - first.bytes, second.flops - first.flops) for first, second in pairs]
+
+
+def _grow(task: Task, growth: tuple[int, int], step: int) -> Task:
+    """`task` of step 1 as it is in `step` (`dataclasses.replace` would take twice as long)."""
+    return Task(
+        id=f"{step}{task.id[1:]}",
+        kind=task.kind,
+        op=task.op,
+        layer=task.layer,
+        phase=task.phase,
+        resource=task.resource,
+        tokens=task.tokens,
+        bytes=task.bytes + (step - 1) * growth[0],
+        activation_bytes=task.activation_bytes,
+        flops=task.flops + (step - 1) * growth[1],
+        format=task.format,
+        memories=task.memories,
+        deps=task.deps,
+    )

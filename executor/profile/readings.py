@@ -1,0 +1,67 @@
+"""Raw readings: what was measured, under which conditions, kept beside the figures fitted from it."""
+
+from collections.abc import Iterator
+
+from helmsman.executor.profile.samples import BusySamples, LinkSamples, ProcessorSamples, Profile
+from helmsman.hwdb.fit import figure
+from helmsman.schemas.hardware import Reading
+
+MEASURED = "measured"
+OTHERS = "others_cpu_share"
+
+Conditions = dict[str, int | float | str]
+
+
+def readings(profile: Profile) -> Iterator[Reading]:
+    """Every reading of the profile."""
+    for threads, samples in profile.reads.items():
+        yield from _reads(profile.widest.name, samples, {"threads": threads})
+    for processor in profile.processors:
+        yield from _processor(processor.name, processor.samples, {"threads": processor.cores})
+    for name, link in profile.links.items():
+        yield from _copies(name, link)
+    if profile.busy is not None:
+        yield from _busy(profile.processors[0].name, profile.processors[0].cores, profile.busy)
+    if profile.cuda is not None:
+        yield from _processor("cuda", profile.cuda.samples, {})
+        for name, link in profile.cuda.links.items():
+            yield from _copies(cuda_lane(name, profile), link)
+    if profile.others is not None:
+        yield _reading(OTHERS, profile.widest.name, "share", [profile.others], {})
+
+
+def cuda_lane(name: str, profile: Profile) -> str:
+    """The name of a GPU's lane: the loopback's lanes keep the plain names when both are there."""
+    return f"cuda-{name}" if profile.loopback else name
+
+
+def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
+    yield from _reads(name, samples, given)
+    for what, found in (("linear", samples.linear), ("attention", samples.attention)):
+        for (fmt, size), values in found.items():
+            yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
+    for (fmt, tokens), values in samples.gemm.items():
+        yield _reading("gemm", name, "FLOP/s", values, {**given, "format": fmt, "tokens": tokens})
+    for fmt, values in samples.wide.items():
+        yield _reading("attention", name, "FLOP/s", values, {**given, "format": fmt})
+
+
+def _reads(name: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
+    for size, rates in samples.footprint.items():
+        yield _reading("read", name, "bytes/s", rates, {**given, "bytes": size, "pattern": "contiguous"})
+    scattered: Conditions = {"bytes": samples.read_bytes, "pattern": "scattered"}
+    yield _reading("read", name, "bytes/s", samples.read, {**given, **scattered})
+
+
+def _copies(name: str, samples: LinkSamples) -> Iterator[Reading]:
+    for size, seconds in samples.seconds.items():
+        yield _reading("copy", name, "bytes/s", [size / t for t in seconds], {"bytes": size})
+
+
+def _busy(name: str, threads: int, busy: BusySamples) -> Iterator[Reading]:
+    yield from _processor(name, busy.host, {"link": "busy", "threads": threads})
+    yield _reading("copy", "h2d", "bytes/s", busy.link, {"cpu": "busy"})
+
+
+def _reading(what: str, device: str, unit: str, values: list[float], given: Conditions) -> Reading:
+    return Reading(what=what, device=device, conditions=given, unit=unit, figure=figure(values, MEASURED))
