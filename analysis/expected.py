@@ -92,15 +92,21 @@ def expect(
     given: dict[int, list[Span]] = {}
     for span in simulated:
         given.setdefault(span.iteration, []).append(span)
-    steps, simulator = DecodeSteps(plan, workload), Simulator(plan.hardware)
+    steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware)
     found = {}
     for i in progress(iterations):
-        graph = steps.graph(i) if i else lower(plan, prefill(workload))
         mine = from_spans(given[i]) if i in given else None
-        found[i] = _expect(graph, costs, simulator if i else Simulator(plan.hardware), mine)
+        if i:
+            graph = steps.graph(i)
+            found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
+        else:
+            graph = lower(plan, prefill(workload))
+            estimates = {task.id: costs.price(task) for task in graph.tasks}
+            found[i] = _expected(graph, estimates, Simulator(plan.hardware), mine)
     return found
 
 
-def _expect(graph: TaskGraph, costs: CostModel, simulator: Simulator, given: Simulated | None) -> Expected:
-    estimates = {task.id: costs.price(task) for task in graph.tasks}
+def _expected(
+    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Simulated | None
+) -> Expected:
     return Expected(graph, estimates, given or simulator.simulate(graph, lambda task: estimates[task.id].mid))

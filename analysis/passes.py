@@ -35,13 +35,13 @@ class Pass:
     def terms(self) -> dict[Key, Sample]:
         """A term for each (phase, operation kind, resource), and `idle`: what no task accounts for."""
         measured = {span.task: span.end_s - span.start_s for span in self.spans}
-        groups: dict[Key, list[Sample]] = {}
+        groups: dict[Key, list[tuple[float, ...]]] = {}
         for task in self.expected.graph.tasks:
             estimate = self.expected.estimates[task.id]
             scaled = self.scaling.seconds(self.run, task, estimate)
             simulated = self.expected.simulated.tasks[task.id]
-            sample = Sample(self.run, 1, estimate.mid, scaled, simulated, measured[task.id])
-            groups.setdefault((task.phase, task.op, task.resource), []).append(sample)
+            seconds = (estimate.mid, scaled, simulated, measured[task.id])
+            groups.setdefault((task.phase, task.op, task.resource), []).append(seconds)
         phase = self.expected.graph.iteration.phase
         found = {key: _sum(self.run, members) for key, members in groups.items()}
         return {**found, (phase, "idle", ""): self._idle()}
@@ -72,12 +72,6 @@ def _begun(spans: Sequence[Span], before: float | None) -> float:
     return min(span.start_s for span in spans) if before is None else before
 
 
-def _sum(run: int, members: Sequence[Sample]) -> Sample:
-    return Sample(
-        run,
-        len(members),
-        sum(member.predicted for member in members),
-        sum(member.scaled for member in members),
-        sum(member.simulated for member in members),
-        sum(member.measured for member in members),
-    )
+def _sum(run: int, members: Sequence[tuple[float, ...]]) -> Sample:
+    predicted, scaled, simulated, measured = (sum(column) for column in zip(*members, strict=True))
+    return Sample(run, len(members), predicted, scaled, simulated, measured)

@@ -1,4 +1,4 @@
-"""The task graphs of all decode steps from two that are lowered: from step to step only KV and attention grow."""
+"""The task graphs and prices of all decode steps from two that are lowered: from step to step only KV and attention grow."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,6 +6,7 @@ from functools import cached_property
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
+from helmsman.planner.costs import CostModel, Estimate
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.workload import Workload
 
@@ -18,11 +19,17 @@ class DecodeSteps:
 
     plan: Placed
     workload: Workload
+    costs: CostModel
 
     def graph(self, step: int) -> TaskGraph:
         """What `lower(plan, decode(workload, step))` gives, for step 1 or later."""
         grown = zip(self._first.tasks, self._growth, strict=True)
         return TaskGraph(decode(self.workload, step), tuple(_grow(task, more, step) for task, more in grown))
+
+    def estimates(self, graph: TaskGraph) -> dict[str, Estimate]:
+        """The price of each task of a `graph` made here, by id."""
+        known = zip(graph.tasks, self._constant, strict=True)
+        return {task.id: constant or self.costs.price(task) for task, constant in known}
 
     @cached_property
     def _first(self) -> TaskGraph:
@@ -33,6 +40,12 @@ class DecodeSteps:
         """Bytes and FLOPs that each task gains from one step to the next."""
         pairs = zip(self._first.tasks, lower(self.plan, decode(self.workload, 2)).tasks, strict=True)
         return [(second.bytes - first.bytes, second.flops - first.flops) for first, second in pairs]
+
+    @cached_property
+    def _constant(self) -> list[Estimate | None]:
+        """The prices of the tasks that do not grow."""
+        tasks = zip(self._first.tasks, self._growth, strict=True)
+        return [None if any(growth) else self.costs.price(task) for task, growth in tasks]
 
 
 def _grow(task: Task, growth: tuple[int, int], step: int) -> Task:

@@ -11,6 +11,8 @@ from helmsman.executor.profile.processor import PAIRS
 from helmsman.executor.profile.samples import LinkSamples
 
 SIZES = (64, 4096, 65536, 1 << 20, 4 << 20)
+ENOUGH_S = 1.0
+"""Seconds of copies after which a link is known: a slow one would take minutes, and varies little."""
 QUEUED = 8
 """Copies waiting at any time: while one is moved there is ample time to queue the next."""
 COPY_S = 2e-3
@@ -18,16 +20,18 @@ COPY_S = 2e-3
 
 
 def measure_link(engine: CopyEngine) -> LinkSamples:
-    """Copies of every size, and the probe that runs use, several times."""
+    """Copies of every size, and the probe that runs use, several times; fewer when that takes long."""
     source, target = copy_buffers()
     samples = LinkSamples()
-    for _ in range(PAIRS):
+    taken = 0.0
+    while len(samples.rate) < PAIRS and taken < ENOUGH_S:
         probe = link_sample(engine, source, target)
         samples.rate.append(probe.rate)
         samples.latency.append(probe.latency)
         for size in SIZES:
             start, end = engine.wait(engine.submit(target, 0, source, 0, size))
             samples.seconds.setdefault(size, []).append(end - start)
+            taken += end - start
     return samples
 
 

@@ -32,7 +32,7 @@ def variant(plan: Plan, request: pytest.FixtureRequest) -> Plan:
 @pytest.mark.parametrize("batch", [1, 3])
 def test_steps_equal_the_lowering_of_each(variant: Plan, batch: int) -> None:
     workload = variant.workload.model_copy(update={"batch": batch})
-    steps = DecodeSteps(variant, workload)
+    steps = DecodeSteps(variant, workload, CostModel(variant.hardware))
     for step in (1, 2, 3, 11, 400):
         assert steps.graph(step) == lower(variant, decode(workload, step))
 

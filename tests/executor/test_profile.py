@@ -235,6 +235,14 @@ def test_buffers_cover_the_cache_eight_times(size):
     assert (values[0] != values[1]).any()
 
 
+def test_a_slow_link_is_measured_less_often(monkeypatch):
+    monkeypatch.setattr(copies, "ENOUGH_S", 0.01)
+    slow = copies.measure_link(CopyEngine(2e8, 1e-6, Machine.this().cpus[-1]))
+    assert len(slow.rate) == 1
+    assert {size: len(times) for size, times in slow.seconds.items()} == dict.fromkeys(copies.SIZES, 1)
+    assert slow.rate[0] == pytest.approx(2e8, rel=0.3)
+
+
 def test_traffic_keeps_the_link_busy_and_lets_it_rest():
     rate = 1e9
     engine = CopyEngine(rate, 1e-6, Machine.this().cpus[-1])
