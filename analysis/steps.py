@@ -1,4 +1,4 @@
-"""The task graphs and prices of all decode steps from two that are lowered: from step to step only KV and attention grow."""
+"""Task graphs and prices of all decode steps from two that are lowered: only KV and attention grow with the step."""
 
 from dataclasses import dataclass
 from functools import cached_property
