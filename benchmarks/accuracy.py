@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PROMPT, OUTPUT, RUNS = 64, 48, 5
-SIZES = ((0.0, 2.0), (0.42, 0.98), (0.62, 0.98), (0.82, 0.98))
+SIZES = ((0.0, 2.0), (0.6, 0.85), (0.8, 0.65), (0.95, 0.45))
 """(loopback memory, host memory) as shares of the weights: the all-CPU plan, then hosts too small for it."""
 BAR = 0.08
 
