@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROMPT, OUTPUT, RUNS = 64, 48, 5
+PROMPT = 16
 SIZES = ((0.0, 2.0), (0.6, 0.85), (0.8, 0.65), (0.95, 0.45))
 """(loopback memory, host memory) as shares of the weights: the all-CPU plan, then hosts too small for it."""
 BAR = 0.08
@@ -26,8 +26,9 @@ def main() -> int:
     if not args.keep_profile or not record.exists():
         loopback = f"cores=1,vram={args.vram},link=2GB/s,latency=20us"
         _command("helm-profile", "--loopback", loopback, "-q", "-o", record)
+    columns = [f"{name:>10}" for name in ("predicted", "simulated", "measured", "raw", "scaled", "noise")]
+    print(f"{'model':<12}{'plan':<26}" + "".join(columns), flush=True)
     rows = [row for model in args.models for row in _model(model, record, args)]
-    print(_table(rows))
     (args.work / "accuracy.json").write_text(json.dumps(rows, indent=1) + "\n")
     return 0 if all(row["within"] for row in rows) else 4
 
@@ -38,6 +39,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--checkpoints", type=Path, default=Path("demo/checkpoints"))
     parser.add_argument("--work", type=Path, default=Path("demo/accuracy"))
     parser.add_argument("--vram", default="4GiB", help="of the loopback record; plans use parts of it")
+    parser.add_argument("--output-tokens", type=int, default=12)
+    parser.add_argument("--runs", type=int, default=9, help="short ones: probes stand between them")
     parser.add_argument("--keep-profile", action="store_true", help="use the profile of an earlier call")
     return parser.parse_args()
 
@@ -48,16 +51,23 @@ def _model(model: str, record: Path, args: argparse.Namespace) -> list[dict[str,
         args.checkpoints.mkdir(parents=True, exist_ok=True)
         _command("helm-make-checkpoint", "--model", model, "--seed", 1, "-q", "-o", checkpoint)
     size = sum(path.stat().st_size for path in checkpoint.glob("*.safetensors"))
-    return [_measure(model, record, checkpoint, (int(v * size) + 1, int(r * size)), args.work) for v, r in SIZES]
+    rows = []
+    for vram, ram in SIZES:
+        rows.append(_measure(model, record, checkpoint, (int(vram * size) + 1, int(ram * size)), args))
+        print(_line(rows[-1]), flush=True)
+    return rows
 
 
-def _measure(model: str, record: Path, checkpoint: Path, memory: tuple[int, int], work: Path) -> dict[str, Any]:
+def _measure(
+    model: str, record: Path, checkpoint: Path, memory: tuple[int, int], args: argparse.Namespace
+) -> dict[str, Any]:
+    work = args.work
     plan, trace, tokens = work / "plan.json", work / "measured.parquet", work / "tokens.json"
     tokens.write_text(json.dumps([(37 * i) % 256 for i in range(PROMPT)]))
-    shape = ("--prompt-tokens", PROMPT, "--output-tokens", OUTPUT, "--format", "bf16")
+    shape = ("--prompt-tokens", PROMPT, "--output-tokens", args.output_tokens, "--format", "bf16")
     sizes = ("--vram-avail", memory[0], "--ram-avail", memory[1])
     _command("helm-plan", "--model", model, "--hw", record, *sizes, *shape, "-q", "-o", plan)
-    run = ("helm-run", plan, "--checkpoint", checkpoint, "--tokens", tokens, "--ignore-eos", "--runs", RUNS)
+    run = ("helm-run", plan, "--checkpoint", checkpoint, "--tokens", tokens, "--ignore-eos", "--runs", args.runs)
     _command(*run, "-q", "--trace", trace)
     report = json.loads(_command("helm-check", plan, "--measured", trace, "--tolerance", BAR, "--json", allowed=(0, 4)))
     label = json.loads(plan.read_text())["label"]
@@ -78,12 +88,6 @@ def _command(*command: object, allowed: tuple[int, ...] = (0,)) -> str:
     if done.returncode not in allowed:
         sys.exit(f"{' '.join(words)} ended with {done.returncode}")
     return done.stdout
-
-
-def _table(rows: list[dict[str, Any]]) -> str:
-    columns = [f"{name:>10}" for name in ("predicted", "simulated", "measured", "raw", "scaled", "noise")]
-    head = f"{'model':<12}{'plan':<26}" + "".join(columns)
-    return "\n".join([head, *map(_line, rows)])
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -6,15 +6,18 @@ from itertools import pairwise
 import pytest
 from random_cases import figure, random_split
 
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.planner.search import exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.planner.strategies.paper import PrintedLayerSplit, StageRates, decode_stage
 from helmsman.scheduler.iteration import prefill
+from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
 
 SEEDS = range(300)
@@ -190,3 +193,16 @@ def test_without_links_only_single_device_plans_are_candidates():
     split = replace(split, roles=roles(unlinked), costs=CostModel(unlinked))
     assert split.candidates() == (0, split.model.units)
     assert all(split.evaluate(k).value > 0 for k in split.candidates())
+
+
+@pytest.mark.parametrize("machine", ["m4max-128gb", "epyc9554-cpu", "rtx4060-laptop", "h100x2-hgx", "a100-optane"])
+def test_search_equals_the_oracle_on_real_machines(machine):
+    """Unified memory, no accelerator, one, two, and a second host memory."""
+    hardware = load_hardware(machine, None)
+    model = load_model("Qwen3-8B").model_copy(update={"layers": 6})
+    split = LayerSplit(model, roles(hardware), Workload(), LayerSplitOptions(), CostModel(hardware))
+    values = oracle(split)
+    ranking = exhaustive(split.candidates(), split.evaluate)
+    assert {k for k, _ in ranking.feasible} == set(values)
+    for k, score in ranking.feasible:
+        assert score.value == pytest.approx(values[k], rel=1e-9), k
