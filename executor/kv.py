@@ -2,6 +2,7 @@
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.formats import computing_format
 from helmsman.executor.partition import Part
 from helmsman.lowering.rules import kv_rule
 from helmsman.schemas.errors import UsageError
@@ -11,7 +12,7 @@ from helmsman.schemas.plan import Plan
 
 def kv_format(plan: Plan, part: Part) -> Format:
     """The format of a part's caches. Raises UsageError when its blocks differ."""
-    formats = {kv_rule(plan, layer).format for layer in part.blocks}
+    formats = {computing_format(kv_rule(plan, layer).format, "the cache") for layer in part.blocks}
     if len(formats) > 1:
         raise UsageError(
             f"the caches of one device must share a format, those of {part.device} differ",

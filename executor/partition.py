@@ -74,7 +74,7 @@ def _check_at_home(plan: Plan, op: Operation) -> None:
     memory = {d.name: d.memory for d in plan.hardware.devices}.get(device)
     place = op.name if op.layer is None else f"{op.name} of block {op.layer}"
     for tensor in op.tensors:
-        home, _ = residence(plan, tensor)
+        home = residence(plan, tensor).memory
         if home != memory:
             raise UsageError(
                 f"{place} runs on {device} while {tensor.name} lives in {home}, and streamed weights are not executed",

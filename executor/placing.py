@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, pack, packed_size
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.formats import computing_format
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.lowering.rules import residence
 from helmsman.lowering.tensors import Tensor, tensors
@@ -36,7 +37,7 @@ class Placer:
     def linear(self, op: str, layer: int | None = None) -> "Linear":
         """Weight and bias of a linear layer, or the token table of the embedding."""
         tensor = self._index[f"{op}.weight", layer]
-        fmt = residence(self._plan, tensor)[1]
+        fmt = computing_format(residence(self._plan, tensor).format, tensor.name)
         rows, columns = tensor.shape
         weight = self._packed(tensor, fmt, rows, columns)
         bias = self._optional(f"{op}.bias", layer)

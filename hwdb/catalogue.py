@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Source
+from helmsman.schemas.figures import Source
 
 DEVICES = Path(__file__).parent / "devices"
 _REPORTED = re.compile(r"\((?:r|tm)\)|@.*$|\d+-core processor|\d+th gen ")

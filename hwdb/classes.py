@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from helmsman.hwdb.catalogue import read_catalogue
-from helmsman.schemas.hardware import Efficiency, Figure, Source
+from helmsman.schemas.figures import Figure, Source
+from helmsman.schemas.hardware import Efficiency
 
 
 @dataclass(frozen=True, slots=True)

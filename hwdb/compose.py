@@ -8,7 +8,8 @@ from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
 from helmsman.hwdb.classes import DeviceClass, find_class, scaled
 from helmsman.hwdb.links import default_link, link_sources, pcie_links
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
+from helmsman.schemas.figures import Figure, Source
+from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
 
 GIB = 2**30
 MAX_RAM = 64 * 2**40

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import Format
-from helmsman.schemas.hardware import Efficiency, Figure
+from helmsman.schemas.hardware import Efficiency
 
 
 def quantile(values: Sequence[float], q: float) -> float:

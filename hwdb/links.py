@@ -4,7 +4,8 @@ import re
 
 from helmsman.hwdb.catalogue import Cpu, Gpu
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Figure, Link, Source
+from helmsman.schemas.figures import Figure, Source
+from helmsman.schemas.hardware import Link
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 8e9 * 128 / 130 / 8, 4: 16e9 * 128 / 130 / 8, 5: 32e9 * 128 / 130 / 8, 6: 60.5e9 / 8}
 _NAME = re.compile(r"^pcie[ -]?([1-6])(?:\.0)?[ -]?x[ -]?(1|2|4|8|16)$", re.IGNORECASE)

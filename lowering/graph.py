@@ -5,7 +5,10 @@ from typing import Literal
 
 from helmsman.lowering.ops import Kind
 from helmsman.scheduler.iteration import Iteration, Phase
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.plan import Path
+
+TaskKind = Kind | Literal["transfer", "decompress", "pin", "reshape"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +16,16 @@ class Task:
     """One unit of work on one lane.
 
     `id`: `iteration/layer.op` (`7/3.q`, `7/head`), the join key of every Trace; transfers are
-    `7/3.hidden@h2d`. `resource`: the lane (a device or link name). `bytes`: weights and KV streamed from
-    memory, or bytes moved by a transfer. `format`: of those bytes. `memories`: every memory the bytes
-    pass through. `deps`: indices of earlier tasks."""
+    `7/3.hidden@h2d`, parts `7/3.scores:0-4`, later batches of a zig-zag pass `7/3.q#1`. `resource`: the lane (a
+    device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer. `format`: of
+    those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `part`: the
+    share of the operation. `path`: how a transfer leaves its home.
+
+    Kinds beside operations: `transfer`; `decompress` expands 4-bit groups; `pin` copies to page-locked memory;
+    `reshape` turns a cache that is kept (batch, tokens, hidden)."""
 
     id: str
-    kind: Kind | Literal["transfer"]
+    kind: TaskKind
     op: str
     layer: int | None
     phase: Phase
@@ -27,9 +34,12 @@ class Task:
     bytes: int
     activation_bytes: int
     flops: int
-    format: Format
+    format: StoredFormat
     memories: tuple[str, ...]
     deps: tuple[int, ...]
+    batch: int = 0
+    part: float = 1.0
+    path: Path = "pinned"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """lower(plan, iteration): the one place where a plan's rules become tasks and dependencies."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.ops import Formats, Operation, block_ops, embedding_ops, output_ops
+from helmsman.lowering.graph import Task, TaskGraph, TaskKind
+from helmsman.lowering.ops import DIVIDED, Formats, Operation, block_ops, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import device_of, kv_rule, residence
+from helmsman.lowering.rules import Cached, kv_homes, kv_rule, places
+from helmsman.lowering.streams import Hop, Resident, hops, weights_of
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.plan import Path
 
 TOKEN_BYTES = 4
 
@@ -18,222 +21,386 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "k": ("norm1",),
     "v": ("norm1",),
     "append": ("q", "k", "v"),
-    "attention": ("append",),
+    "attention": ("append", "new_kv"),
+    "scores": ("append", "new_kv"),
+    "softmax": ("scores",),
+    "wv": ("softmax", "new_kv"),
     "o": ("attention", "input"),
     "norm2": ("o",),
     "gate": ("norm2",),
-    "up": ("norm2",),
-    "down": ("gate", "up", "o"),
+    "up": ("norm2", "gate"),
+    "down": ("up", "o"),
     "final_norm": ("input",),
     "head": ("final_norm",),
     "embedding": (),
 }
+
+_CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
 
 
 def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
     """The task graph of one iteration: operations where the rules put them, and the transfers this implies.
 
     Raises BadInputError when a rule is missing or two memories that must exchange data have no link."""
+    return TaskGraph(iteration, tuple(lower_tasks(plan, iteration)))
+
+
+def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
+    """The tasks of `lower`, unit after unit, without keeping what has been handed out."""
     builder = _Builder(plan, iteration)
-    model = plan.model
-    builder.add_ops(embedding_ops(model, iteration, Formats(activations=plan.activations)))
+    for unit in _units(plan, iteration):
+        yield from builder.unit(unit)
+    yield from builder.return_tokens()
+
+
+def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
+    """Whether scores, softmax and weighted values have places of their own."""
+    if plan.schedule.attention == "divided":
+        return True
+    heads = plan.model.kv_heads
+    found = [places(plan, op, layer, iteration.phase, heads if op != "softmax" else 1, "heads") for op in DIVIDED]
+    return any(len(pieces) > 1 for pieces in found) or len({pieces[0].rule.device for pieces in found}) > 1
+
+
+def _units(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]]:
+    model, plain = plan.model, Formats(activations=plan.activations)
+    yield embedding_ops(model, iteration, plain)
     for layer in range(model.layers):
-        formats = Formats(kv=kv_rule(plan, layer).format, activations=plan.activations)
-        builder.add_ops(block_ops(model, layer, iteration, formats))
-    builder.add_ops(output_ops(model, iteration, Formats(activations=plan.activations)))
-    builder.return_token()
-    return TaskGraph(iteration, tuple(builder.tasks))
-
-
-@dataclass(frozen=True, slots=True)
-class _Weight:
-    """A tensor that an operation reads: where it lives, how it is stored, and the bytes read of it."""
-
-    home: str
-    format: Format
-    size: int
-
-
-def _weights_read(plan: Placed, op: Operation) -> list[_Weight]:
-    """All of every tensor; of a table, the rows of the pass's tokens (E-HELM-05)."""
-    found = []
-    for tensor in op.tensors:
-        home, fmt = residence(plan, tensor)
-        elements = op.tokens * tensor.shape[1] if op.kind == "lookup" else tensor.elements
-        found.append(_Weight(home, fmt, size_of(elements, fmt)))
-    return found
+        rule = kv_rule(plan, layer)
+        used = rule.expanded if rule.format == "q4" else rule.format
+        formats = Formats(kv=used, activations=plan.activations)
+        yield block_ops(model, layer, iteration, formats, divides_attention(plan, layer, iteration))
+    yield output_ops(model, iteration, plain)
 
 
 @dataclass
 class _Value:
-    """An activation: the task that makes it, its bytes, and the task that brought it to each memory."""
+    """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory."""
 
     size: int
-    at: dict[str, int]
+    made: list[tuple[str, int, float]]
+    at: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
 class _Builder:
-    """Accumulates tasks; `values` maps an operation's name to its latest output."""
+    """Hands out tasks unit by unit; `values` maps (batch, operation) to its latest output.
+
+    `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights of the present unit,
+    by what and where; `worked`: by device, the tasks of the latest batch in this unit."""
 
     plan: Placed
     iteration: Iteration
-    tasks: list[Task] = field(default_factory=list)
-    values: dict[str, _Value] = field(default_factory=dict)
-    streamed: list[int] = field(default_factory=list)
+    count: int = 0
+    fresh: list[Task] = field(default_factory=list)
+    values: dict[tuple[int, str], _Value] = field(default_factory=dict)
+    consumers: dict[int, list[int]] = field(default_factory=dict)
+    brought: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)
+    worked: dict[tuple[int, str], list[int]] = field(default_factory=dict)
     last_compute: int | None = None
+    now: int = 0
+    batch: int = 0
     memory_of: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
 
-    def add_ops(self, unit: tuple[Operation, ...]) -> None:
-        for op in unit:
-            self._add_op(op)
-        self.values["input"] = self.values[unit[-1].name]
+    def unit(self, ops: tuple[Operation, ...]) -> Iterator[Task]:
+        """The tasks of one unit for every batch of the pass."""
+        self.now = ops[0].unit
+        self.brought.clear()
+        self.worked.clear()
+        self.consumers.pop(self.now - self.plan.schedule.prefetch - 2, None)
+        for batch in range(self.iteration.batches):
+            self.batch = batch
+            for op in ops:
+                self._add_op(op)
+            self.values[batch, "input"] = self.values[batch, ops[-1].name]
+        yield from self._take()
+
+    def return_tokens(self) -> Iterator[Task]:
+        """The chosen tokens go back to where the next step's embedding is looked up."""
+        home = self.memory_of[self._device("embedding")]
+        for batch in range(self.iteration.batches):
+            self.batch = batch
+            head = self.values[batch, "head"]
+            memory, made, _ = head.made[-1]
+            if home != memory:
+                size = TOKEN_BYTES * self.iteration.batch
+                (hop,) = hops(self.plan, memory, home, size, "pinned")
+                self._transfer("token", None, hop, "f32", (made,))
+        yield from self._take()
+
+    def _take(self) -> Iterator[Task]:
+        fresh, self.fresh = self.fresh, []
+        yield from fresh
+
+    def _device(self, op: str) -> str:
+        return places(self.plan, op, None, self.iteration.phase, 1, "rows")[0].rule.device
 
     def _add_op(self, op: Operation) -> None:
-        device = device_of(self.plan, op.name, op.layer, self.iteration.phase)
-        if device not in self.memory_of:
-            raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
-        memory = self.memory_of[device]
-        weights = _weights_read(self.plan, op)
-        deps = [self._bring(name, memory, op.layer) for name in _INPUTS[op.name] if name in self.values]
-        deps += self._stream_weights(op, memory, weights)
-        deps += self._stream_kv(op, memory)
-        index = self._compute(op, device, memory, weights, deps)
-        self.values[op.name] = _Value(op.out_bytes, {memory: index})
+        made: list[tuple[str, int, float]] = []
+        for piece in places(self.plan, op.name, op.layer, self.iteration.phase, op.extent, op.axis):
+            device = piece.rule.device
+            if device not in self.memory_of:
+                raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
+            index = self._piece(op, device, piece.start, piece.stop)
+            made.append((self.memory_of[device], index, (piece.stop - piece.start) / op.extent))
+        self.values[self.batch, op.name] = _Value(op.out_bytes, made)
+        if op.name == "attention" or op.name == "wv":
+            self.values[self.batch, "attention"] = self.values[self.batch, op.name]
         if op.kind == "append":
-            self._write_back(op, memory, index)
+            self._written(op, made)
 
-    def return_token(self) -> None:
-        """The chosen token goes back to where the next step's embedding is looked up."""
-        home = self.memory_of[device_of(self.plan, "embedding", None, self.iteration.phase)]
-        head = self.memory_of[device_of(self.plan, "head", None, self.iteration.phase)]
-        if home != head:
-            size = TOKEN_BYTES * self.iteration.batch
-            self._transfer("token", None, head, home, size, "f32", (len(self.tasks) - 1,))
-
-    def _compute(self, op: Operation, device: str, memory: str, weights: "list[_Weight]", deps: list[int]) -> int:
-        self.last_compute = self._append(
-            Task(
-                id=self._id(op.name, op.layer),
-                kind=op.kind,
-                op=op.name,
-                layer=op.layer,
-                phase=self.iteration.phase,
-                resource=device,
-                tokens=op.tokens,
-                bytes=sum(weight.size for weight in weights) + op.kv_read,
-                activation_bytes=op.activation_bytes,
-                flops=op.flops,
-                format=self._format(op, weights),
-                memories=(memory,),
-                deps=tuple(sorted(set(deps))),
-            )
-        )
-        return self.last_compute
-
-    def _bring(self, name: str, memory: str, layer: int | None) -> int:
-        """The task after which value `name` is in `memory`; adds a transfer the first time it is not."""
-        value = self.values[name]
-        if memory not in value.at:
-            origin, made = next(iter(value.at.items()))
-            label = "hidden" if name == "input" else name
-            value.at[memory] = self._transfer(label, layer, origin, memory, value.size, self.plan.activations, (made,))
-        return value.at[memory]
-
-    def _stream_weights(self, op: Operation, memory: str, weights: "list[_Weight]") -> list[int]:
-        """Transfers of the weights that do not live where the operation runs."""
-        away: dict[tuple[str, Format], int] = {}
-        for weight in weights:
-            if weight.home != memory:
-                key = (weight.home, weight.format)
-                away[key] = away.get(key, 0) + weight.size
-        return [
-            self._stream(f"{op.name}.weights", op.layer, home, memory, size, fmt) for (home, fmt), size in away.items()
-        ]
-
-    def _stream_kv(self, op: Operation, memory: str) -> list[int]:
-        """Transfer of a block's past keys and values when its attention runs away from the cache."""
-        if op.kind != "attention" or op.layer is None:
-            return []
-        rule = kv_rule(self.plan, op.layer)
-        past = self.iteration.past * op.kv_read // self.iteration.context
-        if rule.memory == memory or past == 0:
-            return []
-        return [self._stream("kv", op.layer, rule.memory, memory, past, rule.format)]
-
-    def _write_back(self, op: Operation, memory: str, index: int) -> None:
-        """New keys and values go to the cache's home."""
-        rule = kv_rule(self.plan, op.layer or 0)
-        if rule.memory != memory:
-            self._transfer("kv", op.layer, memory, rule.memory, op.kv_write, rule.format, (index,))
-
-    def _stream(self, what: str, layer: int | None, source: str, target: str, size: int, fmt: Format) -> int:
-        """A transfer of resident data to its operation: when it may start is the schedule's choice.
-
-        overlap none: after the operation before; next-layer: as soon as one of `prefetch` + 1 buffers is
-        free, that is after the transfer that many places back has been consumed."""
-        deps: tuple[int, ...] = () if self.last_compute is None else (self.last_compute,)
-        if self.plan.schedule.overlap == "next-layer":
-            deps = self._buffer_free()
-        index = self._transfer(what, layer, source, target, size, fmt, deps)
-        self.streamed.append(index)
+    def _piece(self, op: Operation, device: str, start: int, stop: int) -> int:
+        """The part start <= i < stop of an operation on `device`, after everything it reads has come there."""
+        memory = self.memory_of[device]
+        rows = op.tokens if op.kind == "lookup" else 0
+        first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
+        weights = weights_of(self.plan, op.tensors, first, last, rows)
+        deps = [task for name in self._inputs(op) for task in self._bring(name, memory, op.layer)]
+        streams = self._stream_weights(op, device, weights, start, stop) + self._stream_kv(op, device, start, stop)
+        deps += [*streams, *self._reshaped(op, device)]
+        index = self._compute(op, device, weights, deps, start, stop)
+        if streams:
+            self.consumers.setdefault(self.now, []).append(index)
         return index
 
-    def _buffer_free(self) -> tuple[int, ...]:
-        depth = self.plan.schedule.prefetch + 1
-        if len(self.streamed) < depth:
-            return ()
-        oldest = self.streamed[-depth]
-        return tuple(i for i, task in enumerate(self.tasks) if oldest in task.deps)[:1]
+    def _inputs(self, op: Operation) -> Iterable[str]:
+        return (name for name in _INPUTS[op.name] if (self.batch, name) in self.values)
+
+    def _compute(
+        self, op: Operation, device: str, weights: list[Resident], deps: list[int], start: int, stop: int
+    ) -> int:
+        part = (stop - start) / op.extent
+        index = self._append(
+            op.name if part == 1.0 else f"{op.name}:{start}-{stop}",
+            op.layer,
+            op.kind,
+            op.name,
+            device,
+            size=sum(weight.used for weight in weights) + round(op.kv_read * part),
+            fmt=self._format(op, weights),
+            memories=(self.memory_of[device],),
+            deps=tuple(sorted(set(deps))),
+            tokens=op.tokens,
+            activation_bytes=round(op.activation_bytes * part),
+            flops=round(op.flops * part),
+            part=part,
+        )
+        self.last_compute = index
+        self.worked.setdefault((self.batch, device), []).append(index)
+        return index
+
+    def _bring(self, name: str, memory: str, layer: int | None) -> tuple[int, ...]:
+        """The tasks after which value `name` is in `memory`; adds transfers the first time it is not."""
+        value = self.values[self.batch, name]
+        if memory not in value.at:
+            value.at[memory] = tuple(self._carried(name, value, memory, layer))
+        return value.at[memory]
+
+    def _carried(self, name: str, value: _Value, memory: str, layer: int | None) -> Iterator[int]:
+        label = "hidden" if name == "input" else name
+        for number, (origin, made, part) in enumerate(value.made):
+            if origin == memory:
+                yield made
+                continue
+            (hop,) = hops(self.plan, origin, memory, round(value.size * part), "pinned")
+            what = label if len(value.made) == 1 else f"{label}:{number}"
+            yield self._transfer(what, layer, hop, self.plan.activations, (made,), label)
+
+    def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
+        """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
+        memory = self.memory_of[device]
+        key = (op.name, device, start, stop)
+        if key not in self.brought:
+            suffix = "" if stop - start == op.extent else f":{start}-{stop}"
+            away = [weight for weight in weights if not weight.lives_in(memory)]
+            deps = self._may_start()
+            found = [self._stream(f"{op.name}.weights", suffix, op, device, each, deps) for each in _grouped(away)]
+            found += [self._expanded(op, device, each) for each in weights if each not in away and each.format == "q4"]
+            self.brought[key] = [task for tasks in found for task in tasks]
+        return self.brought[key]
+
+    def _expanded(self, op: Operation, device: str, here: Resident) -> list[int]:
+        return [self._decompress(f"{op.name}.weights", op, device, here, self._may_start())]
+
+    def _stream_kv(self, op: Operation, device: str, start: int, stop: int) -> list[int]:
+        """Transfers of a block's past keys and values when they are used away from their home."""
+        if op.name not in _CACHED or op.layer is None or self.iteration.past == 0:
+            return []
+        memory, found = self.memory_of[device], list[int]()
+        away = [each for each in self._cached(op, start, stop) if not each.lives_in(memory)]
+        what = {"attention": "kv", "scores": "keys", "wv": "values"}[op.name]
+        suffix = "" if stop - start == op.extent else f":{start}-{stop}"
+        for each in _grouped(away):
+            found += self._stream(what, suffix, op, device, each, self._cache_may_start(device))
+        return found
+
+    def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
+        """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
+        heads = self.plan.model.kv_heads
+        first, last = (0, heads) if op.name == "attention" else (start, stop)
+        per_head = self.iteration.batch * self.iteration.past * self.plan.model.head_dim
+        found = []
+        for what in _CACHED[op.name]:
+            for piece in kv_homes(self.plan, what, op.layer or 0, heads):
+                count = min(last, piece.stop) - max(first, piece.start)
+                if count > 0:
+                    rule = piece.rule
+                    expanded = rule.expanded if rule.format == "q4" else rule.format
+                    copies = ((rule.memory, 1.0),)
+                    found.append(Resident(copies, (), rule.format, rule.path, count * per_head, expanded))
+        return found
+
+    def _written(self, op: Operation, made: list[tuple[str, int, float]]) -> None:
+        """New keys and values: where they were made, and on their way to the cache's home."""
+        value = _Value(op.kv_write, made)
+        self.values[self.batch, "new_kv"] = value
+        memory, index, _ = made[0]
+        rule = kv_rule(self.plan, op.layer or 0)
+        if rule.memory != memory:
+            elements = 2 * op.tokens * self.plan.model.kv_width
+            (hop,) = hops(self.plan, memory, rule.memory, size_of(elements, rule.format), "pinned")
+            value.at[rule.memory] = (self._transfer("kv", op.layer, hop, rule.format, (index,)),)
+
+    def _reshaped(self, op: Operation, device: str) -> list[int]:
+        """Caches that are kept (batch, tokens, hidden) are turned before they are used (PARK-14, 15)."""
+        if not self.plan.schedule.reshape or op.name not in _CACHED or self.iteration.past == 0:
+            return []
+        memory = self.memory_of[device]
+        index = self._append(
+            f"{op.name}.reshape",
+            op.layer,
+            "reshape",
+            f"{op.name}.reshape",
+            device,
+            size=2 * op.kv_read,
+            fmt=self._format(op, []),
+            memories=(memory, memory),
+            deps=self.values[self.batch, "new_kv"].at.get(memory, ()),
+        )
+        return [index]
+
+    def _stream(
+        self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]
+    ) -> list[int]:
+        """The tasks that bring resident data to `device` and expand it; the last of them in each chain."""
+        memory, arrived = self.memory_of[device], list[int]()
+        for home, share in resident.copies:
+            number = "" if len(resident.copies) == 1 else f".{home}"
+            after, size = deps, round(resident.size * share)
+            if resident.path == "pin-on-transfer":
+                after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format, deps),)
+            for hop in hops(self.plan, home, memory, size, resident.path):
+                after = (self._transfer(f"{what}{suffix}{number}", op.layer, hop, resident.format, after, what),)
+            arrived += after
+        if resident.format == "q4":
+            return [self._decompress(f"{what}{suffix}", op, device, resident, tuple(arrived))]
+        return arrived
+
+    def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat, deps: tuple[int, ...]) -> int:
+        """A copy to page-locked memory by the processor of that memory (PARK-07)."""
+        lane = next(device.name for device in self.plan.hardware.devices if device.memory == home)
+        name = f"{what}.pin"
+        return self._append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
+
+    def _decompress(self, what: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]) -> int:
+        lane = self.plan.hardware.device(device).decompression_lane
+        name = f"{what}.decompress"
+        size = resident.size + resident.used
+        return self._append(
+            name, op.layer, "decompress", name, lane, size=size, fmt="q4", memories=(self.memory_of[device],), deps=deps
+        )
+
+    def _may_start(self) -> tuple[int, ...]:
+        """When resident data of this unit may leave its home.
+
+        overlap none: after the operation before; next-layer: when the buffers of the unit `prefetch` + 1 places
+        back are free, that is after the operations that used them."""
+        if self.plan.schedule.overlap == "next-layer":
+            return tuple(self.consumers.get(self.now - self.plan.schedule.prefetch - 1, ()))
+        return () if self.last_compute is None else (self.last_compute,)
+
+    def _cache_may_start(self, device: str) -> tuple[int, ...]:
+        """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
+        if self.batch and self.plan.schedule.overlap == "next-layer":
+            return tuple(self.worked.get((self.batch - 1, device), ()))
+        return self._may_start()
 
     def _transfer(
         self,
         what: str,
         layer: int | None,
-        source: str,
-        target: str,
-        size: int,
-        fmt: Format,
+        hop: Hop,
+        fmt: StoredFormat,
         deps: tuple[int, ...],
+        op: str | None = None,
     ) -> int:
-        link = self.plan.hardware.link(source, target)
-        if link is None:
-            raise BadInputError(
-                f"no link from memory {source} to memory {target}",
-                field="hardware.links",
-                remedy="add a link, or keep the data where it is used",
-            )
+        link = hop.link
+        memories = (link.source_memory, link.target_memory)
+        name = f"{what}@{link.name}"
         return self._append(
-            Task(
-                id=self._id(f"{what}@{link.name}", layer),
-                kind="transfer",
-                op=what,
-                layer=layer,
-                phase=self.iteration.phase,
-                resource=link.name,
-                tokens=0,
-                bytes=size,
-                activation_bytes=0,
-                flops=0,
-                format=fmt,
-                memories=(source, target),
-                deps=deps,
-            )
+            name, layer, "transfer", op or what, link.name, hop.size, fmt, memories, deps, path=hop.path
         )
 
-    def _format(self, op: Operation, weights: "list[_Weight]") -> Format:
+    def _format(self, op: Operation, weights: list[Resident]) -> StoredFormat:
         """The format of most bytes that the operation reads."""
-        if op.kind == "attention":
-            return kv_rule(self.plan, op.layer or 0).format
-        return max(weights, key=lambda weight: weight.size).format if weights else self.plan.activations
+        if op.name in _CACHED:
+            rule = kv_rule(self.plan, op.layer or 0)
+            return rule.expanded if rule.format == "q4" else rule.format
+        return max(weights, key=lambda weight: weight.used).expanded if weights else self.plan.activations
 
-    def _id(self, op: str, layer: int | None) -> str:
-        place = op if layer is None else f"{layer}.{op}"
-        return f"{self.iteration.index}/{place}"
+    def _append(
+        self,
+        name: str,
+        layer: int | None,
+        kind: TaskKind,
+        op: str,
+        resource: str,
+        size: int,
+        fmt: StoredFormat,
+        memories: tuple[str, ...],
+        deps: tuple[int, ...],
+        tokens: int = 0,
+        activation_bytes: int = 0,
+        flops: int = 0,
+        part: float = 1.0,
+        path: Path = "pinned",
+    ) -> int:
+        place = name if layer is None else f"{layer}.{name}"
+        batch = f"#{self.batch}" if self.batch else ""
+        self.fresh.append(
+            Task(
+                id=f"{self.iteration.index}/{place}{batch}",
+                kind=kind,
+                op=op,
+                layer=layer,
+                phase=self.iteration.phase,
+                resource=resource,
+                tokens=tokens,
+                bytes=size,
+                activation_bytes=activation_bytes,
+                flops=flops,
+                format=fmt,
+                memories=memories,
+                deps=deps,
+                batch=self.batch,
+                part=part,
+                path=path,
+            )
+        )
+        self.count += 1
+        return self.count - 1
 
-    def _append(self, task: Task) -> int:
-        self.tasks.append(task)
-        return len(self.tasks) - 1
+
+def _grouped(residents: list[Resident]) -> list[Resident]:
+    """Data of one home, format and path travel together."""
+    groups: dict[tuple[object, ...], Resident] = {}
+    for each in residents:
+        key = (each.copies, each.format, each.path, each.expanded)
+        before = groups[key].elements if key in groups else 0
+        groups[key] = Resident(
+            each.copies, each.replicas, each.format, each.path, before + each.elements, each.expanded
+        )
+    return list(groups.values())

@@ -7,10 +7,14 @@ from typing import Literal
 
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import Format, StoredFormat, size_of
 from helmsman.schemas.model import Model
 
-Kind = Literal["lookup", "norm", "linear", "append", "attention"]
+Axis = Literal["rows", "heads"]
+Kind = Literal["lookup", "norm", "linear", "append", "attention", "scores", "softmax", "wv"]
+
+DIVIDED = ("scores", "softmax", "wv")
+"""What attention is made of, when its parts have places of their own (Fig 2a of Park & Egger)."""
 
 BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate", "up", "down")
 
@@ -19,8 +23,8 @@ BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate"
 class Formats:
     """How weights, KV and activations are stored. Norms and biases follow the weights."""
 
-    weights: Format = "f16"
-    kv: Format = "f16"
+    weights: StoredFormat = "f16"
+    kv: StoredFormat = "f16"
     activations: Format = "f16"
 
 
@@ -30,7 +34,8 @@ class Operation:
 
     `unit`: partition unit (0 embedding, 1..L blocks, L+1 output). `tokens`: rows of activations, all sequences.
     `weight_bytes`: weight bytes read (a lookup reads only its rows); `kv_read`, `kv_write`: cache bytes;
-    `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read."""
+    `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read. `extent`: into how
+    many rows (linear layers) or KV heads (scores, wv) it may be divided; 1: not at all."""
 
     name: str
     kind: Kind
@@ -44,6 +49,12 @@ class Operation:
     activation_bytes: int
     out_bytes: int
     flops: int
+    extent: int = 1
+
+    @property
+    def axis(self) -> Axis:
+        """What `extent` counts."""
+        return "heads" if self.kind in DIVIDED else "rows"
 
     @property
     def memory_bytes(self) -> int:
@@ -81,8 +92,10 @@ def output_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operation
     )
 
 
-def block_ops(model: Model, layer: int, it: Iteration, formats: Formats) -> tuple[Operation, ...]:
-    """The operations of one block, in order."""
+def block_ops(
+    model: Model, layer: int, it: Iteration, formats: Formats, divided: bool = False
+) -> tuple[Operation, ...]:
+    """The operations of one block, in order; `divided`: attention as scores, softmax and weighted values."""
     of: dict[str, list[Tensor]] = {}
     for tensor in block_tensors(model, layer):
         of.setdefault(tensor.op, []).append(tensor)
@@ -95,10 +108,11 @@ def block_ops(model: Model, layer: int, it: Iteration, formats: Formats) -> tupl
         return _linear_op(model, name, unit, layer, tuple(of[name]), tokens, formats)
 
     append = _append_op(model, unit, layer, tuple(of.get("append", ())), tokens, formats)
-    attention = _attention_op(model, unit, layer, it, formats)
+    attend = _divided_ops if divided else _attention_op
+    attention = attend(model, unit, layer, it, formats)
     ffn = [linear(name) for name, *_ in linears(model)[4:]]
     qkv = [linear(name) for name in ("q", "k", "v")]
-    return (norm("norm1"), *qkv, append, attention, linear("o"), norm("norm2"), *ffn)
+    return (norm("norm1"), *qkv, append, *attention, linear("o"), norm("norm2"), *ffn)
 
 
 def _norm_op(
@@ -131,7 +145,7 @@ def _linear_op(
     out = size_of(tokens * rows, fmt.activations)
     flops = 2 * tokens * rows * columns + bias
     size = _size(weights, fmt)
-    return Operation(name, "linear", unit, layer, weights, tokens, size, 0, 0, moved, out, flops)
+    return Operation(name, "linear", unit, layer, weights, tokens, size, 0, 0, moved, out, flops, rows)
 
 
 def _append_op(
@@ -147,14 +161,37 @@ def _append_op(
     return Operation("append", "append", unit, layer, weights, tokens, size, 0, written, moved, out, flops)
 
 
-def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> Operation:
+def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
     """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12)."""
     tokens = it.batch * it.tokens
     pairs = it.batch * sum_of_contexts(it)
     flops = 4 * model.heads * model.head_dim * pairs
     read = size_of(2 * it.batch * it.context * model.kv_width, fmt.kv)
     out = size_of(tokens * model.q_width, fmt.activations)
-    return Operation("attention", "attention", unit, layer, (), tokens, 0, read, 0, 2 * out, out, flops)
+    return (Operation("attention", "attention", unit, layer, (), tokens, 0, read, 0, 2 * out, out, flops),)
+
+
+def _divided_ops(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
+    """Scores = Q K^T, softmax, weighted values = P V; keys and values are each read once."""
+    tokens, heads = it.batch * it.tokens, model.kv_heads
+    pairs = it.batch * sum_of_contexts(it) * model.heads
+    read = size_of(it.batch * it.context * model.kv_width, fmt.kv)
+    query, weights = size_of(tokens * model.q_width, fmt.activations), size_of(pairs, fmt.activations)
+    flops, moved = 2 * model.head_dim * pairs, query + weights
+    place = (unit, layer, (), tokens, 0)
+    return (
+        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads),
+        Operation("softmax", "softmax", *place, 0, 0, 2 * weights, weights, 4 * pairs),
+        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads),
+    )
+
+
+def op_extent(model: Model, op: str) -> tuple[Axis, int]:
+    """(axis, parts) into which an operation may be divided."""
+    if op in DIVIDED:
+        return "heads", 1 if op == "softmax" else model.kv_heads
+    rows = {"head": model.vocab, **{name: rows for name, rows, *_ in linears(model)}}
+    return "rows", rows.get(op, 1)
 
 
 def sum_of_contexts(it: Iteration) -> int:

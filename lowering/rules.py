@@ -1,15 +1,21 @@
-"""Applying a plan's rule lists: the first rule that matches a tensor, cache or operation decides."""
+"""Applying a plan's rule lists: the first rule that matches a tensor, cache or operation, or a part of it, decides."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Generic, Literal, Protocol, TypeVar
 
+from helmsman.lowering.ops import Axis
 from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import Format
-from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, Part, Residence, Select
+
+Cached = Literal["keys", "values"]
+
+_MEMBERS = {"scores": "attention", "softmax": "attention", "wv": "attention", "keys": "kv", "values": "kv"}
+"""What a name is a part of: a rule for the whole covers it."""
 
 
 class Rules(Protocol):
@@ -36,13 +42,22 @@ class _Rule(Protocol):
 RuleT = TypeVar("RuleT", bound=_Rule)
 
 
+@dataclass(frozen=True, slots=True)
+class Slice(Generic[RuleT]):
+    """Rows or heads start <= i < stop, and the rule that decides about them."""
+
+    rule: RuleT
+    start: int
+    stop: int
+
+
 @lru_cache(maxsize=4096)
 def _named(pattern: str, name: str) -> bool:
-    return fnmatchcase(name, pattern)
+    return fnmatchcase(name, pattern) or (name in _MEMBERS and fnmatchcase(_MEMBERS[name], pattern))
 
 
 def matches(select: Select, name: str, layer: int | None) -> bool:
-    """Whether `select` covers the thing called `name` in block `layer`."""
+    """Whether `select` covers the thing called `name` in block `layer`, or a part of it."""
     if not _named(select.names, name):
         return False
     if select.layers is None:
@@ -50,31 +65,92 @@ def matches(select: Select, name: str, layer: int | None) -> bool:
     return layer is not None and select.layers.start <= layer < select.layers.stop
 
 
-def residence(rules: Rules, tensor: Tensor) -> tuple[str, Format]:
-    """(memory, format) of a weight tensor."""
-    rule = _first(rules.residence, "residence", tensor.name, tensor.layer)
-    return rule.memory, rule.format
+def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
+    """Where the rows of a weight tensor live, in order of rows."""
+    return _covering(rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+
+
+def residence(rules: Rules, tensor: Tensor) -> Residence:
+    """The rule of a tensor that is not divided: that of its first row."""
+    return homes(rules, tensor)[0].rule
+
+
+def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Slice[KvRule], ...]:
+    """Where the heads of a block's keys or values live, in order of heads."""
+    return _covering(rules.kv, "kv", what, layer, kv_heads, "heads")
 
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:
-    """Where and how the cache of block `layer` is kept."""
-    return _first(rules.kv, "kv", "kv", layer)
+    """The rule of a cache that is not divided: that of its first key head."""
+    return kv_homes(rules, "keys", layer, 1)[0].rule
+
+
+def places(
+    rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
+) -> tuple[Slice[ComputeRule], ...]:
+    """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
+    found = _covering(
+        rules.compute, "compute", op, layer, extent, axis, lambda rule: rule.phase is None or rule.phase == phase
+    )
+    merged: list[Slice[ComputeRule]] = []
+    for piece in found:
+        if merged and merged[-1].rule.device == piece.rule.device:
+            piece = Slice(piece.rule, merged.pop().start, piece.stop)
+        merged.append(piece)
+    return tuple(merged)
 
 
 def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
-    """The device that runs operation `op` of block `layer` in `phase`."""
-    return _first(rules.compute, "compute", op, layer, lambda rule: rule.phase in (None, phase)).device
+    """The device of an operation that is not divided: that of its first row."""
+    return _covering(
+        rules.compute, "compute", op, layer, 1, "rows", lambda rule: rule.phase is None or rule.phase == phase, True
+    )[0].rule.device
 
 
-def _first(
+def _covering(
     rules: Sequence[RuleT],
     where: str,
     name: str,
     layer: int | None,
+    extent: int,
+    axis: Axis,
     allowed: Callable[[RuleT], bool] = lambda _: True,
-) -> RuleT:
+    any_axis: bool = False,
+) -> tuple[Slice[RuleT], ...]:
+    """The pieces of 0 <= i < extent with the first rule that covers each. Raises BadInputError for a gap."""
+    left, found = [(0, extent)], list[Slice[RuleT]]()
     for rule in rules:
+        if not left:
+            break
         if allowed(rule) and matches(rule.select, name, layer):
-            return rule
-    place = name if layer is None else f"{name} of block {layer}"
-    raise BadInputError(f"no rule covers {place}", field=where, remedy="add a last rule that selects *")
+            part = rule.select.part
+            if part is not None and not any_axis:
+                _check_part(part, axis, extent, where, name)
+            taken = [(0, extent)] if part is None else [(part.start, part.stop)]
+            found += [Slice(rule, *piece) for piece in _common(left, taken)]
+            left = list(_without(left, taken[0]))
+    if left:
+        place = name if layer is None else f"{name} of block {layer}"
+        raise BadInputError(f"no rule covers {place}", field=where, remedy="add a last rule that selects *")
+    return tuple(sorted(found, key=lambda piece: piece.start))
+
+
+def _check_part(part: Part, axis: Axis, extent: int, where: str, name: str) -> None:
+    if part.axis != axis:
+        raise BadInputError(f"{name} is divided by {axis}", field=where, value=part.axis, remedy=f"select {axis}")
+    if part.stop > extent:
+        remedy = f"end the part at {extent} or before"
+        raise BadInputError(f"{name} has {extent} {axis}", field=where, value=part.stop, remedy=remedy)
+
+
+def _common(left: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for start, stop in left:
+        for first, last in taken:
+            if max(start, first) < min(stop, last):
+                yield max(start, first), min(stop, last)
+
+
+def _without(left: list[tuple[int, int]], taken: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    first, last = taken
+    for start, stop in left:
+        yield from ((a, b) for a, b in ((start, min(stop, first)), (max(start, last), stop)) if a < b)

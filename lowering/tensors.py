@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.model import LearnedPositions, Model
 
 
@@ -25,7 +25,7 @@ class Tensor:
         """Number of values."""
         return prod(self.shape)
 
-    def size(self, fmt: Format) -> int:
+    def size(self, fmt: StoredFormat) -> int:
         """Bytes in `fmt`."""
         return size_of(self.elements, fmt)
 

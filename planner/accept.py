@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.rules import kv_rule, residence
-from helmsman.lowering.tensors import tensors
+from helmsman.lowering.rules import homes, kv_homes
+from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.planner.memory import devices_used, memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import prefill
@@ -61,9 +61,14 @@ def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:
 
 def _check_homes(plan: Plan) -> None:
     known = {memory.name for memory in plan.hardware.memories}
-    homes = {residence(plan, tensor)[0] for tensor in tensors(plan.model)}
-    caches = {kv_rule(plan, layer).memory for layer in range(plan.model.layers)}
-    for field, used in (("residence", homes), ("kv", caches)):
+    weights = {memory for tensor in tensors(plan.model) for memory in _copies(plan, tensor)}
+    caches = {
+        piece.rule.memory
+        for layer in range(plan.model.layers)
+        for what in ("keys", "values")
+        for piece in kv_homes(plan, what, layer, plan.model.kv_heads)
+    }
+    for field, used in (("residence", weights), ("kv", caches)):
         if used - known:
             raise BadInputError(
                 "no such memory in the plan's hardware",
@@ -71,6 +76,11 @@ def _check_homes(plan: Plan) -> None:
                 value=sorted(used - known)[0],
                 remedy=f"use one of {', '.join(sorted(known))}",
             )
+
+
+def _copies(plan: Plan, tensor: Tensor) -> Iterator[str]:
+    for piece in homes(plan, tensor):
+        yield from (piece.rule.memory, *piece.rule.replicas)
 
 
 def _check_exclusive(plan: Plan) -> None:

@@ -9,8 +9,9 @@ from math import exp, log
 from typing import Literal
 
 from helmsman.lowering.graph import Task
-from helmsman.schemas.formats import Format
-from helmsman.schemas.hardware import Device, Efficiency, Figure, Hardware
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.hardware import Device, Efficiency, Hardware
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 
@@ -188,7 +189,7 @@ def _peak(device: Device, task: Task) -> Figure:
     return next((c.flops for c in fitting if c.format == task.format), fitting[0].flops)
 
 
-def _curve(device: Device, bound: str, kind: str, fmt: Format) -> Efficiency | None:
+def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
     """The most specific efficiency curve: operation first, then format."""
     found = [c for c in device.efficiency if c.bound == bound and c.op in (kind, "*") and c.format in (fmt, "*")]
     return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)

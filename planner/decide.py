@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.hardware import Figure, Hardware
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Evidence, Plan, Strategy
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes

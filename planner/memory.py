@@ -3,15 +3,18 @@
 from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.buffers import buffer_bytes
-from helmsman.lowering.ops import BLOCK_OPS
+from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import device_of, kv_rule, residence
-from helmsman.lowering.tensors import tensors
-from helmsman.scheduler.iteration import PHASES
-from helmsman.schemas.formats import Format, size_of
+from helmsman.lowering.rules import homes, kv_rule, places, residence
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import MemoryUse
+from helmsman.schemas.plan import MemoryUse, Residence
 from helmsman.schemas.workload import Workload
+
+UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
+"""Operations with weights that are not linear layers."""
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
@@ -34,61 +37,112 @@ def shortages(uses: Iterable[MemoryUse]) -> dict[str, int]:
     return {use.memory: use.used - use.available for use in uses if use.used > use.available}
 
 
-def kv_block_bytes(model: Model, workload: Workload, kv_format: Format) -> int:
+def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat) -> int:
     """Cache bytes of one block for every sequence in flight, at full context (eq 4.12)."""
     sequences = workload.batch * workload.batches
     return size_of(2 * sequences * workload.context * model.kv_width, kv_format)
 
 
+def pinned_bytes(size: int) -> int:
+    """Bytes that a page-locked allocation of `size` takes: PyTorch's host allocator rounds up to a power of two, which
+    is why pinned regions may take twice the memory of pageable ones (PARK-53, 75)."""
+    return 1 << (size - 1).bit_length() if size else 0
+
+
 def staging_bytes(placed: Placed, memory: str) -> int:
-    """Buffers of what is streamed into `memory`: prefetch + 1 times the largest operation's weights, and a
-    block's KV at full context, where they live elsewhere."""
+    """Buffers of what is streamed into `memory`.
+
+    One operation's weights after the other without overlap; the streamed weights of prefetch + 1 blocks with it. And
+    as many times a block's KV where attention runs away from its cache: of one batch (PARK-05)."""
     depth = placed.schedule.prefetch + 1
-    return depth * (_largest_streamed(placed, memory) + _streamed_kv(placed, memory))
+    return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
 
 
-def _largest_streamed(placed: Placed, memory: str) -> int:
+def _streamed_weights(placed: Placed, memory: str) -> int:
+    """The largest operation's streamed bytes, or the largest unit's where units come ahead."""
+    ahead = placed.schedule.overlap == "next-layer" and placed.schedule.prefetch > 0
     sizes: dict[tuple[str, int | None], int] = {}
     for tensor in tensors(placed.model):
-        home, fmt = residence(placed, tensor)
-        if home != memory and any(_runs_in(placed, memory, tensor.op, tensor.layer)):
-            rows = placed.workload.batch * placed.workload.prompt_tokens
-            elements = min(rows, tensor.shape[0]) * tensor.shape[1] if tensor.op == "embedding" else tensor.elements
-            key = (tensor.op, tensor.layer)
-            sizes[key] = sizes.get(key, 0) + size_of(elements, fmt)
+        key = ("" if ahead and tensor.layer is not None else tensor.op, tensor.layer)
+        sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
     return max(sizes.values(), default=0)
 
 
+def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
+    """Bytes of a tensor that come to `memory` in the phase that brings more of it."""
+    rows = placed.workload.batch * placed.workload.prompt_tokens if tensor.op == "embedding" else tensor.shape[0]
+    columns = tensor.elements // tensor.shape[0]
+    most = 0
+    for phase in PHASES:
+        coming = 0
+        for start, stop in _rows_in(placed, tensor, phase, memory):
+            for piece in homes(placed, tensor):
+                count = min(stop, piece.stop) - max(start, piece.start)
+                if count > 0 and memory not in (piece.rule.memory, *piece.rule.replicas):
+                    coming += _arriving(piece.rule, min(count, rows) * columns)
+        most = max(most, coming)
+    return most
+
+
+def _arriving(rule: Residence, elements: int) -> int:
+    expanded = size_of(elements, rule.expanded) if rule.format == "q4" else 0
+    return size_of(elements, rule.format) + expanded
+
+
+def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Iterator[tuple[int, int]]:
+    """Rows of a tensor that are used by devices of `memory`."""
+    linear = tensor.op not in UNDIVIDED
+    extent = tensor.shape[0] if linear else 1
+    for piece in places(placed, tensor.op, tensor.layer, phase, extent, "rows"):
+        if _memory_of(placed, piece.rule.device) == memory:
+            yield (piece.start, piece.stop) if linear else (0, tensor.shape[0])
+
+
 def _streamed_kv(placed: Placed, memory: str) -> int:
-    remote = {
-        kv_rule(placed, layer).format
-        for layer in range(placed.model.layers)
-        if kv_rule(placed, layer).memory != memory and any(_runs_in(placed, memory, "attention", layer))
-    }
-    return max((kv_block_bytes(placed.model, placed.workload, fmt) for fmt in remote), default=0)
+    """A block's past keys and values that come to `memory`: of one batch at a time."""
+    workload = placed.workload.model_copy(update={"batches": 1})
+    most = 0
+    for layer in range(placed.model.layers):
+        rule = kv_rule(placed, layer)
+        if rule.memory == memory:
+            continue
+        used = [op for op in ("scores", "wv") if memory in _memories_of(placed, op, layer, "decode")]
+        stored = kv_block_bytes(placed.model, workload, rule.format)
+        expanded = kv_block_bytes(placed.model, workload, rule.expanded) if rule.format == "q4" else 0
+        most = max(most, (stored + expanded) * len(used) // 2)
+    return most
 
 
-def _runs_in(placed: Placed, memory: str, op: str, layer: int | None) -> Iterator[bool]:
-    """For each phase, whether the operation runs on a device of `memory`."""
-    return (_memory_of(placed, device_of(placed, op, layer, phase)) == memory for phase in PHASES)
+def _memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> set[str]:
+    """The memories of the devices that run the parts of an operation."""
+    axis, extent = op_extent(placed.model, op)
+    return {_memory_of(placed, piece.rule.device) for piece in places(placed, op, layer, phase, extent, axis)}
 
 
 def devices_used(placed: Placed) -> tuple[str, ...]:
-    """Devices that run at least one operation, in the hardware's order."""
-    places = [(op, None) for op in ("embedding", "final_norm", "head")]
-    blocks = [(op, layer) for layer in range(placed.model.layers) for op in BLOCK_OPS]
-    used = {device_of(placed, op, layer, phase) for op, layer in (*places, *blocks) for phase in PHASES}
+    """Devices that run at least one operation or a part of one, in the hardware's order."""
+    ends = [(op, None) for op in ("embedding", "final_norm", "head")]
+    names = (*BLOCK_OPS, *DIVIDED)
+    used = set[str]()
+    for op, layer in (*ends, *((op, layer) for layer in range(placed.model.layers) for op in names)):
+        axis, extent = op_extent(placed.model, op)
+        for phase in PHASES:
+            used |= {piece.rule.device for piece in places(placed, op, layer, phase, extent, axis)}
     return tuple(device.name for device in placed.hardware.devices if device.name in used)
 
 
 def _weights(placed: Placed) -> dict[str, int]:
-    homes = {tensor.name: residence(placed, tensor)[0] for tensor in tensors(placed.model) if tensor.layer is None}
+    table = {tensor.name: residence(placed, tensor).memory for tensor in tensors(placed.model) if tensor.layer is None}
     total: dict[str, int] = {}
     for tensor in tensors(placed.model):
-        home, fmt = residence(placed, tensor)
-        if tensor.tied_to is not None and homes[tensor.tied_to] == home:
-            continue
-        total[home] = total.get(home, 0) + tensor.size(fmt)
+        columns = tensor.elements // tensor.shape[0]
+        for piece in homes(placed, tensor):
+            rule = piece.rule
+            if tensor.tied_to is not None and table[tensor.tied_to] == rule.memory:
+                continue
+            size = size_of((piece.stop - piece.start) * columns, rule.format)
+            for memory in (rule.memory, *rule.replicas):
+                total[memory] = total.get(memory, 0) + size
     return total
 
 

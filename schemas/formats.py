@@ -3,11 +3,21 @@
 from typing import Literal
 
 Format = Literal["f32", "f16", "bf16"]
+"""What kernels multiply."""
 FORMATS: tuple[Format, ...] = ("f32", "f16", "bf16")
 
-_BYTES: dict[Format, int] = {"f32": 4, "f16": 2, "bf16": 2}
+StoredFormat = Literal["f32", "f16", "bf16", "q4"]
+"""What memories hold. `q4`: groups of 64, 4 bits a value, an f16 scale and an f16 minimum a group (PARK-34)."""
+STORED_FORMATS: tuple[StoredFormat, ...] = (*FORMATS, "q4")
+
+Q4_GROUP = 64
+Q4_GROUP_BYTES = Q4_GROUP // 2 + 4
+
+_BYTES: dict[StoredFormat, int] = {"f32": 4, "f16": 2, "bf16": 2}
 
 
-def size_of(elements: int, fmt: Format) -> int:
-    """Bytes that `elements` values take in `fmt`."""
+def size_of(elements: int, fmt: StoredFormat) -> int:
+    """Bytes that `elements` values take in `fmt`; 4-bit groups are counted whole."""
+    if fmt == "q4":
+        return -(-elements // Q4_GROUP) * Q4_GROUP_BYTES
     return elements * _BYTES[fmt]

@@ -7,6 +7,7 @@ from typing import Any
 from helmsman.schemas.base import Document
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
+from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
@@ -14,6 +15,7 @@ from helmsman.schemas.workload import Workload
 DOCUMENTS: dict[str, type[Document]] = {
     "hardware": Hardware,
     "model": Model,
+    "optable": OperationTable,
     "plan": Plan,
     "trace": TraceInfo,
     "workload": Workload,

@@ -3,64 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Positive, mistake, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Name, Positive, mistake, version
+from helmsman.schemas.figures import Delay, Figure, Rate, Share, Source
 from helmsman.schemas.formats import Format
-
-
-class Source(Frozen):
-    """Where numbers come from."""
-
-    kind: Literal["measured", "fitted", "paper", "datasheet", "class", "assumed", "user"]
-    where: Name
-    date: Name | None = None
-    tool: Name | None = None
-
-
-class Figure(Frozen):
-    """One number as a distribution: median `value`, 10th and 90th percentile, `n` samples (0: not sampled)."""
-
-    value: NonNegative
-    p10: NonNegative
-    p90: NonNegative
-    n: Index = 0
-    source: Name = Field(description="key in the record's `sources`")
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.p10 <= self.value <= self.p90:
-            numbers = f"{self.p10}, {self.value}, {self.p90}"
-            raise mistake(f"expected p10 <= value <= p90, got {numbers}", "put the three numbers in order")
-        return self
-
-
-def _rate(figure: Figure) -> Figure:
-    if figure.p10 < 1e3:
-        raise mistake("slower than anything Helm plans for", "use at least 1e3 per second", "p10", figure.p10)
-    return figure
-
-
-def _share(figure: Figure) -> Figure:
-    if figure.p10 < 1e-6:
-        raise mistake("too small for a share", "use at least 1e-6", "p10", figure.p10)
-    if figure.p90 > 100.0:
-        raise mistake("too large for a share", "use at most 100", "p90", figure.p90)
-    return figure
-
-
-def _delay(figure: Figure) -> Figure:
-    if figure.p90 > 1e6:
-        raise mistake("longer than any operation", "use at most 1e6 seconds", "p90", figure.p90)
-    return figure
-
-
-Rate = Annotated[Figure, AfterValidator(_rate)]
-"""Bytes/s or FLOP/s: times are quotients by these, so none is 0."""
-Share = Annotated[Figure, AfterValidator(_share)]
-"""A part of a rate. A measured one may exceed 1: the rate it is a part of was measured elsewhere."""
-Delay = Annotated[Figure, AfterValidator(_delay)]
-"""Seconds, 0 allowed."""
+from helmsman.schemas.operation_table import OperationTable
 
 
 class Memory(Frozen):
@@ -136,12 +84,21 @@ class Device(Frozen):
     launch: Delay | None = None
     overhead: Delay | None = None
     elementwise: Rate | None = None
+    decompress: Rate | None = Field(default=None, description="bytes/s of expanded values that 4-bit groups become")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
 
+    @property
+    def decompression_lane(self) -> str:
+        """Where 4-bit groups are expanded: a GPU has a stream for that (PARK-36), other devices their only one."""
+        return f"{self.name}:decompress" if self.kind in ("cuda", "rocm") else self.name
+
 
 class Link(Frozen):
-    """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane."""
+    """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane.
+
+    `shares`: another link whose physical bandwidth it uses too (an NVMe device behind the GPU's lanes);
+    `pageable`: share of the bandwidth that is reached from memory which is not pinned."""
 
     name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
     source_memory: Name
@@ -149,6 +106,8 @@ class Link(Frozen):
     kind: Name
     bandwidth: Rate
     latency: Delay
+    shares: Name | None = None
+    pageable: Share | None = None
 
 
 class Reading(Frozen):
@@ -183,6 +142,7 @@ class Hardware(Document):
     sources: dict[Name, Source]
     host: Host | None = None
     readings: Annotated[tuple[Reading, ...], Field(max_length=4096)] = ()
+    tables: Annotated[tuple[OperationTable, ...], Field(max_length=256)] = ()
 
     @model_validator(mode="after")
     def _joined(self) -> Self:
@@ -193,6 +153,8 @@ class Hardware(Document):
         _all_different("links", [f"{link.source_memory} to {link.target_memory}" for link in self.links])
         _all_known("memory", _memories_named(self), [memory.name for memory in self.memories])
         _all_known("source", _sources_named(self), self.sources)
+        _all_known("link", _links_named(self), [link.name for link in self.links])
+        _all_known("device", _devices_named(self), [device.name for device in self.devices])
         for place, memory in enumerate(self.memories):
             if memory.shares is not None and self.memory(memory.shares).shares is not None:
                 remedy = "name the physical memory"
@@ -238,6 +200,18 @@ def _memories_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
         yield f"links.{place}.target_memory", link.target_memory
 
 
+def _links_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    for place, link in enumerate(hardware.links):
+        if link.shares is not None:
+            yield f"links.{place}.shares", link.shares
+
+
+def _devices_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    for place, table in enumerate(hardware.tables):
+        yield f"tables.{place}.host", table.host
+        yield f"tables.{place}.accelerator", table.accelerator
+
+
 def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, memory in enumerate(hardware.memories):
         yield f"memories.{place}.source", memory.source
@@ -245,14 +219,18 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, link in enumerate(hardware.links):
         yield f"links.{place}.bandwidth.source", link.bandwidth.source
         yield f"links.{place}.latency.source", link.latency.source
+        if link.pageable is not None:
+            yield f"links.{place}.pageable.source", link.pageable.source
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
     for place, reading in enumerate(hardware.readings):
         yield f"readings.{place}.figure.source", reading.figure.source
+    for place, table in enumerate(hardware.tables):
+        yield from ((f"tables.{place}.rows", figure.source) for row in table.rows for figure in row.figures())
 
 
 def _figures(device: Device) -> list[Figure]:
-    optional = (device.launch, device.overhead, device.elementwise, device.cache_read)
+    optional = (device.launch, device.overhead, device.elementwise, device.decompress, device.cache_read)
     figures = [device.read, *(compute.flops for compute in device.compute)]
     figures += [figure for figure in optional if figure is not None]
     return figures + [share for curve in device.efficiency for share in curve.share]

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload
@@ -22,30 +22,68 @@ class LayerRange(Frozen):
     stop: Index
 
 
+class Part(Frozen):
+    """Rows (of a linear layer's output) or heads (KV heads of attention and caches) start <= i < stop."""
+
+    axis: Literal["rows", "heads"]
+    start: Index
+    stop: Index
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.start >= self.stop:
+            raise mistake("an empty part", "use start < stop", "stop", self.stop)
+        return self
+
+
 class Select(Frozen):
-    """Which tensors (or operations): a glob over their names, and optionally a range of blocks.
+    """Which tensors (or operations): a glob over their names, optionally a range of blocks and a part of each.
 
     Names without a layer: `embedding`, `positions`, `final_norm`, `head`; in a block: `q`, `attention`, ...
-    A selector with `layers` matches only what belongs to a block."""
+    A selector with `layers` matches only what belongs to a block. `attention` also means `scores`, `softmax` and
+    `wv`, the operations it is divided into. With `part` the rule covers that part, and later rules the rest."""
 
     names: Name = "*"
     layers: LayerRange | None = None
+    part: Part | None = None
+
+
+Path = Literal["mapped", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
+"""How bytes leave their home. pinned: page-locked before the run (PARK-13); pin-on-transfer: copied to a
+page-locked buffer each time (PARK-07); pageable: the driver does that; bounce: storage through host memory; direct:
+storage straight to the device (PARK-37)."""
 
 
 class Residence(Frozen):
-    """Weights matching `select` live in `memory`, stored as `format`."""
+    """Weights matching `select` live in `memory`, stored as `format`, and leave it by `path`.
+
+    `replicas`: memories with a full copy; `stripes`: shares of a transfer that home and replicas serve (default:
+    a replica serves its own device, and home serves the rest). A `q4` weight becomes `expanded` before it is used."""
 
     select: Select
     memory: Name
-    format: Format
+    format: StoredFormat
+    path: Path = "pinned"
+    replicas: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
+    stripes: Annotated[tuple[NonNegative, ...], Field(max_length=17)] = ()
+    expanded: Format = "f16"
+
+    @model_validator(mode="after")
+    def _striped(self) -> Self:
+        if self.stripes and (len(self.stripes) != 1 + len(self.replicas) or abs(sum(self.stripes) - 1.0) > 1e-6):
+            remedy = "write one share for the home and one for each replica, adding up to 1"
+            raise mistake("stripes do not match the copies", remedy, "stripes", list(self.stripes))
+        return self
 
 
 class KvRule(Frozen):
-    """The KV cache of the selected blocks lives in `memory`, stored as `format`."""
+    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`."""
 
     select: Select
     memory: Name
-    format: Format
+    format: StoredFormat
+    path: Path = "pinned"
+    expanded: Format = "f16"
 
 
 class ComputeRule(Frozen):
@@ -57,11 +95,19 @@ class ComputeRule(Frozen):
 
 
 class Schedule(Frozen):
-    """How an iteration is ordered. `prefetch`: transfers that may run ahead of their operation."""
+    """How a pass is ordered.
 
-    order: Literal["layer-major"] = "layer-major"
+    `order`: token-major finishes a batch's pass before the next batch's; layer-major finishes a layer for every
+    batch before the next layer and brings its weights once (zig-zag, PARK-05). `overlap` next-layer: what a layer
+    needs may come while the `prefetch` layers before it compute. `attention`: whole, or divided into scores, softmax
+    and weighted values even where they run together. `reshape`: caches are kept (batch, tokens, hidden) and turned
+    for every step, instead of being kept as attention reads them (PARK-14, 15)."""
+
+    order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
     prefetch: Index = 0
+    attention: Literal["whole", "divided"] = "whole"
+    reshape: bool = False
 
 
 class Strategy(Frozen):

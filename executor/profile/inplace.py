@@ -12,7 +12,7 @@ from helmsman.executor.devices.memory import view
 from helmsman.executor.profile.samples import InplaceSamples
 from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import size_of
+from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.model import Model, Rope
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ MODEL = Model(
     position=Rope(theta=1e4, rotary_dim=128),
     qk_norm=True,
 )
-FORMATS = Formats("bf16", "bf16", "f32")
+KV_FORMAT: Format = "bf16"
+FORMATS = Formats("bf16", KV_FORMAT, "f32")
 TOKENS = (1, 32, 128, 256)
 ROUNDS = 5
 SMALL = ("norm", "append")
@@ -104,7 +105,7 @@ def _spec(arena: Arena) -> "StageSpec":
         "batch": 1,
         "capacity": TOKENS[-1],
         "max_tokens": TOKENS[-1],
-        "kv_format": FORMATS.kv,
+        "kv_format": KV_FORMAT,
         "rotary_dim": MODEL.head_dim,
         "cos": np.cos(angles).astype(np.float32).data,
         "sin": np.sin(angles).astype(np.float32).data,

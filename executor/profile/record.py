@@ -8,17 +8,9 @@ from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
 from helmsman.hwdb.fit import curve, figure, quantile
 from helmsman.scheduler.iteration import PHASES
+from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import FORMATS, Format
-from helmsman.schemas.hardware import (
-    Compute,
-    Device,
-    Efficiency,
-    Figure,
-    Hardware,
-    Link,
-    Memory,
-    Source,
-)
+from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
 
 CUDA_MEMORY = "cuda-vram"
 USABLE = 0.9

@@ -1,0 +1,85 @@
+"""Resident data on its way to an operation: which hops it takes, and what expands or pins it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import homes
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import Format, StoredFormat, size_of
+from helmsman.schemas.hardware import Link
+from helmsman.schemas.plan import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """Bytes that an operation reads: where copies are, how they are stored and leave, what they become.
+
+    `copies`: (memory, share of a transfer that it serves); `expanded`: the format in which they are used."""
+
+    copies: tuple[tuple[str, float], ...]
+    replicas: tuple[str, ...]
+    format: StoredFormat
+    path: Path
+    elements: int
+    expanded: Format
+
+    @property
+    def size(self) -> int:
+        """Bytes as stored."""
+        return size_of(self.elements, self.format)
+
+    @property
+    def used(self) -> int:
+        """Bytes as used."""
+        return size_of(self.elements, self.expanded)
+
+    def lives_in(self, memory: str) -> bool:
+        """Whether a copy is in `memory`."""
+        return any(home == memory for home, _ in self.copies) or memory in self.replicas
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One transfer of a path, and the bytes it moves."""
+
+    link: Link
+    size: int
+    path: Path
+
+
+def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, lookup_rows: int = 0) -> list[Resident]:
+    """What an operation's rows start <= r < stop read; `lookup_rows`: so many rows of a table instead."""
+    found = []
+    for tensor in tensors:
+        columns = tensor.elements // tensor.shape[0]
+        divided = tensor.shape[0] >= stop and not lookup_rows
+        for piece in homes(plan, tensor):
+            first, last = (max(start, piece.start), min(stop, piece.stop)) if divided else (piece.start, piece.stop)
+            if first < last:
+                rows, rule = lookup_rows or last - first, piece.rule
+                shares = rule.stripes or (1.0,)
+                copies = tuple(zip((rule.memory, *rule.replicas), shares, strict=False))
+                expanded = rule.expanded if rule.format == "q4" else rule.format
+                found.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, expanded))
+    return found
+
+
+def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> list[Hop]:
+    """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory.
+
+    Raises BadInputError when no link joins them."""
+    hardware = plan.hardware
+    direct = hardware.link(source, target)
+    if direct is not None and path != "bounce":
+        return [Hop(direct, size, path)]
+    host = hardware.devices[0].memory
+    first, second = hardware.link(source, host), hardware.link(host, target)
+    if first is None or second is None:
+        raise BadInputError(
+            f"no link from memory {source} to memory {target}",
+            field="hardware.links",
+            remedy="add a link, or keep the data where it is used",
+        )
+    return [Hop(first, size, path), Hop(second, size, path)]

@@ -1,0 +1,61 @@
+"""Numbers with a source and a spread: what every rate, share and delay of a machine is written as."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from helmsman.schemas.base import Frozen, Index, Name, NonNegative, mistake
+
+
+class Source(Frozen):
+    """Where numbers come from."""
+
+    kind: Literal["measured", "fitted", "paper", "datasheet", "class", "assumed", "user"]
+    where: Name
+    date: Name | None = None
+    tool: Name | None = None
+
+
+class Figure(Frozen):
+    """One number as a distribution: median `value`, 10th and 90th percentile, `n` samples (0: not sampled)."""
+
+    value: NonNegative
+    p10: NonNegative
+    p90: NonNegative
+    n: Index = 0
+    source: Name = Field(description="key in the record's `sources`")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.p10 <= self.value <= self.p90:
+            numbers = f"{self.p10}, {self.value}, {self.p90}"
+            raise mistake(f"expected p10 <= value <= p90, got {numbers}", "put the three numbers in order")
+        return self
+
+
+def _rate(figure: Figure) -> Figure:
+    if figure.p10 < 1e3:
+        raise mistake("slower than anything Helm plans for", "use at least 1e3 per second", "p10", figure.p10)
+    return figure
+
+
+def _share(figure: Figure) -> Figure:
+    if figure.p10 < 1e-6:
+        raise mistake("too small for a share", "use at least 1e-6", "p10", figure.p10)
+    if figure.p90 > 100.0:
+        raise mistake("too large for a share", "use at most 100", "p90", figure.p90)
+    return figure
+
+
+def _delay(figure: Figure) -> Figure:
+    if figure.p90 > 1e6:
+        raise mistake("longer than any operation", "use at most 1e6 seconds", "p90", figure.p90)
+    return figure
+
+
+Rate = Annotated[Figure, AfterValidator(_rate)]
+"""Bytes/s or FLOP/s: times are quotients by these, so none is 0."""
+Share = Annotated[Figure, AfterValidator(_share)]
+"""A part of a rate. A measured one may exceed 1: the rate it is a part of was measured elsewhere."""
+Delay = Annotated[Figure, AfterValidator(_delay)]
+"""Seconds, 0 allowed."""

@@ -1,0 +1,92 @@
+"""Measured seconds of every operation of a decoder layer: Park & Egger's profile (PARK-46, 47).
+
+Rows hold what was measured; what a row lacks is derived from the machine's rooflines."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from helmsman.schemas.base import Count, Document, Frozen, Index, Name, mistake, version
+from helmsman.schemas.figures import Delay, Figure
+from helmsman.schemas.formats import Format
+
+OperationName = Literal["norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "o", "norm2", "gate", "up", "down"]
+
+
+class BlockShape(Frozen):
+    """The dimensions that make two decoder layers cost the same."""
+
+    hidden: Count
+    heads: Count
+    kv_heads: Count
+    head_dim: Count
+    ffn: Count
+    gated: bool
+
+
+class OperationRow(Frozen):
+    """Seconds of one operation in one decode step of one batch.
+
+    `host`, `accelerator`: computing it there; `transfer`: bringing what it needs (weights, or keys or values) to the
+    accelerator; `transfer_q4`: the same in 4-bit groups; `decompress`: expanding those; `storage`: the uncompressed
+    weights from storage to the accelerator."""
+
+    op: OperationName
+    host: Delay | None = None
+    accelerator: Delay | None = None
+    transfer: Delay | None = None
+    transfer_q4: Delay | None = None
+    decompress: Delay | None = None
+    storage: Delay | None = None
+
+    def figures(self) -> Iterator[Figure]:
+        """Every number of the row."""
+        for name in COLUMNS:
+            figure: Figure | None = getattr(self, name)
+            if figure is not None:
+                yield figure
+
+
+COLUMNS = ("host", "accelerator", "transfer", "transfer_q4", "decompress", "storage")
+
+
+class OperationTable(Document):
+    """One profile: the layer's shape, the workload, who computed, and a row per operation.
+
+    `context`: tokens in the cache of every sequence; `threads`: of the host; `link_busy`: whether the host computed
+    while the link was moving weights (PARK-47); `key`: digest of what the profile depends on (PARK-49)."""
+
+    schema_id: Literal["helm.optable/1"] = version("helm.optable/1")
+    shape: BlockShape
+    batch: Count
+    context: Count
+    format: Format = "f16"
+    kv_format: Format = "f16"
+    host: Name
+    accelerator: Name
+    threads: Index | None = None
+    link_busy: bool = False
+    key: Name | None = None
+    rows: Annotated[tuple[OperationRow, ...], Field(min_length=1, max_length=32)]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        names = [row.op for row in self.rows]
+        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+        if twice is not None:
+            raise mistake("an operation has two rows", "remove one of them", "rows", twice)
+        missing = [op for op in required(self.shape) if op not in names]
+        if missing:
+            raise mistake(f"rows are missing: {', '.join(missing)}", "measure every operation", "rows", missing[0])
+        return self
+
+    def row(self, op: str) -> OperationRow | None:
+        """The row of operation `op`, if there is one."""
+        return next((row for row in self.rows if row.op == op), None)
+
+
+def required(shape: BlockShape) -> tuple[OperationName, ...]:
+    """The operations a table must have: those of Fig 2, and the gate where there is one."""
+    gate: tuple[OperationName, ...] = ("gate",) if shape.gated else ()
+    return ("norm1", "q", "k", "v", "scores", "softmax", "wv", "o", "norm2", *gate, "up", "down")
