@@ -42,6 +42,7 @@ def read_system(path: Path) -> Hardware:
     document = assemble(Parts(**parts)).to_dict()
     for table, key in (("memories", ("name",)), ("devices", ("name",)), ("links", ("source_memory", "target_memory"))):
         document[table] = _patched(document.get(table, []), content.get(table, []), key)
+    document["tables"] = content.get("tables", [])
     sources = {**document["sources"], **content.get("sources", {})}
     used = _sources_used(document)
     document["sources"] = {name: source for name, source in sources.items() if name in used or name in _SHEETS}

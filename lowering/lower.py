@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from helmsman.lowering.graph import Task, TaskGraph, TaskKind
+from helmsman.lowering.emit import Emitter
+from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, block_ops, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Cached, kv_homes, kv_rule, places
-from helmsman.lowering.streams import Hop, Resident, hops, weights_of
+from helmsman.lowering.rules import Cached, Slice, kv_homes, kv_rule, places
+from helmsman.lowering.streams import Resident, hops, weights_of
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat, size_of
-from helmsman.schemas.plan import Path
+from helmsman.schemas.hardware import Link, activation_lane
+from helmsman.schemas.plan import ComputeRule
 
 TOKEN_BYTES = 4
 
@@ -47,7 +49,7 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     """The tasks of `lower`, unit after unit, without keeping what has been handed out."""
-    builder = _Builder(plan, iteration)
+    builder = _Builder(plan, iteration, Emitter(iteration))
     for unit in _units(plan, iteration):
         yield from builder.unit(unit)
     yield from builder.return_tokens()
@@ -86,20 +88,21 @@ class _Value:
 class _Builder:
     """Hands out tasks unit by unit; `values` maps (batch, operation) to its latest output.
 
-    `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights of the present unit,
-    by what and where; `worked`: by device, the tasks of the latest batch in this unit."""
+    `gate`: what the unit waits for where there are barriers; `opened`: its first task. `consumers`: by unit, the
+    tasks that used data streamed for it; `brought`: streamed weights of the present unit, by what and where; `worked`:
+    by device, the tasks of the latest batch in this unit."""
 
     plan: Placed
     iteration: Iteration
-    count: int = 0
-    fresh: list[Task] = field(default_factory=list)
+    out: Emitter
     values: dict[tuple[int, str], _Value] = field(default_factory=dict)
     consumers: dict[int, list[int]] = field(default_factory=dict)
     brought: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)
     worked: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    gate: list[int] = field(default_factory=list)
+    opened: int = 0
     last_compute: int | None = None
     now: int = 0
-    batch: int = 0
     memory_of: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -111,69 +114,85 @@ class _Builder:
         self.brought.clear()
         self.worked.clear()
         self.consumers.pop(self.now - self.plan.schedule.prefetch - 2, None)
+        self._close_gate(ops)
         for batch in range(self.iteration.batches):
-            self.batch = batch
+            self.out.batch = batch
             for op in ops:
                 self._add_op(op)
             self.values[batch, "input"] = self.values[batch, ops[-1].name]
-        yield from self._take()
+        yield from self.out.take()
+
+    def _close_gate(self, ops: tuple[Operation, ...]) -> None:
+        """With barriers: what the first operations of this unit wait for, all of the unit before and all weights."""
+        if not self.plan.schedule.barrier:
+            return
+        self.gate = list(range(self.opened, self.out.count))
+        self.opened, self.out.batch = self.out.count, 0
+        for op in ops:
+            for piece in self._places(op):
+                weights = self._weights(op, piece.start, piece.stop)
+                self.gate += self._stream_weights(op, piece.rule.device, weights, piece.start, piece.stop)
 
     def return_tokens(self) -> Iterator[Task]:
         """The chosen tokens go back to where the next step's embedding is looked up."""
         home = self.memory_of[self._device("embedding")]
         for batch in range(self.iteration.batches):
-            self.batch = batch
+            self.out.batch = batch
             head = self.values[batch, "head"]
             memory, made, _ = head.made[-1]
             if home != memory:
                 size = TOKEN_BYTES * self.iteration.batch
                 (hop,) = hops(self.plan, memory, home, size, "pinned")
-                self._transfer("token", None, hop, "f32", (made,))
-        yield from self._take()
-
-    def _take(self) -> Iterator[Task]:
-        fresh, self.fresh = self.fresh, []
-        yield from fresh
+                self.out.transfer("token", None, hop, "f32", (made,), lane=self._activation_lane(hop.link))
+        yield from self.out.take()
 
     def _device(self, op: str) -> str:
         return places(self.plan, op, None, self.iteration.phase, 1, "rows")[0].rule.device
 
     def _add_op(self, op: Operation) -> None:
         made: list[tuple[str, int, float]] = []
-        for piece in places(self.plan, op.name, op.layer, self.iteration.phase, op.extent, op.axis):
+        for piece in self._places(op):
             device = piece.rule.device
             if device not in self.memory_of:
                 raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
             index = self._piece(op, device, piece.start, piece.stop)
             made.append((self.memory_of[device], index, (piece.stop - piece.start) / op.extent))
-        self.values[self.batch, op.name] = _Value(op.out_bytes, made)
+        self.values[self.out.batch, op.name] = _Value(op.out_bytes, made)
         if op.name == "attention" or op.name == "wv":
-            self.values[self.batch, "attention"] = self.values[self.batch, op.name]
+            self.values[self.out.batch, "attention"] = self.values[self.out.batch, op.name]
         if op.kind == "append":
             self._written(op, made)
+
+    def _places(self, op: Operation) -> tuple[Slice[ComputeRule], ...]:
+        return places(self.plan, op.name, op.layer, self.iteration.phase, op.extent, op.axis)
 
     def _piece(self, op: Operation, device: str, start: int, stop: int) -> int:
         """The part start <= i < stop of an operation on `device`, after everything it reads has come there."""
         memory = self.memory_of[device]
-        rows = op.tokens if op.kind == "lookup" else 0
-        first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
-        weights = weights_of(self.plan, op.tensors, first, last, rows)
-        deps = [task for name in self._inputs(op) for task in self._bring(name, memory, op.layer)]
-        streams = self._stream_weights(op, device, weights, start, stop) + self._stream_kv(op, device, start, stop)
+        weights = self._weights(op, start, stop)
+        deps = self.gate if op.name in ("embedding", "norm1", "final_norm") else []
+        deps = deps + [task for name in self._inputs(op) for task in self._bring(name, memory, op.layer)]
+        streams = self._stream_weights(op, device, weights, start, stop)
+        streams = streams + self._stream_kv(op, device, start, stop)
         deps += [*streams, *self._reshaped(op, device)]
         index = self._compute(op, device, weights, deps, start, stop)
         if streams:
             self.consumers.setdefault(self.now, []).append(index)
         return index
 
+    def _weights(self, op: Operation, start: int, stop: int) -> list[Resident]:
+        rows = op.tokens if op.kind == "lookup" else 0
+        first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
+        return weights_of(self.plan, op.tensors, first, last, rows)
+
     def _inputs(self, op: Operation) -> Iterable[str]:
-        return (name for name in _INPUTS[op.name] if (self.batch, name) in self.values)
+        return (name for name in _INPUTS[op.name] if (self.out.batch, name) in self.values)
 
     def _compute(
         self, op: Operation, device: str, weights: list[Resident], deps: list[int], start: int, stop: int
     ) -> int:
         part = (stop - start) / op.extent
-        index = self._append(
+        index = self.out.append(
             op.name if part == 1.0 else f"{op.name}:{start}-{stop}",
             op.layer,
             op.kind,
@@ -189,12 +208,12 @@ class _Builder:
             part=part,
         )
         self.last_compute = index
-        self.worked.setdefault((self.batch, device), []).append(index)
+        self.worked.setdefault((self.out.batch, device), []).append(index)
         return index
 
     def _bring(self, name: str, memory: str, layer: int | None) -> tuple[int, ...]:
         """The tasks after which value `name` is in `memory`; adds transfers the first time it is not."""
-        value = self.values[self.batch, name]
+        value = self.values[self.out.batch, name]
         if memory not in value.at:
             value.at[memory] = tuple(self._carried(name, value, memory, layer))
         return value.at[memory]
@@ -207,7 +226,8 @@ class _Builder:
                 continue
             (hop,) = hops(self.plan, origin, memory, round(value.size * part), "pinned")
             what = label if len(value.made) == 1 else f"{label}:{number}"
-            yield self._transfer(what, layer, hop, self.plan.activations, (made,), label)
+            lane = self._activation_lane(hop.link)
+            yield self.out.transfer(what, layer, hop, self.plan.activations, (made,), label, lane)
 
     def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
@@ -216,8 +236,10 @@ class _Builder:
         if key not in self.brought:
             suffix = "" if stop - start == op.extent else f":{start}-{stop}"
             away = [weight for weight in weights if not weight.lives_in(memory)]
-            deps = self._may_start()
-            found = [self._stream(f"{op.name}.weights", suffix, op, device, each, deps) for each in _grouped(away)]
+            found = [
+                self._stream(f"{op.name}.weights", suffix, op, device, each, self._may_start())
+                for each in _grouped(away)
+            ]
             found += [self._expanded(op, device, each) for each in weights if each not in away and each.format == "q4"]
             self.brought[key] = [task for tasks in found for task in tasks]
         return self.brought[key]
@@ -256,20 +278,20 @@ class _Builder:
     def _written(self, op: Operation, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's home."""
         value = _Value(op.kv_write, made)
-        self.values[self.batch, "new_kv"] = value
+        self.values[self.out.batch, "new_kv"] = value
         memory, index, _ = made[0]
         rule = kv_rule(self.plan, op.layer or 0)
         if rule.memory != memory:
             elements = 2 * op.tokens * self.plan.model.kv_width
             (hop,) = hops(self.plan, memory, rule.memory, size_of(elements, rule.format), "pinned")
-            value.at[rule.memory] = (self._transfer("kv", op.layer, hop, rule.format, (index,)),)
+            value.at[rule.memory] = (self.out.transfer("kv", op.layer, hop, rule.format, (index,)),)
 
     def _reshaped(self, op: Operation, device: str) -> list[int]:
         """Caches that are kept (batch, tokens, hidden) are turned before they are used (PARK-14, 15)."""
         if not self.plan.schedule.reshape or op.name not in _CACHED or self.iteration.past == 0:
             return []
         memory = self.memory_of[device]
-        index = self._append(
+        index = self.out.append(
             f"{op.name}.reshape",
             op.layer,
             "reshape",
@@ -278,7 +300,7 @@ class _Builder:
             size=2 * op.kv_read,
             fmt=self._format(op, []),
             memories=(memory, memory),
-            deps=self.values[self.batch, "new_kv"].at.get(memory, ()),
+            deps=self.values[self.out.batch, "new_kv"].at.get(memory, ()),
         )
         return [index]
 
@@ -291,25 +313,29 @@ class _Builder:
             number = "" if len(resident.copies) == 1 else f".{home}"
             after, size = deps, round(resident.size * share)
             if resident.path == "pin-on-transfer":
-                after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format, deps),)
+                after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format),)
             for hop in hops(self.plan, home, memory, size, resident.path):
-                after = (self._transfer(f"{what}{suffix}{number}", op.layer, hop, resident.format, after, what),)
+                after = (self.out.transfer(f"{what}{suffix}{number}", op.layer, hop, resident.format, after, what),)
             arrived += after
         if resident.format == "q4":
             return [self._decompress(f"{what}{suffix}", op, device, resident, tuple(arrived))]
         return arrived
 
-    def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat, deps: tuple[int, ...]) -> int:
-        """A copy to page-locked memory by the processor of that memory (PARK-07)."""
+    def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat) -> int:
+        """A copy to page-locked memory by the processor of that memory (PARK-07).
+
+        The thread that launches work makes it, so it does not run ahead: it follows the operation before."""
         lane = next(device.name for device in self.plan.hardware.devices if device.memory == home)
         name = f"{what}.pin"
-        return self._append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
+        deps = () if self.last_compute is None else (self.last_compute,)
+        return self.out.append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
 
     def _decompress(self, what: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]) -> int:
-        lane = self.plan.hardware.device(device).decompression_lane
+        ahead = self.plan.schedule.expand == "on-arrival"
+        lane = self.plan.hardware.device(device).decompression_lane if ahead else device
         name = f"{what}.decompress"
         size = resident.size + resident.used
-        return self._append(
+        return self.out.append(
             name, op.layer, "decompress", name, lane, size=size, fmt="q4", memories=(self.memory_of[device],), deps=deps
         )
 
@@ -324,25 +350,13 @@ class _Builder:
 
     def _cache_may_start(self, device: str) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
-        if self.batch and self.plan.schedule.overlap == "next-layer":
-            return tuple(self.worked.get((self.batch - 1, device), ()))
+        if self.out.batch and self.plan.schedule.overlap == "next-layer":
+            return tuple(self.worked.get((self.out.batch - 1, device), ()))
         return self._may_start()
 
-    def _transfer(
-        self,
-        what: str,
-        layer: int | None,
-        hop: Hop,
-        fmt: StoredFormat,
-        deps: tuple[int, ...],
-        op: str | None = None,
-    ) -> int:
-        link = hop.link
-        memories = (link.source_memory, link.target_memory)
-        name = f"{what}@{link.name}"
-        return self._append(
-            name, layer, "transfer", op or what, link.name, hop.size, fmt, memories, deps, path=hop.path
-        )
+    def _activation_lane(self, link: Link) -> str:
+        """Activations do not queue behind weights that come ahead: they have a lane of the same link."""
+        return activation_lane(link.name) if self.plan.schedule.overlap == "next-layer" else link.name
 
     def _format(self, op: Operation, weights: list[Resident]) -> StoredFormat:
         """The format of most bytes that the operation reads."""
@@ -350,48 +364,6 @@ class _Builder:
             rule = kv_rule(self.plan, op.layer or 0)
             return rule.expanded if rule.format == "q4" else rule.format
         return max(weights, key=lambda weight: weight.used).expanded if weights else self.plan.activations
-
-    def _append(
-        self,
-        name: str,
-        layer: int | None,
-        kind: TaskKind,
-        op: str,
-        resource: str,
-        size: int,
-        fmt: StoredFormat,
-        memories: tuple[str, ...],
-        deps: tuple[int, ...],
-        tokens: int = 0,
-        activation_bytes: int = 0,
-        flops: int = 0,
-        part: float = 1.0,
-        path: Path = "pinned",
-    ) -> int:
-        place = name if layer is None else f"{layer}.{name}"
-        batch = f"#{self.batch}" if self.batch else ""
-        self.fresh.append(
-            Task(
-                id=f"{self.iteration.index}/{place}{batch}",
-                kind=kind,
-                op=op,
-                layer=layer,
-                phase=self.iteration.phase,
-                resource=resource,
-                tokens=tokens,
-                bytes=size,
-                activation_bytes=activation_bytes,
-                flops=flops,
-                format=fmt,
-                memories=memories,
-                deps=deps,
-                batch=self.batch,
-                part=part,
-                path=path,
-            )
-        )
-        self.count += 1
-        return self.count - 1
 
 
 def _grouped(residents: list[Resident]) -> list[Resident]:

@@ -47,3 +47,8 @@ class Placement:
     compute: tuple[ComputeRule, ...]
     activations: Format = "f16"
     schedule: Schedule = field(default_factory=Schedule)
+
+
+def batches_together(plan: Placed) -> int:
+    """How many batches one pass advances: all of them layer by layer (zig-zag), else one."""
+    return plan.workload.batches if plan.schedule.order == "layer-major" else 1

@@ -82,16 +82,14 @@ def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Sli
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:
     """The rule of a cache that is not divided: that of its first key head."""
-    return kv_homes(rules, "keys", layer, 1)[0].rule
+    return _first(rules.kv, "kv", "keys", layer)
 
 
 def places(
     rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
 ) -> tuple[Slice[ComputeRule], ...]:
     """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
-    found = _covering(
-        rules.compute, "compute", op, layer, extent, axis, lambda rule: rule.phase is None or rule.phase == phase
-    )
+    found = _covering(rules.compute, "compute", op, layer, extent, axis, _in_phase(phase))
     merged: list[Slice[ComputeRule]] = []
     for piece in found:
         if merged and merged[-1].rule.device == piece.rule.device:
@@ -102,9 +100,26 @@ def places(
 
 def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
     """The device of an operation that is not divided: that of its first row."""
-    return _covering(
-        rules.compute, "compute", op, layer, 1, "rows", lambda rule: rule.phase is None or rule.phase == phase, True
-    )[0].rule.device
+    return _first(rules.compute, "compute", op, layer, _in_phase(phase)).device
+
+
+def _in_phase(phase: Phase) -> Callable[[ComputeRule], bool]:
+    return lambda rule: rule.phase is None or rule.phase == phase
+
+
+def _first(
+    rules: Sequence[RuleT],
+    where: str,
+    name: str,
+    layer: int | None,
+    allowed: Callable[[RuleT], bool] = lambda _: True,
+) -> RuleT:
+    """The rule that decides about the first row or head."""
+    for rule in rules:
+        part = rule.select.part
+        if allowed(rule) and matches(rule.select, name, layer) and (part is None or part.start == 0):
+            return rule
+    raise _uncovered(where, name, layer)
 
 
 def _covering(
@@ -115,7 +130,6 @@ def _covering(
     extent: int,
     axis: Axis,
     allowed: Callable[[RuleT], bool] = lambda _: True,
-    any_axis: bool = False,
 ) -> tuple[Slice[RuleT], ...]:
     """The pieces of 0 <= i < extent with the first rule that covers each. Raises BadInputError for a gap."""
     left, found = [(0, extent)], list[Slice[RuleT]]()
@@ -124,15 +138,21 @@ def _covering(
             break
         if allowed(rule) and matches(rule.select, name, layer):
             part = rule.select.part
-            if part is not None and not any_axis:
+            if part is None and not found:
+                return (Slice(rule, 0, extent),)
+            if part is not None:
                 _check_part(part, axis, extent, where, name)
             taken = [(0, extent)] if part is None else [(part.start, part.stop)]
             found += [Slice(rule, *piece) for piece in _common(left, taken)]
             left = list(_without(left, taken[0]))
     if left:
-        place = name if layer is None else f"{name} of block {layer}"
-        raise BadInputError(f"no rule covers {place}", field=where, remedy="add a last rule that selects *")
+        raise _uncovered(where, name, layer)
     return tuple(sorted(found, key=lambda piece: piece.start))
+
+
+def _uncovered(where: str, name: str, layer: int | None) -> BadInputError:
+    place = name if layer is None else f"{name} of block {layer}"
+    return BadInputError(f"no rule covers {place}", field=where, remedy="add a last rule that selects *")
 
 
 def _check_part(part: Part, axis: Axis, extent: int, where: str, name: str) -> None:

@@ -4,19 +4,34 @@ from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.costs import cache_rate
 from helmsman.schemas.hardware import Device, Hardware, Memory
 
+_CACHED = ("attention", "scores", "wv")
+
 
 def lower_bound(graph: TaskGraph, hardware: Hardware, cached: bool = False) -> float:
     """Seconds that no placement on `hardware` can beat for the work of `graph`.
 
     The larger of two bounds: bytes over all memories, and FLOPs over all devices at their peak. `cached`: KV may
-    come from the last-level cache, as the L3 blend prices it (eq 4.14)."""
-    work = [task for task in graph.tasks if task.kind != "transfer"]
+    come from the last-level cache, as the L3 blend prices it (eq 4.14). Batches of one pass can share a reading of the
+    weights; what is kept in 4-bit groups is read as such."""
+    work = [task for task in graph.tasks if task.kind not in ("transfer", "decompress", "pin", "reshape")]
     speedup = _cache_speedup(hardware) if cached else 1.0
-    total = sum(task.bytes / speedup if task.kind == "attention" else task.bytes for task in work)
+    once = [task for task in work if task.batch == 0 or task.kind in _CACHED]
+    total = sum(task.bytes / speedup if task.kind in _CACHED else task.bytes for task in once)
+    total = max(0.0, total - _expanded(graph))
     return max(
         bytes_bound(total, hardware),
         flops_bound(sum(task.flops for task in work), graph.iteration.phase, hardware),
     )
+
+
+def _expanded(graph: TaskGraph) -> float:
+    """By how many bytes the operations read more than memories hold in 4-bit groups."""
+    more = 0.0
+    for task in graph.tasks:
+        if task.kind == "decompress" and task.batch == 0:
+            stored = sum(graph.tasks[dep].bytes for dep in task.deps if graph.tasks[dep].kind == "transfer")
+            more += task.bytes - 2 * stored
+    return more
 
 
 def bytes_bound(total: float, hardware: Hardware) -> float:

@@ -9,9 +9,13 @@ from math import exp, log
 from typing import Literal
 
 from helmsman.lowering.graph import Task
+from helmsman.planner.table_prices import Priced, TablePrices
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.hardware import Device, Efficiency, Hardware
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, lane_owner
+
+_PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
+"""Kinds that move no activations beside what their price counts."""
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 
@@ -62,21 +66,33 @@ class CostModel:
 
     hardware: Hardware
     options: CostOptions = CostOptions()
+    table: TablePrices | None = None
 
     def price(self, task: Task) -> Estimate:
-        """Seconds of `task` when it has its lane and its memories to itself; equal work is priced once."""
-        work = (task.resource, task.kind, task.phase, task.format, task.tokens)
-        key = (*work, task.bytes, task.flops, task.activation_bytes)
+        """Seconds of `task` when it has its lane and its memories to itself; equal work is priced once.
+
+        What the operation table holds comes from there, the rest from rooflines."""
+        work = (task.resource, task.kind, task.op, task.layer is None, task.phase, task.format, task.tokens)
+        key = (*work, task.bytes, task.flops, task.activation_bytes, task.memories, task.path)
         if key not in self._priced:
-            self._priced[key] = self._transfer(task) if task.kind == "transfer" else self._operation(task)
+            derived = self._transfer(task) if task.kind == "transfer" else self._operation(task)
+            measured = self.table.measured(task) if self.table else None
+            self._priced[key] = derived if measured is None else self._tabled(measured, derived)
         return self._priced[key]
+
+    def _tabled(self, measured: Priced, derived: Estimate) -> Estimate:
+        """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it."""
+        parts = [self._constant(figure, derived.bound) for figure in measured.figures]
+        low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
+        moving = mid * derived.memory / derived.mid if derived.mid else 0.0
+        return Estimate(low, mid, high, derived.bound, parts[0].source, moving)
 
     @cached_property
     def _priced(self) -> dict[tuple[object, ...], Estimate]:
         return {}
 
     def _operation(self, task: Task) -> Estimate:
-        device = self._devices[task.resource]
+        device = self._devices[lane_owner(task.resource)]
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
         if self.options.corrections and device.launch is not None:
             bounds.append(self._constant(device.launch, "launch"))
@@ -93,7 +109,9 @@ class CostModel:
 
     def _memory_bound(self, task: Task, device: Device) -> Estimate:
         rate = device.read
-        if task.kind == "attention" and self.options.l3_blend:
+        if task.kind == "decompress" and device.decompress is not None:
+            return self._quotient(task.bytes, [device.decompress], "memory")
+        if task.kind in ("attention", "scores", "wv") and self.options.l3_blend:
             rate = blended(device, task.bytes)
         shares = self._share(device, "memory", task, float(max(task.bytes, 1)))
         return self._quotient(task.bytes, [rate, *shares], "memory")
@@ -107,7 +125,7 @@ class CostModel:
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
         """Norms, rotations and lookups also move activations through the cache."""
         rate = device.elementwise
-        if rate is None or not self.options.corrections or task.kind in ("linear", "attention"):
+        if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
             return None
         return self._quotient(task.activation_bytes, [rate], "overhead")
 
@@ -118,8 +136,11 @@ class CostModel:
 
     def _transfer(self, task: Task) -> Estimate:
         """T_comm = l_link + W_act / B_link (eq 4.15)."""
-        link = next(link for link in self.hardware.links if link.name == task.resource)
-        moving = self._quotient(task.bytes, [link.bandwidth], "link")
+        link = next(link for link in self.hardware.links if link.name == lane_owner(task.resource))
+        rates = [link.bandwidth]
+        if task.path == "pageable" and link.pageable is not None and self.options.corrections:
+            rates.append(link.pageable)
+        moving = self._quotient(task.bytes, rates, "link")
         return moving.plus(self._constant(link.latency, "link"))
 
     def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
@@ -191,5 +212,6 @@ def _peak(device: Device, task: Task) -> Figure:
 
 def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
     """The most specific efficiency curve: operation first, then format."""
-    found = [c for c in device.efficiency if c.bound == bound and c.op in (kind, "*") and c.format in (fmt, "*")]
+    op = "attention" if kind in ("scores", "wv") else kind
+    found = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*") and c.format in (fmt, "*")]
     return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from helmsman.lowering.placement import Placement
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.plan import Evidence, Plan, Strategy
+from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes
 
@@ -61,22 +62,27 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> D
 
 def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:
     """The Plan document of candidate `k`."""
-    placement = split.placement(k)
+    strategy = Strategy(name="layer-split", options=options)
+    return plan_document(split.placement(k), split.label(k), strategy, split.predicted(k))
+
+
+def plan_document(placement: Placement, label: str, strategy: Strategy, predicted: Predicted) -> Plan:
+    """A placement with its prediction as a Plan."""
     return Plan(
-        label=split.label(k),
+        label=label,
         model=placement.model,
         model_sha256=digest(placement.model),
         hardware=placement.hardware,
         hardware_sha256=digest(placement.hardware),
         workload=placement.workload,
         workload_sha256=digest(placement.workload),
-        strategy=Strategy(name="layer-split", options=options),
+        strategy=strategy,
         residence=placement.residence,
         kv=placement.kv,
         compute=placement.compute,
         activations=placement.activations,
         schedule=placement.schedule,
-        predicted=split.predicted(k),
+        predicted=predicted,
         evidence=tuple(evidence(placement.hardware)),
     )
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, batches_together
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.memory import memory_use
 from helmsman.planner.schedule import makespan
 from helmsman.scheduler.iteration import Iteration, prefill
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
 from helmsman.schemas.workload import Workload
 
@@ -19,8 +19,9 @@ _PERCENT = 100
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:
     """Predict the prompt pass and the average decode step of the placement's workload."""
-    first = predict_phase(lower(placed, prefill(placed.workload)), costs)
-    step = predict_phase(lower(placed, mean_step(placed.workload)), costs)
+    together = batches_together(placed)
+    first = predict_phase(lower(placed, prefill(placed.workload, together)), costs)
+    step = predict_phase(lower(placed, mean_step(placed.workload, together)), costs)
     return assemble(placed, first, step)
 
 
@@ -30,14 +31,15 @@ def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> P
         prefill=first,
         decode=step,
         ttft=Seconds(seconds=first.seconds),
-        tokens_per_second=_inverse(step.seconds, placed.workload.batch),
+        tokens_per_second=_inverse(step.seconds, placed.workload.batch * batches_together(placed)),
         memory=memory_use(placed),
     )
 
 
-def mean_step(workload: Workload) -> Iteration:
+def mean_step(workload: Workload, batches: int = 1) -> Iteration:
     """The decode step at the mean context of all decode steps."""
-    return Iteration(1, "decode", workload.batch, 1, min(workload.mean_context, workload.context))
+    context = min(workload.mean_context, workload.context)
+    return Iteration(1, "decode", workload.batch, 1, context, batches)
 
 
 def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
@@ -79,7 +81,7 @@ def bottleneck(terms: Iterable[Term], hardware: Hardware) -> str:
 def _wording(term: Term, hardware: Hardware) -> str:
     if term.bound != "memory":
         return {"link": "link bandwidth"}.get(term.bound, term.bound)
-    device = next((d for d in hardware.devices if d.name == term.resource), None)
+    device = next((d for d in hardware.devices if d.name == lane_owner(term.resource)), None)
     return f"memory bandwidth ({device.memory})" if device else "memory bandwidth"
 
 

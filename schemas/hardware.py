@@ -110,6 +110,16 @@ class Link(Frozen):
     pageable: Share | None = None
 
 
+def activation_lane(link: str) -> str:
+    """The lane of a link on which activations pass by what is streamed ahead; both share its bandwidth."""
+    return f"{link}:activations"
+
+
+def lane_owner(lane: str) -> str:
+    """The link or device that a lane belongs to."""
+    return lane.partition(":")[0]
+
+
 class Reading(Frozen):
     """A raw measurement kept with the record: what, under which conditions, with its distribution."""
 
@@ -150,6 +160,7 @@ class Hardware(Document):
         _all_different(
             "devices and links", [device.name for device in self.devices] + [link.name for link in self.links]
         )
+        _no_lanes(self)
         _all_different("links", [f"{link.source_memory} to {link.target_memory}" for link in self.links])
         _all_known("memory", _memories_named(self), [memory.name for memory in self.memories])
         _all_known("source", _sources_named(self), self.sources)
@@ -172,6 +183,15 @@ class Hardware(Document):
     def link(self, source: str, target: str) -> Link | None:
         """The link from memory `source` to memory `target`, if there is one."""
         return next((ln for ln in self.links if (ln.source_memory, ln.target_memory) == (source, target)), None)
+
+
+def _no_lanes(hardware: Hardware) -> None:
+    """Lanes of a device or link are called `name:lane`, so no name has a colon."""
+    devices, links = [device.name for device in hardware.devices], [link.name for link in hardware.links]
+    for field, names in (("devices", devices), ("links", links)):
+        for place, name in enumerate(names):
+            if ":" in name:
+                raise mistake("a name with a colon", "leave the colon out", f"{field}.{place}.name", name)
 
 
 def _all_different(field: str, names: list[str]) -> None:

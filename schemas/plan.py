@@ -101,13 +101,17 @@ class Schedule(Frozen):
     batch before the next layer and brings its weights once (zig-zag, PARK-05). `overlap` next-layer: what a layer
     needs may come while the `prefetch` layers before it compute. `attention`: whole, or divided into scores, softmax
     and weighted values even where they run together. `reshape`: caches are kept (batch, tokens, hidden) and turned
-    for every step, instead of being kept as attention reads them (PARK-14, 15)."""
+    for every step, instead of being kept as attention reads them (PARK-14, 15). `barrier`: a layer starts when all of
+    the one before and all that it needs is done, stores included, as FlexGen does. `expand`: 4-bit groups are expanded
+    as soon as they arrive, on a lane of their own where the device has one (PARK-35), or just before their use."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
     prefetch: Index = 0
     attention: Literal["whole", "divided"] = "whole"
     reshape: bool = False
+    barrier: bool = False
+    expand: Literal["on-arrival", "before-use"] = "on-arrival"
 
 
 class Strategy(Frozen):

@@ -141,7 +141,7 @@ def test_offloaded_kv_frees_the_accelerator(capsys):
     kept, away = planned(capsys, *argv), planned(capsys, *argv, "--kv-offload")
     at = {use["memory"]: use for use in away["predicted"]["memory"]}
     assert at["vram"]["kv"] == 0 < at["dram"]["kv"]
-    assert away["schedule"] == {"order": "layer-major", "overlap": "next-layer", "prefetch": 1}
+    assert (away["schedule"]["overlap"], away["schedule"]["prefetch"]) == ("next-layer", 1)
     assert away["predicted"]["decode"]["seconds"]["mid"] > kept["predicted"]["decode"]["seconds"]["mid"]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.cli.machine import add_machine_arguments
-from helmsman.schemas.formats import FORMATS
+from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
@@ -25,7 +25,7 @@ def build_parser() -> Parser:
     parser.add_argument("--model", required=True, metavar="NAME|DIR|FILE", help="catalogue name, checkpoint or plan")
     add_machine_arguments(parser)
     _add_workload(parser)
-    _add_strategy(parser)
+    add_strategy_arguments(parser)
     return parser
 
 
@@ -36,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
-    split = _split(args)
-    if args.max_context:
-        return _print_longest(args, split)
-    from helmsman.planner.decide import decide
+    from helmsman.cli.machine import machine
+    from helmsman.hwdb.load_model import load_model
 
-    decision = decide(split, _recorded(args))
+    model, hardware = load_model(args.model), machine(args)
+    workload = _workload(args, model)
+    if args.max_context:
+        return _print_longest(args, layer_split(args, model, hardware, workload))
+    decision = decide(args, model, hardware, workload)
     emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose))
     return 0
 
@@ -52,34 +54,8 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--output-tokens", type=int, default=128, metavar="N")
     group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
     group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
+    group.add_argument("--batches", type=int, default=1, metavar="N", help="batches, one after the other or in turns")
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
-
-
-def _add_strategy(parser: Parser) -> None:
-    group = parser.add_argument_group("strategy")
-    group.add_argument("--strategy", choices=("layer-split",), default="layer-split")
-    group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
-    group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
-    group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
-    group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
-    group.add_argument("--paper", action="store_true", help="decode step by the printed per-stage formulas")
-    group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
-    group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
-
-
-def _split(args: argparse.Namespace) -> "LayerSplit":
-    from helmsman.cli.machine import machine
-    from helmsman.hwdb.load_model import load_model
-    from helmsman.planner.costs import CostModel, CostOptions
-    from helmsman.planner.machine import roles
-    from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
-    from helmsman.planner.strategies.paper import PrintedLayerSplit
-
-    model, hardware = load_model(args.model), machine(args)
-    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective)
-    costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
-    strategy = PrintedLayerSplit if args.paper else LayerSplit
-    return strategy(model, roles(hardware), _workload(args, model), options, costs)
 
 
 def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
@@ -87,7 +63,7 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
     from helmsman.schemas.errors import UsageError
     from helmsman.schemas.workload import Workload
 
-    for name in ("prompt_tokens", "output_tokens", "batch", "context"):
+    for name in ("prompt_tokens", "output_tokens", "batch", "batches", "context"):
         value = getattr(args, name)
         if value is not None and not 1 <= value <= 10**9:
             raise UsageError("must be between 1 and 1000000000", field=f"--{name.replace('_', '-')}", value=value)
@@ -101,18 +77,8 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
             remedy=f"use --context {needed} or more",
         )
     check_context(model, context)
-    shape = {"prompt_tokens": args.prompt_tokens, "output_tokens": args.output_tokens, "batch": args.batch}
+    shape = {name: getattr(args, name) for name in ("prompt_tokens", "output_tokens", "batch", "batches")}
     return Workload(**shape, context=context)
-
-
-def _recorded(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
-    return {
-        "objective": args.objective,
-        "kv_offload": args.kv_offload,
-        "paper": args.paper,
-        "corrections": not args.no_corrections,
-        "l3_blend": args.l3_blend,
-    }
 
 
 def _explained(decision: "Decision", every_term: bool) -> str:

@@ -1,0 +1,84 @@
+"""Tasks as they are made: numbered, named after their place in the pass, handed out unit by unit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from helmsman.lowering.graph import Task, TaskKind
+from helmsman.lowering.streams import Hop
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.plan import Path
+
+
+@dataclass
+class Emitter:
+    """Makes the tasks of one iteration; `count`: tasks made so far; `batch`: whose they are."""
+
+    iteration: Iteration
+    count: int = 0
+    batch: int = 0
+    fresh: list[Task] = field(default_factory=list)
+
+    def take(self) -> Iterator[Task]:
+        """The tasks made since the last call; they are not kept."""
+        fresh, self.fresh = self.fresh, []
+        yield from fresh
+
+    def transfer(
+        self,
+        what: str,
+        layer: int | None,
+        hop: Hop,
+        fmt: StoredFormat,
+        deps: tuple[int, ...],
+        op: str | None = None,
+        lane: str | None = None,
+    ) -> int:
+        """A transfer called `what@link` of operation `op` (default `what`) on `lane` (default the link's own)."""
+        link = hop.link
+        memories, lane = (link.source_memory, link.target_memory), lane or link.name
+        name = f"{what}@{link.name}"
+        return self.append(name, layer, "transfer", op or what, lane, hop.size, fmt, memories, deps, path=hop.path)
+
+    def append(
+        self,
+        name: str,
+        layer: int | None,
+        kind: TaskKind,
+        op: str,
+        resource: str,
+        size: int,
+        fmt: StoredFormat,
+        memories: tuple[str, ...],
+        deps: tuple[int, ...],
+        tokens: int = 0,
+        activation_bytes: int = 0,
+        flops: int = 0,
+        part: float = 1.0,
+        path: Path = "pinned",
+    ) -> int:
+        """The index of a new task."""
+        place = name if layer is None else f"{layer}.{name}"
+        batch = f"#{self.batch}" if self.batch else ""
+        self.fresh.append(
+            Task(
+                id=f"{self.iteration.index}/{place}{batch}",
+                kind=kind,
+                op=op,
+                layer=layer,
+                phase=self.iteration.phase,
+                resource=resource,
+                tokens=tokens,
+                bytes=size,
+                activation_bytes=activation_bytes,
+                flops=flops,
+                format=fmt,
+                memories=memories,
+                deps=deps,
+                batch=self.batch,
+                part=part,
+                path=path,
+            )
+        )
+        self.count += 1
+        return self.count - 1

@@ -1,0 +1,98 @@
+"""`flexgen`: FlexGen's own schedule, the baseline of Park & Egger (PARK-07, 08): everything computed on the accelerator
+from streamed weights and caches that are pinned on the fly, a barrier after every layer."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+from helmsman.lowering.placement import Placement
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import Decision, plan_document
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.predict import predict
+from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.table_prices import table_prices
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select, Strategy
+from helmsman.schemas.units import format_bytes
+
+
+@dataclass(frozen=True)
+class FlexGen:
+    """FlexGen's plan for one question; `host_attention`: its CPU-compute mode, attention where the cache lives.
+
+    `compress`: weights and caches in 4-bit groups, expanded between the operations of the accelerator."""
+
+    frame: Frame
+    compress: bool
+    host_attention: bool
+    cost_options: CostOptions
+
+    def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
+        """The plan. Raises InfeasibleError when it does not fit."""
+        placement = self._placed
+        missing = shortages(memory_use(placement))
+        if missing:
+            lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
+            remedy = f"{lacks} would do, or a smaller batch or context"
+            raise InfeasibleError(f"FlexGen's schedule does not fit {placement.hardware.name}", remedy=remedy)
+        options = {**recorded, "operation_table": self.costs.table is not None}
+        predicted = predict(placement, self.costs)
+        plan = plan_document(placement, self.label, Strategy(name="flexgen", options=options), predicted)
+        return Decision(plan, predicted.decode.seconds.mid, (), (), self.frame.roles.unused)
+
+    @property
+    def label(self) -> str:
+        """`flexgen cuda[stream]`, with its modes."""
+        modes = [name for name, on in (("q4", self.compress), ("cpu attention", self.host_attention)) if on]
+        work = self.frame.workload
+        shape = [f"{work.batches}x{work.batch}"] if work.batches > 1 else []
+        return " ".join([f"flexgen {self.frame.accelerator.kind}[stream]", *modes, *shape])
+
+    @cached_property
+    def costs(self) -> CostModel:
+        """Prices from the operation table that fits the question, and rooflines for the rest."""
+        return CostModel(self.frame.roles.hardware, self.cost_options, table_prices(self._placed))
+
+    @cached_property
+    def _placed(self) -> Placement:
+        if not self.frame.roles.separate or not self.frame.roles.joined:
+            remedy = "use --strategy layer-split, or another machine"
+            problem = "FlexGen needs an accelerator with a memory of its own"
+            raise UsageError(problem, field="--strategy", value="flexgen", remedy=remedy)
+        units = pieces(self.frame.model, {})
+        layout = Layout(units, 0, len(units), weights_q4=self.compress, cache_q4=self._cache_q4)
+        return self._scheduled(place(self.frame, replace(layout, ends=self._ends(layout))))
+
+    @property
+    def _cache_q4(self) -> bool:
+        return self.compress and not self.host_attention
+
+    def _ends(self, layout: Layout) -> Literal["host", "accelerator"]:
+        away = self._scheduled(place(self.frame, replace(layout, ends="accelerator")))
+        return "host" if shortages(memory_use(away)) else "accelerator"
+
+    def _scheduled(self, placement: Placement) -> Placement:
+        """FlexGen's order, homes and barriers on top of a plan that streams everything."""
+        attention = (self._attention_rule(),) if self.host_attention else ()
+        order = {"order": "layer-major", "attention": "whole", "barrier": True, "expand": "before-use"}
+        return replace(
+            placement,
+            kv=(self._cache_rule(),),
+            compute=(*attention, *placement.compute),
+            schedule=placement.schedule.model_copy(update=order),
+        )
+
+    def _attention_rule(self) -> ComputeRule:
+        blocks = Select(names="attention", layers=LayerRange(start=0, stop=self.frame.model.layers))
+        return ComputeRule(select=blocks, device=self.frame.roles.host.name, phase="decode")
+
+    def _cache_rule(self) -> KvRule:
+        return KvRule(
+            select=Select(),
+            memory=self.frame.roles.host.memory,
+            format="q4" if self._cache_q4 else self.frame.kv,
+            path="pin-on-transfer",
+            expanded=self.frame.kv,
+        )

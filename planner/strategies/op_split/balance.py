@@ -1,0 +1,96 @@
+"""Shares of storage devices that finish together, found by measuring them at work at the same time (PARK 4.1)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from helmsman.schemas.errors import BadInputError
+
+Measure = Callable[[tuple[float, ...]], tuple[float, ...]]
+"""Seconds every device takes for its share while all others take theirs; 0 for a device without a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Balanced:
+    """The most even shares that were measured, and every (shares, seconds) in the order of measuring."""
+
+    shares: tuple[float, ...]
+    history: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+
+    @property
+    def unevenness(self) -> float:
+        """The longest over the shortest time at `shares`; infinite while a device has no share."""
+        return min(spread(seconds) for _, seconds in self.history)
+
+
+def balance(
+    shares: Sequence[float],
+    measure: Measure,
+    alpha: float = 0.8,
+    iterations: int = 10,
+    tolerance: float = 1.01,
+    printed: bool = False,
+) -> Balanced:
+    """Shares, in the unit of `shares`, of nearly equal times, by at most `iterations` measurements.
+
+    Stops once the longest time is at most `tolerance` of the shortest. The total stays what it was (1 if that was 0).
+    `alpha` is the part of the correction that is made at each step (eq. 3). `printed` uses the sign of eq. 3 as it
+    stands in the paper, which gives slow devices more and diverges (E-PARK-01); it ends when a share is no longer
+    positive. Raises BadInputError for shares or times that cannot be.
+    """
+    _check(shares, alpha, iterations)
+    total = sum(shares) or 1.0
+    current = tuple(shares) if sum(shares) else (total / len(shares),) * len(shares)
+    history: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
+    while len(history) < iterations and (not printed or min(current) > 0):
+        seconds = _measured(measure, current)
+        history.append((current, seconds))
+        if spread(seconds) <= tolerance:
+            break
+        current = _as_printed(current, seconds, alpha) if printed else _corrected(current, seconds, alpha, total)
+    return Balanced(min(history, key=lambda step: spread(step[1]))[0], tuple(history))
+
+
+def spread(seconds: Sequence[float]) -> float:
+    """The longest over the shortest of the times; infinite if one is 0."""
+    return max(seconds) / min(seconds) if min(seconds) > 0 else float("inf")
+
+
+def _corrected(shares: tuple[float, ...], seconds: tuple[float, ...], alpha: float, total: float) -> tuple[float, ...]:
+    """s (1 + (t_avg / t - 1) alpha), eq. 3 and 4 with the right sign, scaled to `total`.
+
+    s t_avg / t is t_avg times the device's rate; a device without a share has none, so it is taken to be as fast as
+    the others are on average. That is what lets shares of zero grow.
+    """
+    rates = [share / time for share, time in zip(shares, seconds, strict=True) if time > 0]
+    mean, even = fmean(rates), fmean(time for time in seconds if time > 0)
+    grown = [
+        share * (1 - alpha) + alpha * even * (share / time if time > 0 else mean)
+        for share, time in zip(shares, seconds, strict=True)
+    ]
+    return tuple(share * total / sum(grown) for share in grown)
+
+
+def _as_printed(shares: tuple[float, ...], seconds: tuple[float, ...], alpha: float) -> tuple[float, ...]:
+    """s (1 + (1 - t_avg / t) alpha), eq. 3 and 4 to the letter."""
+    even = fmean(seconds)
+    return tuple(s * (1 + (1 - even / t) * alpha) if t else s for s, t in zip(shares, seconds, strict=True))
+
+
+def _measured(measure: Measure, shares: tuple[float, ...]) -> tuple[float, ...]:
+    seconds = tuple(measure(shares))
+    if len(seconds) != len(shares):
+        raise BadInputError("one time for every device", field="measure", value=len(seconds))
+    for share, time in zip(shares, seconds, strict=True):
+        if not 0 <= time < float("inf") or (share > 0 and time == 0):
+            raise BadInputError("not the time of a transfer", field="measure", value=time)
+    return seconds
+
+
+def _check(shares: Sequence[float], alpha: float, iterations: int) -> None:
+    if not shares or not all(0 <= share < float("inf") for share in shares):
+        raise BadInputError("shares are finite, zero or more, at least one", field="shares", value=tuple(shares))
+    if not 0 < alpha <= 1:
+        raise BadInputError("a part of the correction, over 0 and at most 1", field="alpha", value=alpha)
+    if iterations < 1:
+        raise BadInputError("needs at least one measurement", field="iterations", value=iterations)

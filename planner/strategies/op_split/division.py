@@ -1,0 +1,91 @@
+"""Units of a layer: which operations a split may cut, and where its chunks begin."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from helmsman.lowering.ops import op_extent
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
+
+PANEL = 16
+"""Rows of a linear layer are packed by sixteen: a chunk begins at such a row."""
+
+PAPER_NAMES = {
+    "norm1": "LN.0",
+    "q": "Q",
+    "k": "K",
+    "v": "V",
+    "scores": "Scores",
+    "softmax": "Softmax",
+    "wv": "WV",
+    "o": "Output",
+    "norm2": "LN.1",
+    "gate": "Gate",
+    "up": "FC.0",
+    "down": "FC.1",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows or heads start <= r < stop of an operation; `whole` when that is all of it."""
+
+    op: str
+    start: int
+    stop: int
+    extent: int
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of the operation is elsewhere."""
+        return self.start == 0 and self.stop == self.extent
+
+
+def layer_operations(model: Model) -> tuple[str, ...]:
+    """The operations of a layer that have a place of their own, in order (PARK-02); `append` goes with `v`."""
+    gate = ("gate",) if model.gated else ()
+    return ("norm1", "q", "k", "v", "scores", "softmax", "wv", "o", "norm2", *gate, "up", "down")
+
+
+def pieces(model: Model, chunks: dict[str, int]) -> tuple[Piece, ...]:
+    """Every unit of a layer, in order; `chunks`: into how many an operation is divided.
+
+    Raises UsageError for an operation that cannot be divided, or into so many."""
+    found: list[Piece] = []
+    for op in layer_operations(model):
+        axis, extent = op_extent(model, op)
+        parts = chunks.get(op, 1)
+        _check(op, axis, extent, parts)
+        grain = PANEL if axis == "rows" and parts > 1 else 1
+        edges = [min(extent, grain * (-(-extent // grain) * k // parts)) for k in range(parts + 1)]
+        found += [Piece(op, a, b, extent) for a, b in pairwise(edges)]
+    return tuple(found)
+
+
+def divisible(model: Model) -> tuple[str, ...]:
+    """The operations that can be divided: scores and wv by KV heads, linear layers by rows."""
+    return tuple(op for op in layer_operations(model) if op_extent(model, op)[1] > 1)
+
+
+def _check(op: str, axis: str, extent: int, parts: int) -> None:
+    most = extent if axis == "heads" else max(1, extent // PANEL)
+    if not 1 <= parts <= most:
+        what = (
+            f"{extent} KV heads" if axis == "heads" else f"{extent} rows, divided by {PANEL}" if most > 1 else "1 part"
+        )
+        raise UsageError(
+            f"{op} has {what}: it cannot be divided into {parts}",
+            field="--chunks",
+            value=parts,
+            remedy=f"use 1 to {most} chunks for {op}",
+        )
+
+
+def joined(units: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """Neighbouring units of one operation as one piece."""
+    found: list[Piece] = []
+    for unit in units:
+        if found and found[-1].op == unit.op:
+            unit = Piece(unit.op, found.pop().start, unit.stop, unit.extent)
+        found.append(unit)
+    return tuple(found)

@@ -1,0 +1,189 @@
+"""From a split to rules: which units run where, which weights and caches are streamed, pinned or kept on storage."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import Placement
+from helmsman.planner.machine import Roles
+from helmsman.planner.strategies.op_split.division import Piece, joined
+from helmsman.schemas.formats import Format
+from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Path, Residence, Schedule, Select
+from helmsman.schemas.workload import Workload
+
+ENDS = ("embedding*", "positions*", "final_norm*", "head*")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a split decides: the accelerator's units, how they are kept, and where the ends of the model live.
+
+    Of `units`, the accelerator computes start <= u < stop. `weights_q4`, `cache_q4`: streamed weights, caches in 4-bit
+    groups; `stored`: operations whose weights come from `storage` (memories), `stripes` of each from each; `path`: how
+    they come; `pinning` of what is streamed from host memory; `ends`: where embedding and output live and run."""
+
+    units: tuple[Piece, ...]
+    start: int
+    stop: int
+    weights_q4: bool = False
+    cache_q4: bool = False
+    stored: tuple[str, ...] = ()
+    storage: tuple[str, ...] = ()
+    stripes: tuple[float, ...] = ()
+    path: Literal["direct", "bounce"] = "direct"
+    pinning: Path = "pinned"
+    ends: Literal["host", "accelerator"] = "host"
+
+    @property
+    def streamed(self) -> tuple[Piece, ...]:
+        """The units on the accelerator."""
+        return self.units[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The question a layout answers."""
+
+    model: Model
+    roles: Roles
+    workload: Workload
+    weights: Format = "f16"
+    kv: Format = "f16"
+    prefetch: int = 1
+    overlap: Literal["none", "next-layer"] = "next-layer"
+    reshape: bool = False
+
+    @property
+    def accelerator(self) -> Device:
+        """The device that gets the streamed units."""
+        assert self.roles.accelerator is not None
+        return self.roles.accelerator
+
+
+def place(frame: Frame, layout: Layout) -> Placement:
+    """The rules of `layout`: prompts on the accelerator (PARK-54), decode steps divided."""
+    host, accelerator = frame.roles.host, frame.accelerator
+    streamed = joined(layout.streamed)
+    together = frame.workload.batches > 1
+    return Placement(
+        model=frame.model,
+        hardware=frame.roles.hardware,
+        workload=frame.workload,
+        residence=(
+            *_ends(frame, layout),
+            *_vectors(frame),
+            *(_weights(frame, layout, piece) for piece in streamed if piece.op in _linear(frame.model)),
+            Residence(select=Select(), memory=host.memory, format=frame.weights, path="pageable"),
+        ),
+        kv=(
+            *(_cache(frame, layout, piece) for piece in streamed if piece.op in ("scores", "wv")),
+            KvRule(select=Select(), memory=host.memory, format=frame.kv, path="pageable"),
+        ),
+        compute=(
+            *_end_places(frame, layout),
+            ComputeRule(select=_blocks(frame, "*"), device=accelerator.name, phase="prefill"),
+            *_units(frame, streamed),
+            ComputeRule(select=Select(), device=host.name),
+        ),
+        activations=frame.roles.activations,
+        schedule=Schedule(
+            order="layer-major" if together else "token-major",
+            overlap=frame.overlap,
+            prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
+            attention="divided",
+            reshape=frame.reshape,
+        ),
+    )
+
+
+def label(frame: Frame, layout: Layout) -> str:
+    """One line for people: `cpu[norm1..v] cuda[scores..up] cpu[down]`, chunks as `scores:4-8`, then the extras."""
+    host, accelerator = frame.roles.host.kind, frame.accelerator.kind
+    before, after = layout.units[: layout.start], layout.units[layout.stop :]
+    if not layout.streamed:
+        before, after = layout.units, ()
+    spans = ((host, before), (accelerator, layout.streamed), (host, after))
+    parts = [f"{name}[{_span(units)}]" for name, units in spans if units]
+    formats = {(True, True): "q4", (True, False): "q4 weights", (False, True): "q4 KV"}
+    parts += [formats[layout.weights_q4, layout.cache_q4]] if layout.weights_q4 or layout.cache_q4 else []
+    parts += [f"{'+'.join(layout.storage)}[{','.join(layout.stored)}]"] if layout.stored else []
+    parts += [f"{frame.workload.batches}x{frame.workload.batch}"] if frame.workload.batches > 1 else []
+    return " ".join(parts)
+
+
+def _span(units: tuple[Piece, ...]) -> str:
+    whole = joined(units)
+    ends = [_name(whole[0]), _name(whole[-1])]
+    return ends[0] if ends[0] == ends[1] else "..".join(ends)
+
+
+def _name(piece: Piece) -> str:
+    return piece.op if piece.whole else f"{piece.op}:{piece.start}-{piece.stop}"
+
+
+def _blocks(frame: Frame, names: str, part: Part | None = None) -> Select:
+    return Select(names=names, layers=LayerRange(start=0, stop=frame.model.layers), part=part)
+
+
+def _part(frame: Frame, piece: Piece) -> Part | None:
+    axis, _ = op_extent(frame.model, piece.op)
+    return None if piece.whole else Part(axis=axis, start=piece.start, stop=piece.stop)
+
+
+def _linear(model: Model) -> tuple[str, ...]:
+    return ("q", "k", "v", "o", *(("gate",) if model.gated else ()), "up", "down")
+
+
+def _ends(frame: Frame, layout: Layout) -> list[Residence]:
+    memory = frame.accelerator.memory if layout.ends == "accelerator" else frame.roles.host.memory
+    return [Residence(select=Select(names=name), memory=memory, format=frame.weights) for name in ENDS]
+
+
+def _end_places(frame: Frame, layout: Layout) -> list[ComputeRule]:
+    device = frame.accelerator if layout.ends == "accelerator" else frame.roles.host
+    return [ComputeRule(select=Select(names=name), device=device.name) for name in ("embedding", "final_norm", "head")]
+
+
+def _vectors(frame: Frame) -> list[Residence]:
+    """Norms and biases are kept on both sides; they are never compressed (as FlexGen does)."""
+    host, accelerator = frame.roles.host.memory, frame.accelerator.memory
+    replicas = () if host == accelerator else (accelerator,)
+    return [
+        Residence(select=_blocks(frame, name), memory=host, format=frame.weights, replicas=replicas)
+        for name in ("*norm*", "*.bias")
+    ]
+
+
+def _weights(frame: Frame, layout: Layout, piece: Piece) -> Residence:
+    select = _blocks(frame, f"{piece.op}.weight", _part(frame, piece))
+    if piece.op in layout.stored:
+        first, *others = layout.storage
+        return Residence(
+            select=select,
+            memory=first,
+            format=frame.weights,
+            path=layout.path,
+            replicas=tuple(others),
+            stripes=layout.stripes if others else (),
+        )
+    fmt = "q4" if layout.weights_q4 else frame.weights
+    memory = frame.roles.host.memory
+    return Residence(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.weights)
+
+
+def _cache(frame: Frame, layout: Layout, piece: Piece) -> KvRule:
+    fmt = "q4" if layout.cache_q4 else frame.kv
+    select = _blocks(frame, {"scores": "keys", "wv": "values"}[piece.op], _part(frame, piece))
+    memory = frame.roles.host.memory
+    return KvRule(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.kv)
+
+
+def _units(frame: Frame, streamed: tuple[Piece, ...]) -> list[ComputeRule]:
+    """Decode rules of the accelerator's units; the cache is written where the last of V is computed."""
+    name = frame.accelerator.name
+    rules = [ComputeRule(select=_blocks(frame, p.op, _part(frame, p)), device=name, phase="decode") for p in streamed]
+    if any(piece.op == "v" and piece.stop == piece.extent for piece in streamed):
+        rules.append(ComputeRule(select=_blocks(frame, "append"), device=name, phase="decode"))
+    return rules

@@ -1,0 +1,219 @@
+"""The exhaustive search of operation splits: every [i, j), compressed or not, from storage or not; pure numbers.
+
+Every candidate is [i, j) of the units, one of the configurations `compress` and one set of operations whose weights
+in [i, j) come from storage, uncompressed there, so out of both link and unpacking (E-PARK-16). Ties are broken by
+(L, |CPU - H2D|, S2D, i, j, set of stored operations, order of `compress`), the first three to 1e-12 of L (E-PARK-15).
+
+Sets of stored operations that cannot win are not evaluated, range by range. (1) A set with an operation outside of
+[i, j) is the same candidate as the set without it. (2) L >= S2D, and S2D only grows with the set: a set whose S2D
+exceeds the L of [i, j) without storage loses to that, and so do all larger sets. Both are exact, ties included.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.strategies.op_split.candidates import Candidates, Feasible, Kinds, Mask, ranges
+from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
+from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, taken
+from helmsman.schemas.errors import BadInputError, InfeasibleError
+
+TIE = 1e-12
+"""Relative difference of times that is no difference: sums in another order differ by less."""
+
+MOST_SETS = 1 << 14
+"""Sets of stored operations that are tried; a layer has about seven weights, so 128 sets at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What is searched.
+
+    batches: n of a zig-zag pass of n batches; printed: L of eq. 5-14 instead of L'; compress: the configurations to
+    try; storage: whether weights may come from storage; kinds: the ranges allowed: `all`, host `prefix` only (one
+    split point), host `suffix` only, the accelerator alone, the host alone; feasible: which candidates fit, as an
+    (n+1, n+1) array over (i, j) or called with arrays i, j, with `compressed` and the stored operations.
+    """
+
+    batches: int = 1
+    printed: bool = False
+    compress: tuple[bool, ...] = (False,)
+    storage: bool = False
+    kinds: Kinds = "all"
+    feasible: Feasible | None = None
+
+    def __post_init__(self) -> None:
+        if self.batches < 1:
+            raise BadInputError("a pass has at least one batch", field="batches", value=self.batches)
+        if not self.compress or len(set(self.compress)) < len(self.compress):
+            raise BadInputError("each configuration once, at least one", field="compress", value=self.compress)
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One split: the accelerator computes units [start, stop). Seconds per layer, of all batches."""
+
+    start: int
+    stop: int
+    compressed: bool
+    from_storage: tuple[str, ...]
+    seconds: float
+    cpu: float
+    h2d: float
+    decompress: float
+    s2d: float
+    gpu: float
+
+
+@dataclass(frozen=True, eq=False)
+class SplitSearch:
+    """Every range with its best configuration; entry r of all arrays is about [start[r], stop[r]).
+
+    `lanes.total` is infinite where no configuration is feasible; `compressed[r]` and `sets[set_index[r]]` say which
+    configuration is best there. `evaluated` counts the candidates that were priced.
+    """
+
+    start: Indices
+    stop: Indices
+    lanes: Lanes
+    compressed: Mask
+    set_index: Indices
+    sets: tuple[tuple[str, ...], ...]
+    evaluated: int
+
+    @cached_property
+    def best(self) -> Split:
+        """The best split. Raises InfeasibleError when nothing is feasible."""
+        first = next(self._in_order(), None)
+        if first is None:
+            raise InfeasibleError("no operation split is feasible", field="feasible")
+        return first
+
+    def ranked(self, k: int) -> tuple[Split, ...]:
+        """The k best feasible splits, best first, each range once; the empty ranges are one split."""
+        return tuple(split for split, _ in zip(self._in_order(), range(k), strict=False))
+
+    def at(self, start: int, stop: int) -> Split:
+        """The best configuration of the range [start, stop). Raises BadInputError for one that was not searched."""
+        found = np.flatnonzero((self.start == start) & (self.stop == stop))
+        if not len(found):
+            raise BadInputError("not a range of this search", field="split", value=(start, stop))
+        return self._split(int(found[0]))
+
+    def curve(self) -> tuple[Indices, Lanes]:
+        """The single split points (host prefix, accelerator the rest) that were searched, and their lanes."""
+        rows = np.flatnonzero(self.stop == self.stop.max())
+        return self.start[rows], taken(self.lanes, rows)
+
+    def _in_order(self) -> Iterator[Split]:
+        empty = self.start == self.stop
+        left = np.isfinite(self.lanes.total)
+        while left.any():
+            row = self._least(left)
+            yield self._split(row)
+            left = left & ~empty if empty[row] else left & (np.arange(len(left)) != row)
+
+    def _least(self, left: Mask) -> int:
+        """The first row that is not worse than any other of `left`; rows are in the order of i, then j."""
+        rows, lanes = np.flatnonzero(left), self.lanes
+        near = TIE * float(lanes.total[rows].min())
+        for key in (lanes.total, np.abs(lanes.cpu - lanes.h2d), lanes.s2d):
+            values = key[rows]
+            rows = rows[values <= values.min() + near]
+        return int(rows[0])
+
+    def _split(self, row: int) -> Split:
+        lanes = self.lanes
+        return Split(
+            start=int(self.start[row]),
+            stop=int(self.stop[row]),
+            compressed=bool(self.compressed[row]),
+            from_storage=self.sets[int(self.set_index[row])],
+            seconds=float(lanes.total[row]),
+            cpu=float(lanes.cpu[row]),
+            h2d=float(lanes.h2d[row]),
+            decompress=float(lanes.decompress[row]),
+            s2d=float(lanes.s2d[row]),
+            gpu=float(lanes.gpu[row]),
+        )
+
+
+def search(table: LayerTable, options: SearchOptions) -> SplitSearch:
+    """Every split of the layer under `options`; O(n^2) per configuration and set of stored operations."""
+    start, stop = ranges(len(table.units), options.kinds)
+    candidates = Candidates(table, start, stop, options.batches, options.printed, options.feasible)
+    best = _Best(candidates)
+    everywhere, nothing = np.arange(len(start)), np.zeros(len(start))
+    best.improve(everywhere, (), nothing, options.compress)
+    if options.storage:
+        for stored, rows, storage in _useful_sets(table, candidates, best.lanes.total.copy()):
+            best.improve(rows, stored, storage, options.compress)
+    return SplitSearch(start, stop, best.lanes, best.compressed, best.set_index, tuple(best.sets), best.evaluated)
+
+
+class _Best:
+    """The best configuration of every range so far."""
+
+    def __init__(self, candidates: Candidates) -> None:
+        count = len(candidates.start)
+        self.candidates = candidates
+        self.lanes = Lanes(*(np.full(count, np.inf) for _ in range(6)))
+        self.compressed = np.zeros(count, dtype=np.bool_)
+        self.set_index = np.zeros(count, dtype=np.int64)
+        self.sets: list[tuple[str, ...]] = []
+        self.evaluated = 0
+
+    def improve(self, rows: Indices, stored: tuple[str, ...], storage: Seconds, compress: tuple[bool, ...]) -> None:
+        """Take `stored`, in every configuration, where it is better; equal ones stay as they are."""
+        for compressed in compress:
+            lanes = self.candidates.lanes(rows, compressed, stored, storage)
+            self.evaluated += len(rows)
+            better = _better(lanes, taken(self.lanes, rows))
+            if better.any():
+                self._take(rows[better], taken(lanes, better), compressed)
+        self.sets.append(stored)
+
+    def _take(self, rows: Indices, lanes: Lanes, compressed: bool) -> None:
+        for name in Lanes.__slots__:
+            getattr(self.lanes, name)[rows] = getattr(lanes, name)
+        self.compressed[rows] = compressed
+        self.set_index[rows] = len(self.sets)
+
+
+def _better(new: Lanes, old: Lanes) -> Mask:
+    """Where `new` comes before `old` by (L, |CPU - H2D|, S2D)."""
+    near = np.where(np.isfinite(old.total), TIE * old.total, 0.0)
+    less, equal = new.total < old.total - near, new.total <= old.total + near
+    less &= np.isfinite(new.total)
+    equal &= np.isfinite(new.total) & ~less
+    if not equal.any():
+        return less
+    with np.errstate(invalid="ignore"):
+        skew, skew_old = np.abs(new.cpu - new.h2d), np.abs(old.cpu - old.h2d)
+        fewer = (skew < skew_old - near) | ((skew <= skew_old + near) & (new.s2d < old.s2d - near))
+    return less | (equal & fewer)
+
+
+def _useful_sets(
+    table: LayerTable, candidates: Candidates, limit: Seconds
+) -> Iterator[tuple[tuple[str, ...], Indices, Seconds]]:
+    """Every set of stored operations with the rows where it may win, and its S2D there; in the order of index.
+
+    `limit` is L without storage by row. Bit b of a set's index is operation b; sets of lower operations come first.
+    """
+    limit = limit * (1 + 2 * TIE)
+    found: list[tuple[tuple[str, ...], Indices, Seconds]] = [((), np.arange(len(limit)), np.zeros(len(limit)))]
+    for op in storable(table):
+        seconds = candidates.storage(op)
+        for stored, rows, storage in tuple(found):
+            more = seconds[rows]
+            grown = storage + more
+            keep = (more > 0) & (grown <= limit[rows])
+            if keep.any():
+                found.append(((*stored, op), rows[keep], grown[keep]))
+        if len(found) > MOST_SETS:
+            remedy = "let fewer operations come from storage"
+            raise BadInputError("too many sets of stored operations", field="storage", value=len(found), remedy=remedy)
+    yield from found[1:]
