@@ -229,6 +229,6 @@ def test_two_gpus_have_memories_and_lanes_of_their_own() -> None:
 def test_system_files_have_only_known_keys() -> None:
     for path in SYSTEMS.glob("*.json"):
         content = json.loads(path.read_bytes())
-        assert content.keys() <= {"about", "parts", "sources", "memories", "devices", "links"}, path.name
+        assert content.keys() <= {"about", "parts", "sources", "memories", "devices", "links", "tables"}, path.name
         unused = content.get("sources", {}).keys() - load_hardware(path.stem, None).sources.keys()
         assert not unused, path.name
