@@ -37,6 +37,9 @@ _INPUTS: dict[str, tuple[str, ...]] = {
     "embedding": (),
 }
 
+_ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
+"""By which other name an output is read: what comes out of attention, and what goes into the next unit."""
+
 _CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
 
 
@@ -48,10 +51,11 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
-    """The tasks of `lower`, unit after unit, without keeping what has been handed out."""
+    """The tasks of `lower`, turn after turn, without keeping what has been handed out."""
     builder = _Builder(plan, iteration, Emitter(iteration))
-    for unit in _units(plan, iteration):
-        yield from builder.unit(unit)
+    units = _units(plan, iteration)
+    for ops in units if plan.schedule.barrier else _turns(plan, iteration, units):
+        yield from builder.turn(ops)
     yield from builder.return_tokens()
 
 
@@ -75,6 +79,29 @@ def _units(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]
     yield output_ops(model, iteration, plain)
 
 
+def _turns(
+    plan: Placed, iteration: Iteration, units: Iterator[tuple[Operation, ...]]
+) -> Iterator[tuple[Operation, ...]]:
+    """What each batch does in its turn: from where a layer's work goes to another device up to there in the next.
+
+    So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
+    a layer for every batch first would be up to a third slower."""
+    waiting: tuple[Operation, ...] = ()
+    for unit in units:
+        cut = _departure(plan, iteration, unit)
+        yield from (turn for turn in (waiting + unit[:cut],) if turn)
+        waiting = unit[cut:]
+    yield waiting
+
+
+def _departure(plan: Placed, iteration: Iteration, unit: tuple[Operation, ...]) -> int:
+    """The first operation of a unit that is not wholly on the device where the unit ends; 0 if that is the first."""
+    places_of = [places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis) for op in unit]
+    home = places_of[-1][-1].rule.device
+    away = (i for i, pieces in enumerate(places_of) if any(piece.rule.device != home for piece in pieces))
+    return next(away, 0)
+
+
 @dataclass
 class _Value:
     """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory."""
@@ -86,19 +113,20 @@ class _Value:
 
 @dataclass
 class _Builder:
-    """Hands out tasks unit by unit; `values` maps (batch, operation) to its latest output.
+    """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
 
-    `gate`: what the unit waits for where there are barriers; `opened`: its first task. `consumers`: by unit, the
-    tasks that used data streamed for it; `brought`: streamed weights of the present unit, by what and where; `worked`:
-    by device, the tasks of the latest batch in this unit."""
+    `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
+    `worked`: by unit, batch and device, its tasks; `latest`: by link, the last streamed transfer; `gate`: what the unit
+    waits for where there are barriers; `opened`: its first task."""
 
     plan: Placed
     iteration: Iteration
     out: Emitter
     values: dict[tuple[int, str], _Value] = field(default_factory=dict)
     consumers: dict[int, list[int]] = field(default_factory=dict)
-    brought: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)
-    worked: dict[tuple[int, str], list[int]] = field(default_factory=dict)
+    brought: dict[tuple[int, str, str, int, int], list[int]] = field(default_factory=dict)
+    worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
+    latest: dict[str, int] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
     opened: int = 0
     last_compute: int | None = None
@@ -108,19 +136,22 @@ class _Builder:
     def __post_init__(self) -> None:
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
 
-    def unit(self, ops: tuple[Operation, ...]) -> Iterator[Task]:
-        """The tasks of one unit for every batch of the pass."""
-        self.now = ops[0].unit
-        self.brought.clear()
-        self.worked.clear()
-        self.consumers.pop(self.now - self.plan.schedule.prefetch - 2, None)
+    def turn(self, ops: tuple[Operation, ...]) -> Iterator[Task]:
+        """The tasks of some operations for every batch of the pass."""
+        self._forget(ops[0].unit)
         self._close_gate(ops)
         for batch in range(self.iteration.batches):
             self.out.batch = batch
             for op in ops:
                 self._add_op(op)
-            self.values[batch, "input"] = self.values[batch, ops[-1].name]
         yield from self.out.take()
+
+    def _forget(self, unit: int) -> None:
+        """Drop what units before `unit` will not be asked for."""
+        self.brought = {key: tasks for key, tasks in self.brought.items() if key[0] >= unit}
+        self.worked = {key: tasks for key, tasks in self.worked.items() if key[0] >= unit}
+        oldest = unit - self.plan.schedule.prefetch - 1
+        self.consumers = {key: tasks for key, tasks in self.consumers.items() if key >= oldest}
 
     def _close_gate(self, ops: tuple[Operation, ...]) -> None:
         """With barriers: what the first operations of this unit wait for, all of the unit before and all weights."""
@@ -129,6 +160,7 @@ class _Builder:
         self.gate = list(range(self.opened, self.out.count))
         self.opened, self.out.batch = self.out.count, 0
         for op in ops:
+            self.now = op.unit
             for piece in self._places(op):
                 weights = self._weights(op, piece.start, piece.stop)
                 self.gate += self._stream_weights(op, piece.rule.device, weights, piece.start, piece.stop)
@@ -150,6 +182,7 @@ class _Builder:
         return places(self.plan, op, None, self.iteration.phase, 1, "rows")[0].rule.device
 
     def _add_op(self, op: Operation) -> None:
+        self.now = op.unit
         made: list[tuple[str, int, float]] = []
         for piece in self._places(op):
             device = piece.rule.device
@@ -158,8 +191,8 @@ class _Builder:
             index = self._piece(op, device, piece.start, piece.stop)
             made.append((self.memory_of[device], index, (piece.stop - piece.start) / op.extent))
         self.values[self.out.batch, op.name] = _Value(op.out_bytes, made)
-        if op.name == "attention" or op.name == "wv":
-            self.values[self.out.batch, "attention"] = self.values[self.out.batch, op.name]
+        if op.name in _ALSO:
+            self.values[self.out.batch, _ALSO[op.name]] = self.values[self.out.batch, op.name]
         if op.kind == "append":
             self._written(op, made)
 
@@ -208,7 +241,7 @@ class _Builder:
             part=part,
         )
         self.last_compute = index
-        self.worked.setdefault((self.out.batch, device), []).append(index)
+        self.worked.setdefault((self.now, self.out.batch, device), []).append(index)
         return index
 
     def _bring(self, name: str, memory: str, layer: int | None) -> tuple[int, ...]:
@@ -232,7 +265,7 @@ class _Builder:
     def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
         memory = self.memory_of[device]
-        key = (op.name, device, start, stop)
+        key = (op.unit, op.name, device, start, stop)
         if key not in self.brought:
             suffix = "" if stop - start == op.extent else f":{start}-{stop}"
             away = [weight for weight in weights if not weight.lives_in(memory)]
@@ -315,11 +348,19 @@ class _Builder:
             if resident.path == "pin-on-transfer":
                 after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format),)
             for hop in hops(self.plan, home, memory, size, resident.path):
-                after = (self.out.transfer(f"{what}{suffix}{number}", op.layer, hop, resident.format, after, what),)
+                after += self._behind(hop.link)
+                name = f"{what}{suffix}{number}"
+                self.latest[hop.link.name] = self.out.transfer(name, op.layer, hop, resident.format, after, what)
+                after = (self.latest[hop.link.name],)
             arrived += after
         if resident.format == "q4":
             return [self._decompress(f"{what}{suffix}", op, device, resident, tuple(arrived))]
         return arrived
+
+    def _behind(self, link: Link) -> tuple[int, ...]:
+        """What is streamed ahead leaves in order: one process issues the copies of a link (PARK-52)."""
+        ahead = self.plan.schedule.overlap == "next-layer" and link.name in self.latest
+        return (self.latest[link.name],) if ahead else ()
 
     def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat) -> int:
         """A copy to page-locked memory by the processor of that memory (PARK-07).
@@ -351,7 +392,7 @@ class _Builder:
     def _cache_may_start(self, device: str) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
         if self.out.batch and self.plan.schedule.overlap == "next-layer":
-            return tuple(self.worked.get((self.out.batch - 1, device), ()))
+            return tuple(self.worked.get((self.now, self.out.batch - 1, device), ()))
         return self._may_start()
 
     def _activation_lane(self, link: Link) -> str:

@@ -89,7 +89,7 @@ def places(
     rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
 ) -> tuple[Slice[ComputeRule], ...]:
     """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
-    found = _covering(rules.compute, "compute", op, layer, extent, axis, _in_phase(phase))
+    found = _covering(rules.compute, "compute", _leading(op), layer, extent, axis, _in_phase(phase))
     merged: list[Slice[ComputeRule]] = []
     for piece in found:
         if merged and merged[-1].rule.device == piece.rule.device:
@@ -100,7 +100,12 @@ def places(
 
 def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
     """The device of an operation that is not divided: that of its first row."""
-    return _first(rules.compute, "compute", op, layer, _in_phase(phase)).device
+    return _first(rules.compute, "compute", _leading(op), layer, _in_phase(phase)).device
+
+
+def _leading(op: str) -> str:
+    """Undivided attention runs where its scores do; a rule for `attention` covers them."""
+    return "scores" if op == "attention" else op
 
 
 def _in_phase(phase: Phase) -> Callable[[ComputeRule], bool]:

@@ -122,7 +122,7 @@ def _memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> se
 def devices_used(placed: Placed) -> tuple[str, ...]:
     """Devices that run at least one operation or a part of one, in the hardware's order."""
     ends = [(op, None) for op in ("embedding", "final_norm", "head")]
-    names = (*BLOCK_OPS, *DIVIDED)
+    names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
     used = set[str]()
     for op, layer in (*ends, *((op, layer) for layer in range(placed.model.layers) for op in names)):
         axis, extent = op_extent(placed.model, op)

@@ -1,5 +1,6 @@
 """Shares of storage devices that finish together, found by measuring them at work at the same time (PARK 4.1)."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -9,13 +10,16 @@ from helmsman.schemas.errors import BadInputError
 Measure = Callable[[tuple[float, ...]], tuple[float, ...]]
 """Seconds every device takes for its share while all others take theirs; 0 for a device without a share."""
 
+Step = tuple[tuple[float, ...], tuple[float, ...]]
+"""Shares and the seconds measured with them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Balanced:
     """The most even shares that were measured, and every (shares, seconds) in the order of measuring."""
 
     shares: tuple[float, ...]
-    history: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]
+    history: tuple[Step, ...]
 
     @property
     def unevenness(self) -> float:
@@ -41,13 +45,13 @@ def balance(
     _check(shares, alpha, iterations)
     total = sum(shares) or 1.0
     current = tuple(shares) if sum(shares) else (total / len(shares),) * len(shares)
-    history: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
+    history: list[Step] = []
     while len(history) < iterations and (not printed or min(current) > 0):
         seconds = _measured(measure, current)
         history.append((current, seconds))
         if spread(seconds) <= tolerance:
             break
-        current = _as_printed(current, seconds, alpha) if printed else _corrected(current, seconds, alpha, total)
+        current = _as_printed(current, seconds, alpha) if printed else _corrected(history, alpha, total)
     return Balanced(min(history, key=lambda step: spread(step[1]))[0], tuple(history))
 
 
@@ -56,19 +60,45 @@ def spread(seconds: Sequence[float]) -> float:
     return max(seconds) / min(seconds) if min(seconds) > 0 else float("inf")
 
 
-def _corrected(shares: tuple[float, ...], seconds: tuple[float, ...], alpha: float, total: float) -> tuple[float, ...]:
-    """s (1 + (t_avg / t - 1) alpha), eq. 3 and 4 with the right sign, scaled to `total`.
+def _corrected(history: Sequence[Step], alpha: float, total: float) -> tuple[float, ...]:
+    """s (1 + (t_avg / t - 1) gain), eq. 3 and 4 with the right sign, scaled to `total`.
 
     s t_avg / t is t_avg times the device's rate; a device without a share has none, so it is taken to be as fast as
     the others are on average. That is what lets shares of zero grow.
     """
+    shares, seconds = history[-1]
     rates = [share / time for share, time in zip(shares, seconds, strict=True) if time > 0]
     mean, even = fmean(rates), fmean(time for time in seconds if time > 0)
+    positive = 0.95 * max(seconds) / max(max(seconds) - even, 1e-300)
+    gain = min(alpha / _response(history), positive)
     grown = [
-        share * (1 - alpha) + alpha * even * (share / time if time > 0 else mean)
+        share * (1 - gain) + gain * even * (share / time if time > 0 else mean)
         for share, time in zip(shares, seconds, strict=True)
     ]
     return tuple(share * total / sum(grown) for share in grown)
+
+
+def _response(history: Sequence[Step]) -> float:
+    """How far relative times follow relative shares, between the last two steps; 1 for independent devices.
+
+    Behind a shared ceiling a device that is late runs its rest alone and fast, so times differ less than shares and
+    the plain correction creeps. Least squares of the changes of log times over those of log shares, kept in [1/4, 2].
+    """
+    if len(history) < 2 or min(map(min, (*history[-1], *history[-2]))) <= 0:
+        return 1.0
+    (shares_0, seconds_0), (shares_1, seconds_1) = history[-2:]
+    moved, followed = _log_change(shares_0, shares_1), _log_change(seconds_0, seconds_1)
+    squares = sum(change * change for change in moved)
+    if squares == 0:
+        return 1.0
+    slope = sum(x * y for x, y in zip(moved, followed, strict=True)) / squares
+    return min(max(slope, 0.25), 2.0)
+
+
+def _log_change(before: Sequence[float], after: Sequence[float]) -> list[float]:
+    """Logarithms of after / before, less their mean."""
+    changes = [math.log(b / a) for a, b in zip(before, after, strict=True)]
+    return [change - fmean(changes) for change in changes]
 
 
 def _as_printed(shares: tuple[float, ...], seconds: tuple[float, ...], alpha: float) -> tuple[float, ...]:

@@ -117,12 +117,12 @@ class SplitSearch:
 
     def _least(self, left: Mask) -> int:
         """The first row that is not worse than any other of `left`; rows are in the order of i, then j."""
-        rows, lanes = np.flatnonzero(left), self.lanes
-        near = TIE * float(lanes.total[rows].min())
+        rows = np.flatnonzero(left)
+        lanes = taken(self.lanes, rows)
+        near, tied = TIE * float(lanes.total.min()), np.ones(len(rows), dtype=np.bool_)
         for key in (lanes.total, np.abs(lanes.cpu - lanes.h2d), lanes.s2d):
-            values = key[rows]
-            rows = rows[values <= values.min() + near]
-        return int(rows[0])
+            tied &= key <= key[tied].min() + near
+        return int(rows[tied.argmax()])
 
     def _split(self, row: int) -> Split:
         lanes = self.lanes

@@ -41,7 +41,7 @@ def execute(args: argparse.Namespace) -> int:
 
     model, hardware = load_model(args.model), machine(args)
     workload = _workload(args, model)
-    if args.max_context:
+    if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     decision = decide(args, model, hardware, workload)
     emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose))

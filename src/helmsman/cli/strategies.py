@@ -1,8 +1,9 @@
 """The arguments that choose a strategy and its options, and the decision they lead to."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from helmsman.cli.app import Parser
 from helmsman.schemas.errors import UsageError
@@ -10,7 +11,9 @@ from helmsman.schemas.formats import FORMATS
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
+    from helmsman.planner.strategies.flexgen import FlexGen
     from helmsman.planner.strategies.layer_split import LayerSplit
+    from helmsman.planner.strategies.op_split.place import Frame
     from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
@@ -18,18 +21,24 @@ if TYPE_CHECKING:
 
 Recorded = dict[str, str | int | float | bool]
 
-STRATEGIES = ("layer-split", "op-split")
+STRATEGIES = ("layer-split", "op-split", "flexgen")
 COMPRESSIONS = ("none", "weights", "kv", "all", "best")
-_OP_SPLIT_ONLY = {
+_STREAMING: Mapping[str, object] = {"compress": "none", "table": None, "reshape": False}
+"""What op-split and flexgen share, with its defaults."""
+_OP_SPLIT: Mapping[str, object] = {
     "chunks": None,
-    "compress": "none",
     "nvme": None,
     "pinning": "pinned",
     "no_cpu_offload": False,
     "no_overlap": False,
-    "reshape": False,
-    "table": None,
 }
+_FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
+_FOREIGN: Mapping[str, Mapping[str, object]] = {
+    "layer-split": {**_STREAMING, **_OP_SPLIT, **_FLEXGEN},
+    "op-split": {**_FLEXGEN, "kv_offload": False, "max_context": False},
+    "flexgen": {**_OP_SPLIT, "kv_offload": False, "max_context": False, "paper": False},
+}
+"""By strategy, the options that are not its own."""
 
 
 def add_strategy_arguments(parser: Parser) -> None:
@@ -43,11 +52,12 @@ def add_strategy_arguments(parser: Parser) -> None:
     group.add_argument("--paper", action="store_true", help="price decode steps by the printed formulas")
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
-    _add_op_split(parser)
+    _add_streaming(parser)
 
 
-def _add_op_split(parser: Parser) -> None:
-    group = parser.add_argument_group("op-split: the accelerator computes some operations from streamed data")
+def _add_streaming(parser: Parser) -> None:
+    group = parser.add_argument_group("op-split, flexgen: the accelerator computes from streamed data")
+    group.add_argument("--cpu-compute", action="store_true", help="flexgen: attention where the cache lives")
     group.add_argument("--chunks", metavar="N|OP=N,..", help="divide operations: all that can be, or scores=8,wv=8")
     group.add_argument("--compress", choices=COMPRESSIONS, default="none", help="stream 4-bit groups")
     group.add_argument("--nvme", choices=("direct", "bounce"), help="weights may come from storage, by this path")
@@ -60,11 +70,14 @@ def _add_op_split(parser: Parser) -> None:
 
 def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decision":
     """The best plan of the strategy that the arguments name."""
+    _refuse_foreign(args)
     if args.strategy == "op-split":
-        return op_split(args, model, hardware, workload).decide(_recorded_op_split(args))
+        return op_split(args, model, hardware, workload).decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
+    if args.strategy == "flexgen":
+        return flexgen(args, model, hardware, workload).decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))
     from helmsman.planner.decide import decide as decide_split
 
-    return decide_split(layer_split(args, model, hardware, workload), _recorded_layer_split(args))
+    return decide_split(layer_split(args, model, hardware, workload), _recorded(args, {"kv_offload": False}))
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
@@ -74,7 +87,6 @@ def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", 
     from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
     from helmsman.planner.strategies.paper import PrintedLayerSplit
 
-    _refuse(args, [name for name, default in _OP_SPLIT_ONLY.items() if getattr(args, name) != default])
     options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective)
     costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
     strategy = PrintedLayerSplit if args.paper else LayerSplit
@@ -84,14 +96,8 @@ def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", 
 def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "OpSplit":
     """The operation splits that the arguments ask about."""
     from helmsman.planner.costs import CostOptions
-    from helmsman.planner.machine import roles
-    from helmsman.planner.strategies.op_split.place import Frame
     from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 
-    _refuse(args, [name for name in ("kv_offload", "max_context") if getattr(args, name)])
-    if args.objective == "ttft":
-        remedy = "use --objective latency: prompts run on the accelerator whatever the split"
-        raise UsageError("operation splits do not change TTFT", field="--objective", value="ttft", remedy=remedy)
     options = OpSplitOptions(
         chunks=_chunks(args.chunks, model),
         compress=args.compress,
@@ -101,23 +107,40 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         offload=not args.no_cpu_offload,
         printed=args.paper,
     )
-    frame = Frame(
-        model,
-        roles(_with_table(args, hardware)),
-        workload,
-        args.format,
-        args.kv_format,
-        overlap="none" if args.no_overlap else "next-layer",
-        reshape=args.reshape,
-    )
+    frame = _frame(args, model, hardware, workload)
     return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
 
 
-def _refuse(args: argparse.Namespace, names: list[str]) -> None:
-    if names:
-        flag = f"--{names[0].replace('_', '-')}"
-        remedy = "leave it out, or use another strategy"
-        raise UsageError(f"does not go with --strategy {args.strategy}", field=flag, remedy=remedy)
+def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "FlexGen":
+    """FlexGen's plan for what the arguments ask about."""
+    from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.flexgen import FlexGen
+
+    if args.compress not in ("none", "all"):
+        remedy = "use --compress none or all"
+        raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
+    costs = CostOptions(not args.no_corrections, args.l3_blend)
+    return FlexGen(_frame(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs)
+
+
+def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
+    from helmsman.planner.machine import roles
+    from helmsman.planner.strategies.op_split.place import Frame
+
+    if args.objective == "ttft":
+        remedy = "use --objective latency: prompts run on the accelerator whatever the split"
+        raise UsageError("streaming strategies do not change TTFT", field="--objective", value="ttft", remedy=remedy)
+    overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
+    machine = roles(_with_table(args, hardware))
+    return Frame(model, machine, workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
+
+
+def _refuse_foreign(args: argparse.Namespace) -> None:
+    """Options of other strategies are a mistake, not ignored."""
+    for name, default in _FOREIGN[args.strategy].items():
+        if getattr(args, name) != default:
+            flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or use another strategy"
+            raise UsageError(f"does not go with --strategy {args.strategy}", field=flag, remedy=remedy)
 
 
 def _chunks(text: str | None, model: "Model") -> dict[str, int]:
@@ -159,18 +182,12 @@ def _with_table(args: argparse.Namespace, hardware: "Hardware") -> "Hardware":
     return hardware.model_copy(update={"tables": (table, *hardware.tables)})
 
 
-def _recorded_layer_split(args: argparse.Namespace) -> Recorded:
-    return {"kv_offload": args.kv_offload, **_recorded(args)}
-
-
-def _recorded_op_split(args: argparse.Namespace) -> Recorded:
-    names = [name for name in _OP_SPLIT_ONLY if name != "table"]
-    return {**_recorded(args), **{name: getattr(args, name) for name in names if getattr(args, name) is not None}}
-
-
-def _recorded(args: argparse.Namespace) -> Recorded:
+def _recorded(args: argparse.Namespace, own: Mapping[str, object]) -> Recorded:
+    """What a plan says of the options it was made with; a table is in its hardware."""
+    chosen = {name: getattr(args, name) for name in own if name != "table" and getattr(args, name) is not None}
     return {
         "objective": args.objective,
+        **chosen,
         "paper": args.paper,
         "corrections": not args.no_corrections,
         "l3_blend": args.l3_blend,

@@ -1,0 +1,117 @@
+"""Storage devices of unequal speed, alone and behind a shared ceiling, are brought to finish together."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from helmsman.planner.strategies.op_split.balance import balance, spread
+from helmsman.schemas.errors import BadInputError
+
+RATES = (2.0, 1.0, 1.0, 1.0)
+
+
+def alone(rates):
+    return lambda shares: tuple(share / rate for share, rate in zip(shares, rates, strict=True))
+
+
+def sharing(rates, ceiling):
+    """Devices that work at the same time, none faster than its rate, all together not faster than `ceiling`."""
+
+    def measure(shares):
+        left, ends, now = dict(enumerate(shares)), [0.0] * len(shares), 0.0
+        left = {device: share for device, share in left.items() if share > 0}
+        while left:
+            speeds = _fair({device: rates[device] for device in left}, ceiling)
+            step = min(left[device] / speeds[device] for device in left)
+            now += step
+            for device in tuple(left):
+                left[device] -= step * speeds[device]
+                if left[device] <= 1e-12:
+                    ends[device] = now
+                    del left[device]
+        return tuple(ends)
+
+    return measure
+
+
+def _fair(rates, ceiling):
+    """Max-min fair speeds under a ceiling."""
+    speeds, rest = {}, ceiling
+    for count, device in enumerate(sorted(rates, key=rates.__getitem__)):
+        speeds[device] = min(rates[device], rest / (len(rates) - count))
+        rest -= speeds[device]
+    return speeds
+
+
+def starts():
+    rng = Random(7)
+    yield (0.0,) * 4
+    yield (0.25,) * 4
+    for hot in range(4):
+        yield tuple(float(k == hot) for k in range(4))
+    for _ in range(60):
+        yield tuple(rng.random() ** rng.choice([1, 6]) for _ in range(4))
+    for _ in range(20):
+        yield tuple(rng.choice([0.0, rng.random() * 100]) for _ in range(4))
+
+
+@pytest.mark.parametrize("fast", range(4))
+@pytest.mark.parametrize("ceiling", [None, 4.0, 3.0, 2.0, 0.8], ids=str)
+def test_four_devices_one_twice_as_fast_finish_together_from_any_start(fast, ceiling):
+    rates = tuple(2.0 if k == fast else 1.0 for k in range(4))
+    measure = alone(rates) if ceiling is None else sharing(rates, ceiling)
+    for start in starts():
+        found = balance(start, measure)
+        assert len(found.history) <= 10
+        assert spread(measure(found.shares)) <= 1.02, start
+        assert sum(found.shares) == pytest.approx(sum(start) or 1.0)
+
+
+def test_alone_shares_are_proportional_to_speed():
+    found = balance((25.0,) * 4, alone(RATES), iterations=40, tolerance=1 + 1e-9)
+    assert found.shares == pytest.approx((40.0, 20.0, 20.0, 20.0), rel=1e-6)
+    assert found.unevenness == pytest.approx(1.0)
+
+
+def test_other_devices_and_numbers_of_them():
+    rng = Random(3)
+    for _ in range(100):
+        rates = tuple(rng.uniform(0.5, 8) for _ in range(rng.randint(1, 8)))
+        found = balance((1.0,) * len(rates), alone(rates))
+        assert found.unevenness <= 1.02
+
+
+def test_it_stops_when_even():
+    assert len(balance((40.0, 20.0, 20.0, 20.0), alone(RATES)).history) == 1
+
+
+def test_the_printed_sign_diverges():
+    """E-PARK-01: slow devices get more, until a size is not positive."""
+    found = balance((25.0,) * 4, alone(RATES), alpha=0.5, iterations=12, printed=True)
+    unevenness = [spread(seconds) for _, seconds in found.history]
+    assert all(later > earlier for earlier, later in pairwise(unevenness))
+    assert unevenness[-1] > 4
+    assert len(found.history) < 12
+    assert found.shares == (25.0,) * 4
+
+
+@pytest.mark.parametrize(
+    ("shares", "options", "message"),
+    [
+        ((), {}, "at least one"),
+        ((1.0, -1.0), {}, "zero or more"),
+        ((1.0, float("nan")), {}, "finite"),
+        ((1.0, 1.0), {"alpha": 0.0}, "alpha"),
+        ((1.0, 1.0), {"iterations": 0}, "at least one measurement"),
+    ],
+)
+def test_what_cannot_be_shares_is_refused(shares, options, message):
+    with pytest.raises(BadInputError, match=message):
+        balance(shares, alone((1.0,) * len(shares)), **options)
+
+
+@pytest.mark.parametrize("seconds", [(1.0,), (1.0, float("nan")), (1.0, -1.0), (1.0, 0.0)])
+def test_what_cannot_be_times_is_refused(seconds):
+    with pytest.raises(BadInputError, match="measure"):
+        balance((1.0, 1.0), lambda shares: seconds)
