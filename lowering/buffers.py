@@ -30,15 +30,19 @@ def _vector_values(model: Model) -> int:
     return model.layers * sum(tensor.elements for tensor in block_tensors(model, 0) if len(tensor.shape) == 1)
 
 
-def workspace_bytes(model: Model, batch: int, tokens: int, *, divided: bool = False, capacity: int = 0) -> int:
+def workspace_bytes(
+    model: Model, batch: int, tokens: int, *, divided: bool = False, capacity: int | None = None
+) -> int:
     """Bytes of scratch for a pass of `batch` sequences by `tokens`, an upper bound over all stages.
 
     The closed form of `Stage.workspace_size` (f32): the hidden states, normed states or attention outputs,
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
-    `divided` attention adds every head's scores over the cache's `capacity` positions."""
+    `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
+    model can have)."""
     rows = batch * min(tokens, max(1, CHUNK_ROWS // batch))
     wide = max(model.hidden, model.q_width)
     inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
     width = model.hidden + wide + inner + max(wide, model.ffn)
-    scores = model.heads * -(-capacity // 16) * 16 if divided else 0
+    positions = model.max_context if capacity is None else capacity
+    scores = model.heads * -(-positions // 16) * 16 if divided else 0
     return 4 * (rows * (width + scores) + batch * model.vocab) + _SMALL_BUFFERS

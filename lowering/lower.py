@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.ops import DIVIDED, Formats, Operation, block_ops, embedding_ops, output_ops
+from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Cached, Slice, kv_homes, kv_rule, places
 from helmsman.lowering.streams import Resident, hops, weights_of
+from helmsman.lowering.turns import turns
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat, size_of
@@ -53,53 +54,9 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     """The tasks of `lower`, turn after turn, without keeping what has been handed out."""
     builder = _Builder(plan, iteration, Emitter(iteration))
-    units = _units(plan, iteration)
-    for ops in units if plan.schedule.barrier else _turns(plan, iteration, units):
+    for ops in turns(plan, iteration):
         yield from builder.turn(ops)
     yield from builder.return_tokens()
-
-
-def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
-    """Whether scores, softmax and weighted values have places of their own."""
-    if plan.schedule.attention == "divided":
-        return True
-    heads = plan.model.kv_heads
-    found = [places(plan, op, layer, iteration.phase, heads if op != "softmax" else 1, "heads") for op in DIVIDED]
-    return any(len(pieces) > 1 for pieces in found) or len({pieces[0].rule.device for pieces in found}) > 1
-
-
-def _units(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]]:
-    model, plain = plan.model, Formats(activations=plan.activations)
-    yield embedding_ops(model, iteration, plain)
-    for layer in range(model.layers):
-        rule = kv_rule(plan, layer)
-        used = rule.expanded if rule.format == "q4" else rule.format
-        formats = Formats(kv=used, activations=plan.activations)
-        yield block_ops(model, layer, iteration, formats, divides_attention(plan, layer, iteration))
-    yield output_ops(model, iteration, plain)
-
-
-def _turns(
-    plan: Placed, iteration: Iteration, units: Iterator[tuple[Operation, ...]]
-) -> Iterator[tuple[Operation, ...]]:
-    """What each batch does in its turn: from where a layer's work goes to another device up to there in the next.
-
-    So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
-    a layer for every batch first would be up to a third slower."""
-    waiting: tuple[Operation, ...] = ()
-    for unit in units:
-        cut = _departure(plan, iteration, unit)
-        yield from (turn for turn in (waiting + unit[:cut],) if turn)
-        waiting = unit[cut:]
-    yield waiting
-
-
-def _departure(plan: Placed, iteration: Iteration, unit: tuple[Operation, ...]) -> int:
-    """The first operation of a unit that is not wholly on the device where the unit ends; 0 if that is the first."""
-    places_of = [places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis) for op in unit]
-    home = places_of[-1][-1].rule.device
-    away = (i for i, pieces in enumerate(places_of) if any(piece.rule.device != home for piece in pieces))
-    return next(away, 0)
 
 
 @dataclass
