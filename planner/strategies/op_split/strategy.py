@@ -24,6 +24,9 @@ Compression = Literal["none", "weights", "kv", "all", "best"]
 TRIED = 32
 """Candidates whose memory is counted before the question is called infeasible; neighbours differ little."""
 
+SHOWN = 8
+"""Runner-ups that a decision names; their steps are the plan's, scaled by the closed form."""
+
 
 @dataclass(frozen=True)
 class OpSplitOptions:
@@ -156,12 +159,10 @@ class OpSplit:
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
-        others = [
-            (label(self.frame, self.layout(other)), self._step(other))
-            for other in self.found.ranked(8)
-            if other != split
-        ]
-        return Decision(plan, self._step(split), tuple(others), rejected, self.frame.roles.unused)
+        seconds, order = plan.predicted.decode.seconds.mid, self.found.ranked(TRIED)
+        worse = order[order.index(split) + 1 :][:SHOWN]
+        others = [(label(self.frame, self.layout(o)), seconds * o.seconds / split.seconds) for o in worse]
+        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused)
 
     def _infeasible(self, seen: list[Rejected]) -> InfeasibleError:
         nearest = min(seen, key=lambda rejected: rejected.missing)
