@@ -4,17 +4,24 @@ from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
-from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import homes, kv_rule, places, residence
+from helmsman.lowering.placement import Placed, batches_together
+from helmsman.lowering.rules import homes, kv_homes, kv_rule, places, residence
 from helmsman.lowering.tensors import Tensor, tensors
-from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.lowering.turns import divides_attention
+from helmsman.scheduler.iteration import PHASES, Phase, decode, prefill
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import MemoryUse, Residence
+from helmsman.schemas.plan import MemoryUse, Path, Residence
 from helmsman.schemas.workload import Workload
 
 UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
 """Operations with weights that are not linear layers."""
+
+STOPS = 2
+"""Buffers in which data stops on its way: one is filled while the other is emptied."""
+
+STOP_PADDING = 4096
+"""What the end of a tensor in such a buffer is rounded up to: a block of storage."""
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
@@ -53,14 +60,14 @@ def staging_bytes(placed: Placed, memory: str) -> int:
     """Buffers of what is streamed into `memory`.
 
     One operation's weights after the other without overlap; the streamed weights of prefetch + 1 blocks with it. And
-    as many times a block's KV where attention runs away from its cache: of one batch (PARK-05)."""
+    as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
     depth = placed.schedule.prefetch + 1
     return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest unit's where units come ahead."""
-    ahead = placed.schedule.overlap == "next-layer" and placed.schedule.prefetch > 0
+    ahead = placed.schedule.overlap == "next-layer"
     sizes: dict[tuple[str, int | None], int] = {}
     for tensor in tensors(placed.model):
         key = ("" if ahead and tensor.layer is not None else tensor.op, tensor.layer)
@@ -99,17 +106,16 @@ def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Itera
 
 
 def _streamed_kv(placed: Placed, memory: str) -> int:
-    """A block's past keys and values that come to `memory`: of one batch at a time."""
+    """A block's keys and values that come to `memory`, or are made there to be sent home: of one batch at a time."""
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
     for layer in range(placed.model.layers):
         rule = kv_rule(placed, layer)
-        if rule.memory == memory:
-            continue
-        used = [op for op in ("scores", "wv") if memory in _memories_of(placed, op, layer, "decode")]
-        stored = kv_block_bytes(placed.model, workload, rule.format)
-        expanded = kv_block_bytes(placed.model, workload, rule.expanded) if rule.format == "q4" else 0
-        most = max(most, (stored + expanded) * len(used) // 2)
+        cached = ((op, phase) for op in ("append", "scores", "wv") for phase in PHASES)
+        if rule.memory != memory and any(memory in _memories_of(placed, op, layer, phase) for op, phase in cached):
+            stored = kv_block_bytes(placed.model, workload, rule.format)
+            expanded = kv_block_bytes(placed.model, workload, rule.expanded) if rule.format == "q4" else 0
+            most = max(most, stored + expanded)
     return most
 
 
@@ -156,12 +162,52 @@ def _kv(placed: Placed) -> dict[str, int]:
 
 
 def _buffers(placed: Placed) -> dict[str, int]:
-    workload, total = placed.workload, dict[str, int]()
-    buffers = buffer_bytes(placed.model, workload)
+    total = _stops(placed)
+    batches = batches_together(placed)
+    buffers = buffer_bytes(placed.model, placed.workload, divided=_divided(placed), batches=batches)
     for name in devices_used(placed):
         memory = _memory_of(placed, name)
         total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory)
     return total
+
+
+def _divided(placed: Placed) -> bool:
+    """Whether any block's attention is divided in any phase."""
+    passes = prefill(placed.workload), decode(placed.workload, 1)
+    return any(divides_attention(placed, layer, it) for layer in range(placed.model.layers) for it in passes)
+
+
+def _stops(placed: Placed) -> dict[str, int]:
+    """Where data stops on its way from storage, or to be page-locked: two buffers, as large as the largest of it."""
+    if not any(_stop(placed, rule.path, rule.memory) for rule in (*placed.residence, *placed.kv)):
+        return {}
+    largest: dict[str, int] = {}
+    sizes: dict[tuple[str, str, int | None], int] = {}
+    for tensor in tensors(placed.model):
+        columns = tensor.elements // tensor.shape[0]
+        for piece in homes(placed, tensor):
+            memory = _stop(placed, piece.rule.path, piece.rule.memory)
+            if memory is not None:
+                key = memory, tensor.op, tensor.layer
+                size = size_of((piece.stop - piece.start) * columns, piece.rule.format)
+                sizes[key] = sizes.get(key, 0) + size + STOP_PADDING
+                largest[memory] = max(largest.get(memory, 0), sizes[key])
+    one = placed.workload.model_copy(update={"batches": 1})
+    for layer in range(placed.model.layers):
+        for what in ("keys", "values"):
+            for cached in kv_homes(placed, what, layer, placed.model.kv_heads):
+                memory = _stop(placed, cached.rule.path, cached.rule.memory)
+                if memory is not None:
+                    size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * STOP_PADDING
+                    largest[memory] = max(largest.get(memory, 0), size)
+    return {memory: STOPS * size for memory, size in largest.items()}
+
+
+def _stop(placed: Placed, path: Path, home: str) -> str | None:
+    """Where data that leaves `home` by `path` stops."""
+    if path == "pin-on-transfer":
+        return home
+    return placed.hardware.devices[0].memory if path == "bounce" else None
 
 
 def _memory_of(placed: Placed, device: str) -> str:

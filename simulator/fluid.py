@@ -1,4 +1,4 @@
-"""Memory bandwidth as a fluid: running tasks share each physical memory max-min fairly.
+"""Bandwidth as a fluid: running tasks share each physical memory, and each physical link, max-min fairly.
 
 A task alone runs at its price, which is a measured fact, whatever the memory's nominal bandwidth says. When
 several tasks want more of a memory than it has, their byte rates are raised together until each has what
@@ -9,14 +9,18 @@ from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, Link, lane_owner
 
 _FULL = 1e-12
+_ROUNDING = 1e-9
+"""Of sums that tasks enter and leave."""
+_LINK = "link "
+"""Before the name of a link's pool: memories and links may have equal names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What a running task asks of memories: `rate` bytes/s at full speed, `uses[pool]` times over in each.
+    """What a running task asks of memories and links: `rate` bytes/s at full speed, `uses[pool]` times in each.
 
     A copy inside one physical memory uses it twice: it reads and writes every byte."""
 
@@ -25,24 +29,59 @@ class Flow:
 
 
 class Pools:
-    """The physical memories of a machine and what each can deliver, bytes/s."""
+    """The physical memories and links of a machine and what each can deliver, bytes/s.
+
+    Lanes of one link, and links that share another's lanes, draw from one pool (PARK-43)."""
 
     def __init__(self, hardware: Hardware) -> None:
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
+        self._link = {link.name: _LINK + _owner(hardware, link) for link in hardware.links}
         self.capacity = {root: hardware.memory(root).bandwidth.value for root in self._root.values()}
+        for link in hardware.links:
+            self.capacity.setdefault(_LINK + link.name, link.bandwidth.value)
+        self._uses: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
 
     def flow(self, task: Task, seconds: float) -> Flow | None:
         """The flow of a task that takes `seconds` alone; None when it moves nothing or takes no time.
 
-        A task that alone already exceeds a memory's nominal bandwidth counts as using all of it."""
+        A task that alone already exceeds what a pool nominally has counts as using all of it."""
         if not task.bytes or seconds <= 0.0:
             return None
+        key = (task.resource, task.memories)
+        uses = self._uses.get(key)
+        if uses is None:
+            uses = self._uses[key] = self._drawn(task)
+        rate = task.bytes / seconds
+        for pool, times in uses.items():
+            if rate * times > self.capacity[pool]:
+                rate = self.capacity[pool] / times
+        return Flow(rate, uses) if rate > 0.0 else None
+
+    def overcommitted(self, wanted: Mapping[str, float]) -> bool:
+        """Whether more is wanted of some pool than it has."""
+        return any(rate > self.capacity[pool] * (1.0 + _ROUNDING) for pool, rate in wanted.items())
+
+    def _drawn(self, task: Task) -> dict[str, int]:
         uses: dict[str, int] = {}
         for memory in task.memories:
             root = self._root[memory]
             uses[root] = uses.get(root, 0) + 1
-        rate = min(task.bytes / seconds, *(self.capacity[pool] / n for pool, n in uses.items()))
-        return Flow(rate, uses) if rate > 0.0 else None
+        if task.kind == "transfer":
+            uses[self._link[lane_owner(task.resource)]] = 1
+        return uses
+
+
+def _owner(hardware: Hardware, link: Link) -> str:
+    """The link whose physical lanes `link` uses. Raises BadInputError when `shares` goes round in a circle."""
+    by_name = {other.name: other for other in hardware.links}
+    seen = {link.name}
+    while link.shares is not None:
+        if link.shares in seen:
+            remedy = "let `shares` end at a physical link"
+            raise BadInputError("a link shares itself", field="hardware.links.shares", value=link.shares, remedy=remedy)
+        seen.add(link.shares)
+        link = by_name[link.shares]
+    return link.name
 
 
 def speeds(flows: Sequence[Flow | None], capacity: Mapping[str, float]) -> list[float]:

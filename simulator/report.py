@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from helmsman.lowering.placement import batches_together
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.stream import LaneUse, Phase, Stream
 
 
@@ -18,7 +20,7 @@ def document(plan: Plan, stream: Stream) -> dict[str, Any]:
         "tpot_s": stream.tpot,
         "itl_s": stream.itl,
         "e2e_s": stream.e2e,
-        "batches_s": stream.e2e * plan.workload.batches,
+        "batches_s": stream.e2e * plan.workload.batches / batches_together(plan),
         "tokens_per_second": {"decode": stream.decode_rate, "overall": stream.rate},
         "prefill": _phase(stream.prefill),
         "decode": _phase(stream.decode),
@@ -34,7 +36,8 @@ def table(plan: Plan, stream: Stream) -> str:
 
 def _phase(phase: Phase) -> dict[str, Any]:
     lanes = [_lane(lane) for lane in phase.lanes]
-    return {"seconds": phase.seconds, "overlap_s": phase.overlap, "resources": lanes}
+    shares = {f"{name}_s": getattr(phase.shares, name) for name in FIELDS}
+    return {"seconds": phase.seconds, "overlap_s": phase.overlap, "shares": shares, "resources": lanes}
 
 
 def _lane(lane: LaneUse) -> dict[str, Any]:
@@ -57,11 +60,34 @@ def _times(plan: Plan, stream: Stream) -> Iterator[str]:
 
 
 def _lanes(stream: Stream) -> Iterator[str]:
-    yield f"{'resource':<14}{'phase':<10}{'busy':>11}{'share':>8}{'idle':>11}{'bytes':>12}"
+    yield f"{'resource':<18}{'phase':<10}{'busy':>11}{'share':>8}{'idle':>11}{'bytes':>12}"
     for name, phase in (("prefill", stream.prefill), ("decode", stream.decode)):
         for lane in phase.lanes:
             share = lane.busy / phase.seconds if phase.seconds else 0.0
             times = f"{format_seconds(lane.busy):>11}{share:>8.1%}{format_seconds(lane.idle):>11}"
-            yield f"{lane.resource:<14}{name:<10}{times}{format_bytes(lane.bytes):>12}"
+            yield f"{lane.resource:<18}{name:<10}{times}{format_bytes(lane.bytes):>12}"
     overlap, total = stream.prefill.overlap + stream.decode.overlap, stream.e2e
+    yield from _shares(stream.decode)
     yield f"two or more at work: {format_seconds(overlap)} ({overlap / total if total else 0.0:.1%})"
+
+
+def _shares(phase: Phase) -> Iterator[str]:
+    """What worked together in decode, where transfers to an accelerator did (PARK-64)."""
+    shares = phase.shares
+    if not (shares.h2d or shares.h2d_cpu or shares.h2d_gpu or shares.all) or not phase.seconds:
+        return
+    parts = [f"{_WORDS[name]} {getattr(shares, name) / phase.seconds:.1%}" for name in FIELDS if getattr(shares, name)]
+    yield f"decode by what worked: {', '.join(parts)}"
+
+
+_WORDS = {
+    "h2d": "transfers only",
+    "h2d_cpu": "transfers + CPU",
+    "h2d_gpu": "transfers + accelerator",
+    "cpu_gpu": "CPU + accelerator",
+    "all": "all three",
+    "gpu": "accelerator only",
+    "cpu": "CPU only",
+    "other": "write-back only",
+    "idle": "nothing",
+}

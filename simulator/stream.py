@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.lower import lower, lower_tasks
+from helmsman.lowering.placement import Placed, batches_together
 from helmsman.scheduler.iteration import Iteration, decode, prefill
+from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
 from helmsman.simulator.curve import Curve, chosen_steps
-from helmsman.simulator.replay import Price, Replay, replay, spans
+from helmsman.simulator.overlap import FIELDS, OverlapShares
+from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
 
 Progress = Callable[[Sequence[int]], Iterable[int]]
 
@@ -26,16 +28,17 @@ class LaneUse:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase of a stream: its seconds, its lanes, and the seconds in which two or more lanes worked."""
+    """A phase of a stream: its seconds, its lanes, the seconds in which two or more lanes worked, and what worked."""
 
     seconds: float
     overlap: float
     lanes: tuple[LaneUse, ...]
+    shares: OverlapShares
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One batch from its prompt to its last token; times in seconds.
+    """One batch, or all that advance together, from prompt to last token; times in seconds.
 
     `tpot` = (e2e - ttft) / (n - 1) and `itl` (quantiles of single steps) are None for n = 1 output token.
     `decode_rate`, `rate`: tokens/s of all sequences, in decode and from the start of the prompt.
@@ -57,15 +60,19 @@ QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
-    """Replay the stream of `plan.workload`; batches after the first repeat the same times.
+    """Replay the stream of `plan.workload`; batches that do not advance together repeat the same times.
 
     Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
     in the context: the cost grows with the graph, not with the number of tokens. `progress` sees every step
     go by."""
     workload = plan.workload
     steps = chosen_steps(workload.decode_steps, workload.prompt_tokens)
-    first = replay(lower(plan, prefill(workload)), price, plan.hardware)
-    done = [replay(lower(plan, decode(workload, step)), price, plan.hardware) for step in progress(steps)]
+    together = batches_together(plan)
+    first = replay_stream(lower_tasks(plan, prefill(workload, together)), price, plan.hardware)
+    done = [
+        replay_stream(lower_tasks(plan, decode(workload, step, together)), price, plan.hardware)
+        for step in progress(steps)
+    ]
     ttft = first.makespan
     decoding = _phase(plan, steps, done)
     e2e = ttft + decoding.seconds
@@ -75,8 +82,8 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
         tpot=decoding.seconds / workload.decode_steps if done else None,
         itl={name: itl.quantile(q) for name, q in QUANTILES.items()} if itl else None,
         e2e=e2e,
-        decode_rate=_rate(workload.batch * workload.decode_steps, decoding.seconds) if done else None,
-        rate=_rate(workload.batch * workload.output_tokens, e2e),
+        decode_rate=_rate(together * workload.batch * workload.decode_steps, decoding.seconds) if done else None,
+        rate=_rate(together * workload.batch * workload.output_tokens, e2e),
         prefill=_phase(plan, (1,), [first]),
         decode=decoding,
         steps=workload.decode_steps,
@@ -98,19 +105,32 @@ def remembering(price: Price) -> Price:
     known: dict[tuple[object, ...], float] = {}
 
     def remembered(task: Task) -> float:
-        work = (task.kind, task.op, task.phase, task.tokens, task.bytes, task.activation_bytes, task.flops)
-        key = (*work, task.format, task.resource, task.memories)
-        if key not in known:
-            known[key] = price(task)
-        return known[key]
+        key = (
+            task.op,
+            task.resource,
+            task.bytes,
+            task.flops,
+            task.phase,
+            task.tokens,
+            task.activation_bytes,
+            task.format,
+            task.memories,
+            task.layer is None,
+            task.path,
+        )
+        found = known.get(key)
+        if found is None:
+            found = known[key] = price(task)
+        return found
 
     return remembered
 
 
 def _iterations(plan: Placed, steps: int) -> Iterable[Iteration]:
-    yield prefill(plan.workload)
+    together = batches_together(plan)
+    yield prefill(plan.workload, together)
     for step in range(1, steps + 1):
-        yield decode(plan.workload, step)
+        yield decode(plan.workload, step, together)
 
 
 def _rate(tokens: int, seconds: float) -> float:
@@ -118,10 +138,10 @@ def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0.0 else 0.0
 
 
-def _phase(plan: Placed, steps: tuple[int, ...], done: list[Replay]) -> Phase:
+def _phase(plan: Placed, steps: tuple[int, ...], done: list[Summary]) -> Phase:
     """The phase of which `done` replays the iterations `steps`."""
     if not done:
-        return Phase(0.0, 0.0, ())
+        return Phase(0.0, 0.0, (), OverlapShares())
 
     def total(values: Iterable[float]) -> float:
         return Curve(steps, tuple(values)).total()
@@ -132,11 +152,12 @@ def _phase(plan: Placed, steps: tuple[int, ...], done: list[Replay]) -> Phase:
         busy = total(step.busy.get(lane, 0.0) for step in done)
         moved = total(step.moved.get(lane, 0) for step in done)
         lanes.append(LaneUse(lane, busy, max(0.0, seconds - busy), round(moved)))
-    return Phase(seconds, total(step.overlap for step in done), tuple(lanes))
+    shares = {name: total(getattr(step.shares, name) for step in done) for name in FIELDS}
+    return Phase(seconds, total(step.overlap for step in done), tuple(lanes), OverlapShares(**shares))
 
 
-def _lanes(plan: Placed, done: list[Replay]) -> list[str]:
+def _lanes(plan: Placed, done: list[Summary]) -> list[str]:
     """The lanes in use: devices, then links, as the hardware lists them."""
-    used = {lane for step in done for lane in step.busy}
+    used = sorted({lane for step in done for lane in step.busy})
     listed = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
-    return [lane for lane in dict.fromkeys(listed) if lane in used]
+    return [lane for owner in listed for lane in used if lane_owner(lane) == owner]

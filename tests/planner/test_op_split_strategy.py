@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from plans import make_hardware
+from plans import figure, make_hardware
 from shapes import small_model
 from splits import make_frame
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
@@ -54,25 +55,43 @@ def test_published_prefix_splits(chunks, milliseconds):
     assert min(split.seconds for split in found) * 1e3 == pytest.approx(milliseconds, rel=1e-3)
 
 
-def steady(asked: OpSplit, start: int, stop: int) -> float:
-    """Seconds per layer of the simulated plan when the first and last layers no longer matter."""
+def steady(asked: OpSplit, start: int, stop: int, ideal: bool = False) -> float:
+    """Seconds per layer of the simulated plan when the first and last layers no longer matter.
+
+    `ideal`: activations cross for nothing, and memories have room for everybody."""
+
+    def price(task: Task) -> float:
+        free = ideal and task.resource.endswith(":activations")
+        return 0.0 if free else asked.costs.price(task).mid
+
+    machine = asked.frame.roles.hardware
+    if ideal:
+        memories = tuple(memory.model_copy(update={"bandwidth": figure(1e18)}) for memory in machine.memories)
+        machine = machine.model_copy(update={"memories": memories})
     layout, ends, together = asked.layout(asked.found.at(start, stop)), [], asked.frame.workload.batches
     for layers in (12, 20):
         frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
         graph = lower(place(frame, layout), mean_step(asked.frame.workload, together))
-        ends.append(replay(graph, lambda t: asked.costs.price(t).mid, frame.roles.hardware).makespan)
+        ends.append(replay(graph, price, machine).makespan)
     return (ends[1] - ends[0]) / 8
 
 
-@pytest.mark.parametrize(
-    ("start", "stop", "tolerance"),
-    [(0, 11, 1e-9), (4, 11, 1e-9), (4, 10, 1e-9), (2, 10, 1e-9), (0, 10, 1e-9), (0, 0, 1e-9), (0, 9, 5e-3)],
-)
-def test_simulation_meets_the_closed_form(start, stop, tolerance):
-    """L' is the steady state of the lowered plan; where the chain of operations is what binds, activations that
-    cross the link add 0.1 ms that L' leaves out (E-PARK-05)."""
+SPLITS = [(0, 11), (4, 11), (4, 10), (2, 10), (0, 10), (0, 9), (0, 0)]
+
+
+@pytest.mark.parametrize(("start", "stop"), SPLITS)
+def test_simulation_meets_the_closed_form(start, stop):
+    """L' is the steady state of the lowered plan when activations cross for nothing and nothing contends for memory
+    (E-PARK-05)."""
     asked = question()
-    assert steady(asked, start, stop) == pytest.approx(asked.found.at(start, stop).seconds, rel=tolerance)
+    assert steady(asked, start, stop, ideal=True) == pytest.approx(asked.found.at(start, stop).seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize(("start", "stop"), SPLITS)
+def test_what_the_closed_form_leaves_out_costs_little(start, stop):
+    """Activations share the link and lie on the chain; attention and arriving weights share the GPU's memory."""
+    asked = question()
+    assert steady(asked, start, stop) == pytest.approx(asked.found.at(start, stop).seconds, rel=5e-3)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 11), (0, 9), (4, 11), (4, 10), (0, 0), (5, 11)])

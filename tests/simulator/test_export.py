@@ -11,7 +11,7 @@ from helmsman.schemas.workload import Workload
 from helmsman.simulator.export import timeline_json
 from helmsman.simulator.stream import timeline
 
-LANES = ["cpu", "acc", "h2d", "d2h"]
+LANES = ["cpu", "acc", "h2d", "h2d:activations", "d2h", "d2h:activations"]
 
 
 def price(task: Task) -> float:
@@ -54,7 +54,7 @@ def check_nesting(events: list[tuple[int, int, str]]) -> None:
 def test_spans_nest_and_never_overlap(rows: list[Span]) -> None:
     document = json.loads(timeline_json(rows, LANES, "test"))
     lanes = spans_of(document)
-    assert len(lanes) == 4
+    assert len(lanes) == len({row.resource for row in rows}) >= 4
     for events in lanes.values():
         check_nesting(events)
     operations = [e for events in lanes.values() for e in events if depth(e[2]) == 2]
@@ -66,12 +66,13 @@ def test_lanes_are_named_and_ordered(rows: list[Span]) -> None:
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
     order = {e["tid"]: e["args"]["sort_index"] for e in events if e["name"] == "thread_sort_index"}
     assert [names[tid] for tid in sorted(order, key=lambda tid: order[tid])] == LANES
+    assert {row.resource for row in rows} <= set(LANES)
 
 
 def test_an_unlisted_lane_is_shown_too(rows: list[Span]) -> None:
     events = json.loads(timeline_json(rows, ["cpu"], "test"))["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
-    assert names == ["cpu", "acc", "d2h", "h2d"]
+    assert names == ["cpu", *sorted({row.resource for row in rows} - {"cpu"})]
 
 
 def test_the_cap_drops_whole_iterations_from_the_end(rows: list[Span]) -> None:

@@ -58,7 +58,7 @@ def test_every_flow_is_at_full_speed_or_the_fastest_in_a_full_pool(seed: int) ->
 
 def test_pools_follow_shares_to_the_physical_memory(hardware: Hardware, task: Callable[..., Task]) -> None:
     pools = Pools(hardware)
-    assert pools.capacity == {"dram": 30e9, "far": 5e9}
+    assert pools.capacity == {"dram": 30e9, "far": 5e9, "link h2d": 2e9, "link d2h": 2e9}
     assert pools.flow(task("t", "h2d", 10**9, ("dram", "vram")), 1.0) == Flow(1e9, {"dram": 2})
     assert pools.flow(task("t", "x", 10**9, ("dram", "far")), 1.0) == Flow(1e9, {"dram": 1, "far": 1})
 

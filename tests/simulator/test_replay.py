@@ -218,9 +218,11 @@ def test_a_sequential_plan_takes_the_sum_of_its_prices(placement: Callable[..., 
 def test_prefetch_overlaps_and_contention_costs(placement: Callable[..., Placement]) -> None:
     plan = placement(Workload(prompt_tokens=7, output_tokens=5, context=12), "streamed")
     dag = lower(plan, next(single_stream(plan.workload)))
-    wide = [memory.model_copy(update={"bandwidth": figure(1e15)}) for memory in plan.hardware.memories]
-    free = replay(dag, streaming, plan.hardware.model_copy(update={"memories": tuple(wide)}))
-    shared = replay(dag, streaming, plan.hardware)
+    links = tuple(link.model_copy(update={"bandwidth": figure(1e15)}) for link in plan.hardware.links)
+    machine = plan.hardware.model_copy(update={"links": links})
+    wide = tuple(memory.model_copy(update={"bandwidth": figure(1e15)}) for memory in plan.hardware.memories)
+    free = replay(dag, streaming, machine.model_copy(update={"memories": wide}))
+    shared = replay(dag, streaming, machine)
     assert free.makespan * 1.1 < shared.makespan < sum(map(streaming, dag.tasks)) * 1.1
     assert shared.overlap > 0.0
     assert shared.moved == {lane: sum(t.bytes for t in dag.tasks if t.resource == lane) for lane in shared.busy}
