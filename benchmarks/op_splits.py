@@ -120,7 +120,9 @@ def _measured(asked: OpSplit, split: Split) -> Measured:
 def _run(each: Measured, args: argparse.Namespace, steps: int) -> None:
     """One execution: load, prompt, decode; the steps after the first are kept."""
     work = each.plan.workload
-    tokens = np.array([[(37 * i + 11 * b) % 256 for i in range(work.prompt_tokens)] for b in range(work.batch)], np.int32)
+    tokens = np.array(
+        [[(37 * i + 11 * b) % 256 for i in range(work.prompt_tokens)] for b in range(work.batch)], np.int32
+    )
     with closing(Engine.load(each.plan, args.checkpoints / args.model, Machine.this())) as engine:
         done = engine.generate(tokens, steps + 1, ignore_eos=True)
     each.steps += list(np.diff(done.moments)[2:])
@@ -141,10 +143,15 @@ def _report(again: list[Measured], args: argparse.Namespace) -> int:
     behind, bar = chosen.seconds / best - 1, max(0.03, 2 * noise)
     gain = 1 - chosen.seconds / streamed.seconds
     expected = 1 - chosen.plan.predicted.decode.seconds.mid / streamed.plan.predicted.decode.seconds.mid
-    print(f"chosen is {behind:+.1%} of the best (bar {bar:.1%}); {gain:.1%} faster than streaming (predicted {expected:.1%})")
+    print(
+        f"chosen is {behind:+.1%} of the best (bar {bar:.1%}); {gain:.1%} faster than streaming (predicted {expected:.1%})"
+    )
     if args.out:
-        rows = [{"plan": m.plan.label, "predicted": m.plan.predicted.decode.seconds.mid, "steps": m.steps} for m in again]
-        args.out.write_text(json.dumps({"behind": behind, "gain": gain, "expected": expected, "rows": rows}, indent=1))
+        rows = [
+            {"plan": m.plan.label, "predicted": m.plan.predicted.decode.seconds.mid, "steps": m.steps} for m in again
+        ]
+        content = {"behind": behind, "gain": gain, "expected": expected, "rows": rows}
+        args.out.write_text(json.dumps(content, indent=1))
     return 0 if behind <= bar else 4
 
 
