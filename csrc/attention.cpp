@@ -92,15 +92,9 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
   divide(k, s, mine, c.out + decode_row(s, pair));
 }
 
-// Tokens per piece so that a piece has about kPrefillRows rows.
-size_t prefill_tokens(const Attention& s, size_t tokens) {
-  const size_t pieces = (tokens * s.group() + kPrefillRows - 1) / kPrefillRows;
-  return std::max<size_t>(1, (tokens + pieces - 1) / pieces);
-}
-
 // Later tokens see more positions: pieces are dealt from the last to the first.
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
-  const size_t piece = prefill_tokens(s, c.tokens), pieces = (c.tokens + piece - 1) / piece;
+  const size_t piece = prompt_piece(s, c.tokens), pieces = (c.tokens + piece - 1) / piece;
   const size_t pairs = c.batch * s.kv_heads;
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
@@ -112,6 +106,11 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
 }
 
 }  // namespace
+
+size_t prompt_piece(const Attention& s, size_t tokens) {
+  const size_t pieces = (tokens * s.group() + kPrefillRows - 1) / kPrefillRows;
+  return std::max<size_t>(1, (tokens + pieces - 1) / pieces);
+}
 
 size_t attention_scratch(const Attention& s) {
   const size_t decode = 2 * partial_floats(s) + decode_scratch(s.head_dim, s.group());

@@ -24,6 +24,9 @@ struct AttentionCall {
   float* out;
 };
 
+// Tokens per piece of a prompt, so that a piece has about kPrefillRows rows (tokens x query heads).
+size_t prompt_piece(const Attention& shape, size_t tokens);
+
 // Floats of scratch that each thread needs, whatever the pass.
 size_t attention_scratch(const Attention& shape);
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "affinity.h"
 #include "clock.h"
@@ -44,22 +45,24 @@ CopyEngine::CopyEngine(double rate, double latency, int cpu) : rate_(rate), late
   require(std::isfinite(latency) && latency >= 0, "a copy engine's latency must not be negative");
   thread_ = std::thread([this] { work(); });
   if (cpu == -1 || pin(thread_.native_handle(), cpu)) return;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    stopping_ = true;
-  }
-  submitted_.notify_all();
-  thread_.join();
+  stop();
   throw std::invalid_argument("cannot pin the copy engine to CPU " + std::to_string(cpu));
 }
 
-CopyEngine::~CopyEngine() {
+CopyEngine::~CopyEngine() { stop(); }
+
+void CopyEngine::stop() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
   submitted_.notify_all();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::vector<std::shared_ptr<void>> CopyEngine::collect() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(retired_, {});
 }
 
 long long CopyEngine::submit(Copy copy) {
@@ -83,28 +86,51 @@ void CopyEngine::work() {
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
     submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-    if (stopping_) return;
-    const Copy copy = std::move(queue_.front());
+    if (queue_.empty()) return;
+    Copy copy = std::move(queue_.front());
     queue_.pop_front();
     lock.unlock();
-    const Span span = move(copy);
+    const Span span = perform(copy);
+    if (copy.done) copy.done->signal();
     lock.lock();
+    if (copy.keep) retired_.push_back(std::move(copy.keep));
     spans_[static_cast<size_t>(done_++ % kRemembered)] = span;
     finished_.notify_all();
   }
+}
+
+Span CopyEngine::perform(const Copy& copy) {
+  if (stopping_ || !wait_all(copy.wait, stopping_)) return {now(), now()};
+  const Span span = move(copy);
+  if (copy.times != nullptr) {
+    copy.times[0] = span.start;
+    copy.times[1] = span.end;
+  }
+  return span;
 }
 
 Span CopyEngine::move(const Copy& copy) {
   const double start = now();
   const double begin = start + latency_;
   const size_t slice = slice_bytes(rate_);
-  for (size_t moved = 0; moved < copy.size;) {
-    const size_t bytes = std::min(slice, copy.size - moved);
-    std::memmove(copy.target.data + copy.target_offset + moved, copy.source.data + copy.source_offset + moved, bytes);
-    moved += bytes;
-    if (moved < copy.size) approach(begin + static_cast<double>(moved) / rate_);
-  }
-  const double end = begin + static_cast<double>(copy.size) / rate_;
+  const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
+  size_t moved = 0, pause_at = slice;
+  const auto move_piece = [&](char* target, const char* source) {
+    for (size_t at = 0; at < copy.size;) {
+      const size_t bytes = std::min(slice, copy.size - at);
+      std::memmove(target + at, source + at, bytes);
+      at += bytes;
+      moved += bytes;
+      if (moved < pause_at || moved == total) continue;
+      approach(begin + static_cast<double>(moved) / rate_);
+      pause_at = moved + slice;
+    }
+  };
+  for (size_t i = 0; i < copy.counts[0]; ++i)
+    for (size_t j = 0; j < copy.counts[1]; ++j)
+      move_piece(copy.target.data + copy.target_offset + i * copy.target_strides[0] + j * copy.target_strides[1],
+                 copy.source.data + copy.source_offset + i * copy.source_strides[0] + j * copy.source_strides[1]);
+  const double end = begin + static_cast<double>(total) / rate_;
   approach(end);
   while (now() < end) pause();
   return {start, now()};

@@ -8,14 +8,21 @@
 #include <vector>
 
 #include "arena.h"
+#include "event.h"
 
 namespace helm {
 
+// counts[0] times counts[1] pieces of `size` bytes, at the given strides from each other on either side.
 struct Copy {
   Buffer target;
   size_t target_offset;
   Buffer source;
   size_t source_offset, size;
+  size_t target_strides[2] = {0, 0}, source_strides[2] = {0, 0}, counts[2] = {1, 1};
+  Events wait = {};                      // before the copy's time begins
+  std::shared_ptr<Event> done = {};      // or null
+  double* times = nullptr;               // start and end, or null
+  std::shared_ptr<void> keep = {};       // alive until it has been collected
 };
 
 struct Span {
@@ -28,7 +35,7 @@ class CopyEngine {
  public:
   // rate: bytes per second; latency: seconds; cpu: -1 for no pinning. Throws std::invalid_argument.
   CopyEngine(double rate, double latency, int cpu);
-  ~CopyEngine();  // finishes the copy under way and drops the queue
+  ~CopyEngine();  // finishes the copy under way; the others only signal
 
   // Returns the copy's ticket; blocks while kQueue copies are waiting. Ranges have been checked.
   long long submit(Copy copy);
@@ -37,10 +44,17 @@ class CopyEngine {
   // more than kRemembered finished copies.
   Span wait(long long ticket);
 
+  // What finished copies kept; its destruction is the caller's, who may need a lock for it.
+  std::vector<std::shared_ptr<void>> collect();
+
+  // Ends the thread, as the destructor does.
+  void stop();
+
   static constexpr long long kQueue = 1024, kRemembered = 65536;
 
  private:
   void work();
+  Span perform(const Copy& copy);
   Span move(const Copy& copy);
 
   const double rate_, latency_;
@@ -49,7 +63,8 @@ class CopyEngine {
   std::deque<Copy> queue_;
   std::vector<Span> spans_;
   long long next_ = 0, done_ = 0;
-  bool stopping_ = false;
+  std::vector<std::shared_ptr<void>> retired_;
+  std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
 

@@ -55,6 +55,43 @@ struct PrefillArgs {
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
 };
 
+// Divided attention: K is stored transposed, so that scores, softmax and the weighted sum can be three operations.
+// Every result is a chain of FMAs in ascending order: it does not depend on how work is cut.
+
+// scores[g * stride + p] = q[g] . K[p] for positions p in [begin, end), not scaled; up to a register more is written.
+struct ScoresArgs {
+  Format format;
+  const void* keys;  // [head_dim][capacity]
+  size_t capacity, head_dim, group, begin, end;
+  const float* q;  // [group][head_dim]
+  float* scores;
+  size_t stride;  // a multiple of kPanel, at least capacity
+};
+
+// out[g][d] = sum of weights[g * stride + p] V[p][d] over p < end, for columns d in [first, last).
+struct WeightedArgs {
+  Format format;
+  const void* values;  // [capacity][head_dim]
+  size_t end, head_dim, group, first, last;
+  const float* weights;
+  size_t stride;
+  float* out;  // [group][head_dim]
+};
+
+// Tokens [first, last) of a prompt on top of `past` positions, for one key/value head and its query heads. Token t of
+// head g: q and out at t * row + g * head_dim, scores at t * token_stride + g * stride; t counts from 0.
+struct PromptArgs {
+  Format format;
+  const void* cache;  // keys [head_dim][capacity] or values [capacity][head_dim]
+  size_t capacity, past, first, last, head_dim, group;
+  const float* q;  // scores only
+  float* scores;   // weights for the weighted sum: zero where a token may not look
+  size_t stride, token_stride;
+  float* out;  // weighted sum only
+  size_t row;
+  float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
+};
+
 constexpr size_t kDecodeTile = 256;   // positions whose scores are kept between reading K and reading V
 constexpr size_t kDecodeRows = 16;    // positions widened to f32 at once
 constexpr size_t kPrefillTile = 64;   // positions of K and V kept as f32 panels (64 KiB with head_dim 128)
@@ -86,6 +123,12 @@ struct Kernels {
                  size_t end, float* packed);
   void (*decode)(const DecodeArgs&);
   void (*prefill)(const PrefillArgs&);
+  void (*scores)(const ScoresArgs&);
+  void (*scores_prompt)(const PromptArgs&);  // causal: later positions may be left alone
+  // x[n] = exp(factor x[n]) / their sum.
+  void (*softmax)(float* x, size_t n, float factor);
+  void (*weighted)(const WeightedArgs&);
+  void (*weighted_prompt)(const PromptArgs&);
   // out[n] = norm(x[n]) * weight[n] + bias[n]; bias may be null. out may be x.
   void (*norm)(NormKind kind, const float* x, const float* weight, const float* bias, float eps, size_t n,
                float* out);
@@ -97,6 +140,8 @@ struct Kernels {
   void (*scale)(float* x, float factor, size_t n);
   void (*widen)(Format format, const void* source, size_t n, float* target);
   void (*narrow)(Format format, const float* source, size_t n, void* target);
+  // `panels` consecutive panels of q4 (see compress.h) to packed panels of `format`.
+  void (*expand)(Format format, const void* source, size_t columns, size_t panels, void* target);
   size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
 };

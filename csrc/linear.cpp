@@ -20,15 +20,16 @@ const float* pack_share(const Kernels& k, size_t thread, size_t threads, const f
 }
 
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const float* x, float* y,
-                  size_t tokens, bool accumulate, float* scratch) {
+                  size_t stride, size_t tokens, bool accumulate, float* scratch) {
   const Range panels = share_of(m.panels(), thread, threads);
   if (panels.begin == panels.end) return;
-  k.linear({m.weights, m.format, m.rows, m.columns, x, y, m.rows, tokens, accumulate, panels.begin, panels.end,
+  y += m.first;
+  k.linear({m.weights, m.format, m.rows, m.columns, x, y, stride, tokens, accumulate, panels.begin, panels.end,
             scratch});
   if (m.bias == nullptr) return;
   const Range rows = rows_of(m, thread, threads);
   for (size_t t = 0; t < tokens; ++t)
-    k.add(y + t * m.rows + rows.begin, m.bias + rows.begin, rows.end - rows.begin);
+    k.add(y + t * stride + rows.begin, m.bias + rows.begin, rows.end - rows.begin);
 }
 
 void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens) {
@@ -38,7 +39,7 @@ void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens
   auto work = [&](size_t thread) {
     const float* input = pack_share(k, thread, pool.threads(), x, tokens, m.columns, packed.data());
     if (tokens > 1) pool.barrier();
-    linear_share(k, thread, pool.threads(), m, input, y, tokens, false, pool.scratch(thread));
+    linear_share(k, thread, pool.threads(), m, input, y, m.rows, tokens, false, pool.scratch(thread));
   };
   pool.run(work);
 }

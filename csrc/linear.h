@@ -10,6 +10,7 @@ struct Matrix {
   Format format = Format::f32;
   size_t rows = 0, columns = 0;
   const float* bias = nullptr;  // [rows] or null
+  size_t first = 0;             // the row of the whole operation's output that row 0 is: a part of it
 
   size_t panels() const { return (rows + kPanel - 1) / kPanel; }
 };
@@ -22,9 +23,10 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads);
 const float* pack_share(const Kernels& k, size_t thread, size_t threads, const float* x, size_t tokens,
                         size_t columns, float* packed);
 
-// This thread's rows of y[tokens][rows] = (or +=) x W^T + bias. scratch: kLinearScratch floats.
+// This thread's rows of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are `stride` floats
+// apart. scratch: kLinearScratch floats.
 void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const float* x, float* y,
-                  size_t tokens, bool accumulate, float* scratch);
+                  size_t stride, size_t tokens, bool accumulate, float* scratch);
 
 // y[tokens][rows] = x[tokens][columns] W^T + bias as one call.
 void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens);

@@ -37,6 +37,23 @@ std::vector<double> timed(Pool& pool, size_t repeats, const Once& once) {
   return seconds;
 }
 
+// One of scores_share and weighted_share, which read one of K and V each.
+template <class Share>
+std::vector<double> time_divided(const Share& share, Pool& pool, const Attention& shape,
+                                 const std::vector<const void*>& caches, size_t context, size_t batch,
+                                 size_t repeats) {
+  const Kernels& k = kernels();
+  const std::vector<float> q = random_floats(batch * shape.q_width());
+  std::vector<float> scores = random_floats(batch * shape.heads * scores_stride(shape));
+  std::vector<float> out(batch * shape.q_width());
+  pool.reserve(attention_scratch(shape));
+  return timed(pool, repeats, [&](size_t thread, size_t repeat) {
+    const void* cache = caches[repeat % caches.size()];
+    share(k, pool, thread, shape,
+          {cache, cache, batch, 1, context - 1, {0, shape.kv_heads}, q.data(), scores.data(), out.data()});
+  });
+}
+
 constexpr size_t kLine = 64;
 
 // This thread's lines of [begin, begin + bytes).
@@ -57,7 +74,7 @@ std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices,
     const float* input = pack_share(k, thread, threads, x.data(), tokens, columns, packed.data());
     if (tokens > 1) pool.barrier();
     const Matrix& m = matrices[repeat % matrices.size()];
-    linear_share(k, thread, threads, m, input, y.data(), tokens, false, pool.scratch(thread));
+    linear_share(k, thread, threads, m, input, y.data(), rows, tokens, false, pool.scratch(thread));
   });
 }
 
@@ -72,6 +89,16 @@ std::vector<double> time_attention(Pool& pool, const Attention& shape,
     const auto& [keys, values] = caches[repeat % caches.size()];
     attention_share(k, pool, thread, shape, {keys, values, 1, 1, context - 1, q.data(), out.data()});
   });
+}
+
+std::vector<double> time_scores(Pool& pool, const Attention& shape, const std::vector<const void*>& keys,
+                                size_t context, size_t batch, size_t repeats) {
+  return time_divided(scores_share, pool, shape, keys, context, batch, repeats);
+}
+
+std::vector<double> time_weighted(Pool& pool, const Attention& shape, const std::vector<const void*>& values,
+                                  size_t context, size_t batch, size_t repeats) {
+  return time_divided(weighted_share, pool, shape, values, context, batch, repeats);
 }
 
 std::vector<double> time_read(Pool& pool, const char* data, size_t bytes, size_t repeats, size_t piece) {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "attention.h"
+#include "attention_divided.h"
 #include "linear.h"
 
 namespace helm {
@@ -15,6 +15,14 @@ std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices,
 std::vector<double> time_attention(Pool& pool, const Attention& shape,
                                    const std::vector<std::pair<const void*, const void*>>& caches, size_t context,
                                    size_t repeats);
+
+// Seconds of the scores of `batch` sequences with `context` positions over transposed keys, walking through `keys`.
+std::vector<double> time_scores(Pool& pool, const Attention& shape, const std::vector<const void*>& keys,
+                                size_t context, size_t batch, size_t repeats);
+
+// The same of their weighted sums of `values`.
+std::vector<double> time_weighted(Pool& pool, const Attention& shape, const std::vector<const void*>& values,
+                                  size_t context, size_t batch, size_t repeats);
 
 // Seconds of plain reads of the whole buffer: one contiguous share per thread, or (piece > 0) piece after piece,
 // each shared by all threads. bytes and piece are multiples of 64.

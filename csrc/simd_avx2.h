@@ -60,9 +60,20 @@ struct Simd {
                      _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   static void store_bf16(uint16_t* p, V v) {
-    float values[lanes];
-    _mm256_storeu_ps(values, v);
-    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(values[i]);
+    const __m256i bits = _mm256_castps_si256(v), high = _mm256_srli_epi32(bits, 16);
+    const __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+    const __m256i nan = _mm256_or_si256(high, _mm256_set1_epi32(0x40));
+    const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const __m256i half = _mm256_blendv_epi8(_mm256_srli_epi32(rounded, 16), nan, is_nan);
+    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(half, half), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(pairs));
+  }
+  // 16 codes of four bits: the low halves of eight bytes, then the high ones.
+  static void nibbles(const uint8_t* p, V* codes) {
+    const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    codes[0] = _mm256_cvtepi32_ps(_mm256_and_si256(wide, _mm256_set1_epi32(15)));
+    codes[1] = _mm256_cvtepi32_ps(_mm256_srli_epi32(wide, 4));
   }
   static unsigned long long read(const char* p, size_t bytes) {
     __m256i a[8];

@@ -61,9 +61,18 @@ struct Simd {
                         _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
   }
   static void store_bf16(uint16_t* p, V v) {
-    float values[lanes];
-    _mm512_storeu_ps(values, v);
-    for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(values[i]);
+    const __m512i bits = _mm512_castps_si512(v), high = _mm512_srli_epi32(bits, 16);
+    const __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
+    __m512i half = _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+    half = _mm512_srli_epi32(half, 16);
+    half = _mm512_mask_or_epi32(half, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(half));
+  }
+  // 16 codes of four bits: the low halves of eight bytes, then the high ones.
+  static void nibbles(const uint8_t* p, V* codes) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    const __m128i both = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
+    codes[0] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(both));
   }
   static unsigned long long read(const char* p, size_t bytes) {
     __m512i a[8];

@@ -57,6 +57,13 @@ struct Simd {
   static void store_bf16(uint16_t* p, V v) {
     for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(v[i]);
   }
+  // 16 codes of four bits: the low halves of eight bytes, then the high ones.
+  static void nibbles(const uint8_t* p, V* codes) {
+    for (int i = 0; i < 8; ++i) {
+      codes[i / 4][i % 4] = static_cast<float>(p[i] & 15);
+      codes[2 + i / 4][i % 4] = static_cast<float>(p[i] >> 4);
+    }
+  }
   static unsigned long long read(const char* p, size_t bytes) {
     typedef unsigned long long L __attribute__((vector_size(16)));
     L acc[4] = {};

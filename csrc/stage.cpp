@@ -12,68 +12,154 @@ size_t chunk_rows(const StageSpec& s) {
   return product({s.batch, std::min(s.max_tokens, std::max<size_t>(1, kChunkRows / s.batch))});
 }
 
-struct Regions {
-  size_t hidden, wide, inner, packed, logits;  // floats, multiples of 16
+struct Sizes {
+  size_t hidden, wide, inner, packed, logits, scores;  // floats, multiples of 16
 };
 
-Regions regions_of(const StageSpec& s) {
+Sizes sizes_of(const StageSpec& s) {
   const size_t rows = chunk_rows(s), q = s.attention.q_width(), kv = s.attention.kv_width();
   const auto region = [](size_t count, size_t width) { return round_up(product({count, width}), 16); };
-  return {region(rows, s.hidden), region(rows, std::max(s.hidden, q)), region(rows, std::max(q + 2 * kv, 2 * s.ffn)),
-          region(rows, std::max({s.hidden, q, s.ffn})), region(s.batch, s.vocab)};
+  return {region(rows, s.hidden),
+          region(rows, std::max(s.hidden, q)),
+          region(rows, std::max(q + 2 * kv, 2 * s.ffn)),
+          region(rows, std::max({s.hidden, q, s.ffn})),
+          region(s.batch, s.vocab),
+          s.divided ? product({rows, s.attention.heads, scores_stride(s.attention)}) : 0};
 }
 
-Workspace workspace_at(const Regions& r, float* base) {
+// What is in a region has a fixed place, however many rows a pass has: stages exchange rows.
+Workspace workspace_at(const StageSpec& s, float* base) {
+  const Sizes r = sizes_of(s);
+  const size_t rows = chunk_rows(s);
   Workspace w;
   w.hidden = base;
   w.wide = w.hidden + r.hidden;
-  w.inner = w.wide + r.wide;
-  w.packed = w.inner + r.inner;
+  w.q = w.gate = w.wide + r.wide;
+  w.k = w.q + rows * s.attention.q_width();
+  w.v = w.k + rows * s.attention.kv_width();
+  w.up = w.gate + rows * s.ffn;
+  w.packed = w.gate + r.inner;
   w.logits = w.packed + r.packed;
+  w.scores = w.logits + r.logits;
   return w;
 }
 
-std::vector<std::string> names_of(const StageSpec& s, size_t first_layer) {
+const char* name_of(Op op) {
+  constexpr const char* names[] = {"embedding", "norm1", "q", "k",     "v",    "append", "attention", "scores",    "softmax",
+                                   "wv",        "o",     "norm2", "gate", "up", "down",   "final_norm", "head"};
+  return names[static_cast<size_t>(op)];
+}
+
+std::vector<Step> steps_of(const StageSpec& s) {
+  std::vector<Step> steps;
+  if (s.embedding) steps.push_back({Op::embedding, nullptr});
+  std::vector<Op> block = {Op::norm1, Op::q, Op::k, Op::v, Op::append};
+  if (s.divided)
+    block.insert(block.end(), {Op::scores, Op::softmax, Op::wv});
+  else
+    block.push_back(Op::attention);
+  block.insert(block.end(), {Op::o, Op::norm2});
+  if (s.gated) block.push_back(Op::gate);
+  block.insert(block.end(), {Op::up, Op::down});
+  for (const BlockSpec& b : s.blocks)
+    for (const Op op : block) steps.push_back({op, &b});
+  if (s.head) steps.insert(steps.end(), {{Op::final_norm, nullptr}, {Op::head, nullptr}});
+  return steps;
+}
+
+std::vector<std::string> names_of(const StageSpec& s, const std::vector<Step>& steps, size_t first_layer) {
   std::vector<std::string> names;
-  if (s.embedding) names.emplace_back("embedding");
-  for (size_t i = 0; i < s.blocks.size(); ++i) {
-    std::vector<std::string> block = {"norm1", "q", "k", "v", "append", "attention", "o", "norm2"};
-    if (s.blocks[i].gate) block.emplace_back("gate");
-    block.insert(block.end(), {"up", "down"});
-    for (const auto& name : block) names.push_back(std::to_string(first_layer + i) + "." + name);
+  for (const Step& step : steps) {
+    const size_t layer = step.block == nullptr ? 0 : first_layer + static_cast<size_t>(step.block - s.blocks.data());
+    names.push_back(step.block == nullptr ? name_of(step.op) : std::to_string(layer) + "." + name_of(step.op));
   }
-  if (s.head) names.insert(names.end(), {"final_norm", "head"});
   return names;
 }
+
+// Whether only the hidden states are live before or after an operation.
+bool begins_alone(Op op) { return op == Op::embedding || op == Op::norm1 || op == Op::norm2 || op == Op::final_norm; }
+bool ends_alone(Op op) { return op == Op::embedding || op == Op::o || op == Op::down || op == Op::head; }
 
 }  // namespace
 
 size_t Stage::workspace_size(const StageSpec& spec) {
-  const Regions r = regions_of(spec);
-  return product({r.hidden + r.wide + r.inner + r.packed + r.logits, sizeof(float)});
+  const Sizes r = sizes_of(spec);
+  return product({r.hidden + r.wide + r.inner + r.packed + r.logits + r.scores, sizeof(float)});
 }
 
 Stage::Stage(Pool& pool, StageSpec spec, void* workspace, size_t first_layer)
     : pool_(pool),
       spec_(std::move(spec)),
-      workspace_(workspace_at(regions_of(spec_), static_cast<float*>(workspace))),
-      ops_(names_of(spec_, first_layer)),
+      workspace_(workspace_at(spec_, static_cast<float*>(workspace))),
+      steps_(steps_of(spec_)),
+      ops_(names_of(spec_, steps_, first_layer)),
       seconds_(ops_.size()),
       best_(pool.threads() * spec_.batch) {
-  pool_.reserve(std::max(kLinearScratch + spec_.hidden, attention_scratch(spec_.attention)));
+  pool_.reserve(std::max({kLinearScratch + spec_.hidden, spec_.attention.head_dim, attention_scratch(spec_.attention)}));
 }
 
-void Stage::run(const void* source, void* target, size_t tokens, size_t past, double* stamps) {
-  std::fill(seconds_.begin(), seconds_.end(), 0.0);
-  const StageIo io{source, target, tokens, past};
-  const size_t chunk = std::min(tokens, std::max<size_t>(1, kChunkRows / spec_.batch));
+std::vector<std::pair<std::string, Region>> Stage::regions() const {
+  const Workspace& w = workspace_;
+  const auto region = [&](const float* start, size_t width) {
+    return Region{static_cast<size_t>(start - w.hidden) * sizeof(float), width * sizeof(float), width * sizeof(float)};
+  };
+  const size_t hidden = spec_.hidden, q = spec_.attention.q_width(), kv = spec_.attention.kv_width();
+  std::vector<std::pair<std::string, Region>> found = {
+      {"hidden", region(w.hidden, hidden)}, {"normed", region(w.wide, hidden)}, {"q", region(w.q, q)},
+      {"k", region(w.k, kv)},               {"v", region(w.v, kv)},             {"attended", region(w.wide, q)},
+      {"gate", region(w.gate, spec_.ffn)},  {"up", region(w.up, spec_.ffn)}};
+  if (spec_.divided)
+    found.emplace_back("scores", region(w.scores, spec_.attention.heads * scores_stride(spec_.attention)));
+  return found;
+}
+
+bool Stage::present(const Step& step) const {
+  const BlockSpec* b = step.block;
+  switch (step.op) {
+    case Op::norm1: return b->norm1.has_value();
+    case Op::q: return b->q.has_value();
+    case Op::k: return b->k.has_value();
+    case Op::v: return b->v.has_value();
+    case Op::append:
+    case Op::attention: return b->keys != nullptr && b->values != nullptr;
+    case Op::scores: return b->keys != nullptr;
+    case Op::wv: return b->values != nullptr;
+    case Op::o: return b->o.has_value();
+    case Op::norm2: return b->norm2.has_value();
+    case Op::gate: return b->gate.has_value();
+    case Op::up: return b->up.has_value();
+    case Op::down: return b->down.has_value();
+    default: return true;
+  }
+}
+
+void Stage::check_range(bool source, bool target, size_t tokens, size_t first, size_t last) const {
+  if (first >= last || last > steps_.size())
+    throw std::invalid_argument("there is no range of operations [" + std::to_string(first) + ", " +
+                                std::to_string(last) + ") among " + std::to_string(steps_.size()));
+  for (size_t i = first; i < last; ++i)
+    if (!present(steps_[i])) throw std::invalid_argument("this stage has nothing to run " + ops_[i] + " with");
+  if (embeds(first) && !source) throw std::invalid_argument("the embedding needs a source of token ids");
+  if (tokens <= chunk_tokens()) return;
+  const bool kept = source && begins_alone(steps_[first].op) && ends_alone(steps_[last - 1].op);
+  if (!kept || (!target && !chooses(last)))
+    throw std::invalid_argument("tokens (" + std::to_string(tokens) + ") pass in chunks of " +
+                                std::to_string(chunk_tokens()) + ", so activations cannot stay in the workspace: give "
+                                "source and target, and cut only where the hidden states are all there is");
+}
+
+void Stage::run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last,
+                double* stamps) {
+  std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
+  const StageIo io{source, target, tokens, past, first, last, last - first < steps_.size()};
+  const size_t chunk = std::min(tokens, chunk_tokens());
   auto work = [&](size_t thread) {
     StagePass pass(*this, io, thread);
     if (thread == 0) stamps[0] = pass.started();
-    for (size_t first = 0; first < tokens; first += chunk) pass.chunk(first, std::min(chunk, tokens - first));
+    for (size_t begin = 0; begin < tokens; begin += chunk) pass.chunk(begin, std::min(chunk, tokens - begin));
   };
   pool_.run(work);
-  for (size_t i = 0; i < seconds_.size(); ++i) stamps[i + 1] = stamps[i] + seconds_[i];
+  for (size_t i = first; i < last; ++i) stamps[i - first + 1] = stamps[i - first] + seconds_[i];
 }
 
 }  // namespace helm

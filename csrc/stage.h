@@ -1,10 +1,11 @@
 // Stage: all consecutive operations of one device as one call per pass.
 #pragma once
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "attention.h"
+#include "attention_divided.h"
 #include "linear.h"
 
 namespace helm {
@@ -14,19 +15,20 @@ struct NormWeights {
   const float* bias = nullptr;    // same or null
 };
 
+// What a stage never runs may be missing. Matrices may be parts of an operation: rows [first, first + rows) of it.
 struct BlockSpec {
-  NormWeights norm1, norm2;
-  std::optional<NormWeights> q_norm, k_norm;
-  Matrix q, k, v, o;
-  std::optional<Matrix> gate;
-  Matrix up, down;
-  void* keys;    // [batch][kv_heads][capacity][head_dim]
-  void* values;  // same shape
+  std::optional<NormWeights> norm1, norm2, q_norm, k_norm;
+  std::optional<Matrix> q, k, v, o, gate, up, down;
+  void* keys = nullptr;    // [batch][kv_heads][capacity][head_dim]; divided: [batch][kv_heads][head_dim][capacity]
+  void* values = nullptr;  // [batch][kv_heads][capacity][head_dim]
+  Range scores_heads{}, weighted_heads{};  // divided: the KV heads that scores and wv compute
 };
 
 struct StageSpec {
   size_t hidden, ffn, vocab;
   Attention attention;  // heads, cache capacity and format
+  bool divided;         // scores, softmax and wv are three operations
+  bool gated;           // blocks have a gate, here or in another stage
   NormKind norm;
   float norm_eps;
   Activation activation;
@@ -47,10 +49,27 @@ void check(const StageSpec& spec);
 // Where a stage's activations are; all f32. `rows` is batch * tokens of one chunk.
 struct Workspace {
   float* hidden;  // [rows][hidden]: the residual stream
-  float* wide;    // [rows][max(hidden, q_width)]: norms, attention output
-  float* inner;   // [rows][max(q_width + 2 kv_width, 2 ffn)]: q, k, v; later gate, up
+  float* wide;    // [rows][hidden]: norms; [rows][q_width]: attention output
+  float *q, *k, *v;   // [rows][q_width], [rows][kv_width] twice
+  float *gate, *up;   // [rows][ffn] each, where q, k and v are
   float* packed;  // rows * max(hidden, q_width, ffn): the input of a linear layer, in blocks of tokens
   float* logits;  // [batch][vocab]
+  float* scores;  // divided: [rows][heads][capacity in whole panels]
+};
+
+// Where one row (a token of a sequence; row = sequence * tokens + token) of something is in the workspace, in bytes.
+struct Region {
+  size_t offset, row_bytes, stride;
+};
+
+enum class Op {
+  embedding, norm1, q, k, v, append, attention, scores, softmax, wv, o, norm2, gate, up, down, final_norm, head
+};
+
+// One operation; `block` is null outside blocks.
+struct Step {
+  Op op;
+  const BlockSpec* block;
 };
 
 // Prompts pass in chunks of this many rows, so that a stage's scratch does not grow with the prompt; more would
@@ -61,7 +80,8 @@ class Stage {
  public:
   // Bytes, a closed form of the dimensions alone. With R = batch * min(max_tokens, max(1, 128 / batch)):
   // 4 R (hidden + max(hidden, q_width) + max(q_width + 2 kv_width, 2 ffn) + max(hidden, q_width, ffn))
-  // + 4 batch vocab, each of the five terms rounded up to 64 bytes.
+  // + 4 batch vocab, each of the five terms rounded up to 64 bytes; divided attention adds
+  // 4 R heads round_up(capacity, 16).
   static size_t workspace_size(const StageSpec& spec);
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.
@@ -70,10 +90,22 @@ class Stage {
   const std::vector<std::string>& ops() const { return ops_; }
   const StageSpec& spec() const { return spec_; }
 
-  // One pass; sizes have been checked. source: int32 (batch, tokens) ids below vocab with an embedding, else
-  // f32 (batch, tokens, hidden). target: with a head int32 (batch,), else f32 (batch, tokens, hidden).
-  // stamps: ops + 1 seconds; an operation that ran once per chunk has the sum of its times.
-  void run(const void* source, void* target, size_t tokens, size_t past, double* stamps);
+  // By name, with the same result for all stages of the same dimensions, batch, capacity and max_tokens. `up` holds
+  // what the activation makes of it; `normed` and `attended` share memory, as do q, k, v and gate, up.
+  std::vector<std::pair<std::string, Region>> regions() const;
+
+  // Throws std::invalid_argument when operations [first, last) cannot run like this: something is missing here, or
+  // values would be lost between chunks of rows. `source`, `target`: whether they are given.
+  void check_range(bool source, bool target, size_t tokens, size_t first, size_t last) const;
+  bool embeds(size_t first) const { return steps_[first].op == Op::embedding; }
+  bool chooses(size_t last) const { return steps_[last - 1].op == Op::head; }
+
+  // Operations [first, last) of one pass; all has been checked. source: int32 (batch, tokens) ids below vocab when
+  // the range begins with the embedding, else f32 (batch, tokens, hidden), or null: activations are in the workspace.
+  // target: int32 (batch,) when the range ends with the head, else f32 (batch, tokens, hidden), or null: they stay
+  // there. It may be the source. stamps: last - first + 1 seconds; an operation that ran once per chunk has the sum
+  // of its times.
+  void run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last, double* stamps);
 
   const float* logits() const { return workspace_.logits; }
 
@@ -84,9 +116,13 @@ class Stage {
     size_t index;
   };
 
+  bool present(const Step& step) const;
+  size_t chunk_tokens() const { return std::max<size_t>(1, kChunkRows / spec_.batch); }
+
   Pool& pool_;
   StageSpec spec_;
   Workspace workspace_;
+  std::vector<Step> steps_;
   std::vector<std::string> ops_;
   std::vector<double> seconds_;  // per operation, of the pass under way
   std::vector<Best> best_;       // [threads][batch]

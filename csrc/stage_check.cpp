@@ -18,15 +18,34 @@ void check_matrix(const std::string& name, const Matrix& m, size_t rows, size_t 
            std::to_string(rows) + ", " + std::to_string(columns) + ")");
 }
 
+// A part of an operation of `rows` rows, if it is there: it begins with a whole panel.
+void check_part(const std::string& name, const std::optional<Matrix>& m, size_t rows, size_t columns) {
+  if (!m) return;
+  if (m->columns != columns || m->first > rows || m->rows > rows - m->first)
+    refuse(name + " is rows [" + std::to_string(m->first) + ", " + std::to_string(m->first + m->rows) + ") of " +
+           std::to_string(m->columns) + " columns, expected a part of (" + std::to_string(rows) + ", " +
+           std::to_string(columns) + ")");
+  expect(m->first % kPanel == 0, name + " begins with row " + std::to_string(m->first) + ", not a multiple of 16");
+}
+
+void check_heads(const StageSpec& s, const std::string& name, const Range& heads) {
+  expect(heads.begin < heads.end && heads.end <= s.attention.kv_heads,
+         name + " [" + std::to_string(heads.begin) + ", " + std::to_string(heads.end) + ") are not among " +
+             std::to_string(s.attention.kv_heads) + " KV heads");
+}
+
 void check_block(const StageSpec& s, const BlockSpec& b) {
   const size_t q = s.attention.q_width(), kv = s.attention.kv_width();
-  check_matrix("q", b.q, q, s.hidden);
-  check_matrix("k", b.k, kv, s.hidden);
-  check_matrix("v", b.v, kv, s.hidden);
-  check_matrix("o", b.o, s.hidden, q);
-  if (b.gate) check_matrix("gate", *b.gate, s.ffn, s.hidden);
-  check_matrix("up", b.up, s.ffn, s.hidden);
-  check_matrix("down", b.down, s.hidden, s.ffn);
+  check_part("q", b.q, q, s.hidden);
+  check_part("k", b.k, kv, s.hidden);
+  check_part("v", b.v, kv, s.hidden);
+  check_part("o", b.o, s.hidden, q);
+  check_part("gate", b.gate, s.ffn, s.hidden);
+  check_part("up", b.up, s.ffn, s.hidden);
+  check_part("down", b.down, s.hidden, s.ffn);
+  expect(s.gated || !b.gate, "a block has a gate, but the stage is not gated");
+  check_heads(s, "scores_heads", b.scores_heads);
+  check_heads(s, "wv_heads", b.weighted_heads);
 }
 
 }  // namespace

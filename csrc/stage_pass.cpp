@@ -34,11 +34,37 @@ void StagePass::done_by_all() {
 }
 
 void StagePass::chunk(size_t first, size_t count) {
-  first_ = first, count_ = count, rows_ = spec_.batch * count, op_ = 0;
-  spec_.embedding ? embed() : load();
-  for (const BlockSpec& b : spec_.blocks) block(b);
-  if (!spec_.head) return store();
-  if (first + count == io_.tokens) output();
+  first_ = first, count_ = count, rows_ = spec_.batch * count, op_ = io_.begin, x_ = nullptr;
+  if (io_.source != nullptr && !stage_.embeds(io_.begin)) load();
+  while (op_ < io_.end) {
+    const Step& next = stage_.steps_[op_];
+    const bool output = next.op == Op::final_norm || next.op == Op::head;  // of each sequence's last token only
+    if (output && first + count < io_.tokens) break;
+    step(next);
+  }
+  if (io_.target != nullptr && !stage_.chooses(io_.end)) store();
+}
+
+void StagePass::step(const Step& step) {
+  if (step.op == Op::embedding) return embed();
+  if (step.op == Op::final_norm) return final_norm();
+  if (step.op == Op::head) return head();
+  const BlockSpec& b = *step.block;
+  const size_t hidden = spec_.hidden, kv = spec_.attention.kv_width(), q = spec_.attention.q_width();
+  switch (step.op) {
+    case Op::norm1: x_ = normed(*b.norm1, work_.hidden, hidden, rows_); return done();
+    case Op::q: linear(*b.q, input(rows_), work_.q, q, rows_, false); return done();
+    case Op::k: linear(*b.k, input(rows_), work_.k, kv, rows_, false); return done();
+    case Op::v: linear(*b.v, input(rows_), work_.v, kv, rows_, false); return done_by_all();
+    case Op::append: return append(b);
+    case Op::attention: return attend(b);
+    case Op::o: linear(*b.o, packed(work_.wide, rows_, q), work_.hidden, hidden, rows_, true); return done_by_all();
+    case Op::norm2: x_ = normed(*b.norm2, work_.hidden, hidden, rows_); return done();
+    case Op::gate: return gate(b);
+    case Op::up: return up(b);
+    case Op::down: return down(b);
+    default: return divided(step);
+  }
 }
 
 void StagePass::load() {
@@ -71,7 +97,7 @@ void StagePass::store() {
     const size_t to = row / count_ * io_.tokens + first_ + row % count_;
     memcpy(target + to * spec_.hidden, work_.hidden + row * spec_.hidden, spec_.hidden * sizeof(float));
   }
-  --op_;
+  op_ = io_.end - 1;
   done_by_all();
 }
 
@@ -80,7 +106,7 @@ const float* StagePass::normed(const NormWeights& weights, const float* x, size_
     k_.norm(spec_.norm, x + row * stride, weights.weight, weights.bias, spec_.norm_eps, spec_.hidden, out);
   };
   if (rows == 1) {
-    float* own = scratch_ + kLinearScratch;
+    float* own = io_.part && thread_ == 0 ? work_.wide : scratch_ + kLinearScratch;
     one(0, own);
     return own;
   }
@@ -90,66 +116,65 @@ const float* StagePass::normed(const NormWeights& weights, const float* x, size_
   return packed(work_.wide, rows, spec_.hidden);
 }
 
+const float* StagePass::input(size_t rows) {
+  if (x_ == nullptr) x_ = packed(work_.wide, rows, spec_.hidden);
+  return x_;
+}
+
 const float* StagePass::packed(const float* x, size_t rows, size_t columns) {
   const float* input = pack_share(k_, thread_, threads_, x, rows, columns, work_.packed);
   if (rows > 1) pool_.barrier();
   return input;
 }
 
-void StagePass::linear(const Matrix& m, const float* x, float* y, size_t rows, bool accumulate) {
-  linear_share(k_, thread_, threads_, m, x, y, rows, accumulate, scratch_);
+void StagePass::linear(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate) {
+  linear_share(k_, thread_, threads_, m, x, y, width, rows, accumulate, scratch_);
 }
 
-void StagePass::block(const BlockSpec& b) {
-  attention(b);
-  feed_forward(b);
-}
-
-void StagePass::attention(const BlockSpec& b) {
-  const Attention& shape = spec_.attention;
-  float* q = work_.inner;
-  float* k = q + rows_ * shape.q_width();
-  const float* x = normed(b.norm1, work_.hidden, spec_.hidden, rows_);
-  done();
-  linear(b.q, x, q, rows_, false);
-  done();
-  linear(b.k, x, k, rows_, false);
-  done();
-  linear(b.v, x, k + rows_ * shape.kv_width(), rows_, false);
-  done_by_all();
-  append(b);
-  done_by_all();
-  attention_share(k_, pool_, thread_, shape,
-                  {b.keys, b.values, spec_.batch, count_, io_.past + first_, q, work_.wide});
-  done_by_all();
-  linear(b.o, packed(work_.wide, rows_, shape.q_width()), work_.hidden, rows_, true);
+void StagePass::attend(const BlockSpec& b) {
+  attention_share(k_, pool_, thread_, spec_.attention,
+                  {b.keys, b.values, spec_.batch, count_, io_.past + first_, work_.q, work_.wide});
   done_by_all();
 }
 
-void StagePass::feed_forward(const BlockSpec& b) {
-  float* gate = work_.inner;
-  float* up = gate + rows_ * spec_.ffn;
-  const float* x = normed(b.norm2, work_.hidden, spec_.hidden, rows_);
-  done();
-  if (b.gate) {
-    linear(*b.gate, x, gate, rows_, false);
-    done();
-  }
-  linear(b.up, x, up, rows_, false);
-  const Range own = rows_of(b.up, thread_, threads_);
+void StagePass::divided(const Step& step) {
+  const BlockSpec& b = *step.block;
+  const Range heads = step.op == Op::wv ? b.weighted_heads : b.scores_heads;
+  const auto share = step.op == Op::scores ? scores_share : step.op == Op::wv ? weighted_share : softmax_share;
+  share(k_, pool_, thread_, spec_.attention,
+        {b.keys, b.values, spec_.batch, count_, io_.past + first_, heads, work_.q, work_.scores, work_.wide});
+  done_by_all();
+}
+
+void StagePass::gate(const BlockSpec& b) {
+  linear(*b.gate, input(rows_), work_.gate, spec_.ffn, rows_, false);
+  // `up` activates its rows with the gate's: this thread's own, if both are the same part.
+  const bool alike = b.up && b.up->first == b.gate->first && b.up->rows == b.gate->rows;
+  alike ? done() : done_by_all();
+}
+
+void StagePass::up(const BlockSpec& b) {
+  linear(*b.up, input(rows_), work_.up, spec_.ffn, rows_, false);
+  const Range own = rows_of(*b.up, thread_, threads_);
   for (size_t row = 0; row < rows_ && own.begin < own.end; ++row) {
-    const size_t at = row * spec_.ffn + own.begin;
-    k_.activate(spec_.activation, b.gate ? gate + at : nullptr, up + at, own.end - own.begin);
+    const size_t at = row * spec_.ffn + b.up->first + own.begin;
+    k_.activate(spec_.activation, spec_.gated ? work_.gate + at : nullptr, work_.up + at, own.end - own.begin);
   }
-  done_by_all();
-  linear(b.down, packed(up, rows_, spec_.ffn), work_.hidden, rows_, true);
   done_by_all();
 }
 
+void StagePass::down(const BlockSpec& b) {
+  linear(*b.down, packed(work_.up, rows_, spec_.ffn), work_.hidden, spec_.hidden, rows_, true);
+  done_by_all();
+}
+
+// Transposed, a head's rows follow each other, so that cache lines of K stay while its positions are filled.
 void StagePass::append(const BlockSpec& b) {
   const size_t heads = spec_.attention.kv_heads;
   const Range share = mine(rows_ * heads);
-  for (size_t item = share.begin; item < share.end; ++item) append_heads(b, item / heads, item % heads);
+  for (size_t item = share.begin; item < share.end; ++item)
+    spec_.divided ? append_heads(b, item % rows_, item / rows_) : append_heads(b, item / heads, item % heads);
+  done_by_all();
 }
 
 void StagePass::rotate(float* head, size_t position) {
@@ -165,22 +190,39 @@ void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
       k_.norm(spec_.norm, head, weights->weight, weights->bias, spec_.norm_eps, s.head_dim, head);
     rotate(head, position(row));
   };
-  float* q = work_.inner + row * s.q_width() + kv_head * s.group() * s.head_dim;
+  float* q = work_.q + row * s.q_width() + kv_head * s.group() * s.head_dim;
   for (size_t g = 0; g < s.group(); ++g) prepare(q + g * s.head_dim, b.q_norm);
-  float* key = work_.inner + rows_ * s.q_width() + row * s.kv_width() + kv_head * s.head_dim;
+  float* key = work_.k + row * s.kv_width() + kv_head * s.head_dim;
   prepare(key, b.k_norm);
   const size_t slot = ((row / count_ * s.kv_heads + kv_head) * s.capacity + position(row)) * s.head_dim;
   const size_t at = slot * size_of(s.format);
-  k_.narrow(s.format, key, s.head_dim, static_cast<char*>(b.keys) + at);
-  k_.narrow(s.format, key + rows_ * s.kv_width(), s.head_dim, static_cast<char*>(b.values) + at);
+  if (spec_.divided)
+    append_transposed(b, row, kv_head, key);
+  else
+    k_.narrow(s.format, key, s.head_dim, static_cast<char*>(b.keys) + at);
+  k_.narrow(s.format, work_.v + row * s.kv_width() + kv_head * s.head_dim, s.head_dim,
+            static_cast<char*>(b.values) + at);
 }
 
-void StagePass::output() {
+void StagePass::append_transposed(const BlockSpec& b, size_t row, size_t kv_head, const float* key) {
+  const Attention& s = spec_.attention;
+  const size_t width = size_of(s.format), column = s.capacity * width;
+  char* to = static_cast<char*>(b.keys) + (row / count_ * s.kv_heads + kv_head) * s.head_dim * column +
+             position(row) * width;
+  const char* from = reinterpret_cast<const char*>(scratch_);
+  k_.narrow(s.format, key, s.head_dim, scratch_);
+  for (size_t d = 0; d < s.head_dim; ++d) memcpy(to + d * column, from + d * width, width);
+}
+
+void StagePass::final_norm() {
   const float* last = work_.hidden + (count_ - 1) * spec_.hidden;
-  const float* x = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
+  x_ = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
   done();
-  linear(*spec_.head, x, work_.logits, spec_.batch, false);
-  choose();
+}
+
+void StagePass::head() {
+  linear(*spec_.head, input(spec_.batch), work_.logits, spec_.vocab, spec_.batch, false);
+  if (io_.target != nullptr) choose();
   done();
 }
 

@@ -1,15 +1,17 @@
 // The table of the instruction set whose Simd was included before.
 #pragma once
-#include "attention_impl.h"
+#include "attention_divided_impl.h"
+#include "compress_impl.h"
 
 namespace helm {
 namespace {
 
 const Kernels kTable = {Simd::name, Simd::stream_tokens, Simd::stream_block, Simd::product_block,
                         linear,     pack_x,              decode,             prefill,
+                        divided_scores, scores_prompt, softmax, divided_weighted, weighted_prompt,
                         norm,       rope,                activate,           add,
-                        scale,      widen,               narrow,             argmax,
-                        read};
+                        scale,      widen,               narrow,             expand,
+                        argmax, read};
 
 }  // namespace
 }  // namespace helm

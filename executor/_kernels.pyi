@@ -5,11 +5,12 @@ zeros, so that one thread reads one strictly ascending stream. Activations and a
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
 from typing_extensions import Buffer as SupportsBuffer
 
 Format = Literal["f32", "f16", "bf16"]
+StoredFormat = Literal["f32", "f16", "bf16", "q4"]
 
 def isa() -> str:
     """The instruction set in use: avx512, avx2 or portable."""
@@ -32,6 +33,9 @@ class Buffer:
 
     @property
     def size(self) -> int: ...
+    def part(self, offset: int, size: int) -> Buffer:
+        """Bytes of it as a buffer of their own; kernels want `offset` to be a multiple of 64."""
+
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Arena:
@@ -45,11 +49,24 @@ class Arena:
     def alloc(self, size: int, what: str) -> Buffer:
         """A zeroed buffer. Raises MemoryError naming what, size, used and capacity when it does not fit."""
 
-def packed_size(fmt: Format, rows: int, columns: int) -> int:
-    """Bytes of a packed matrix."""
+def packed_size(fmt: StoredFormat, rows: int, columns: int) -> int:
+    """Bytes of a packed matrix. Rows [a, b), both multiples of 16, of any format are the bytes from
+    packed_size(fmt, a, columns) to packed_size(fmt, b, columns)."""
 
-def pack(source: SupportsBuffer, source_format: Format, target: Buffer, fmt: Format, rows: int, columns: int) -> None:
-    """Convert (round to nearest even) and pack a row-major (rows, columns) matrix."""
+def pack(
+    source: SupportsBuffer, source_format: Format, target: Buffer, fmt: StoredFormat, rows: int, columns: int
+) -> None:
+    """Convert (round to nearest even) and pack a row-major (rows, columns) matrix.
+
+    q4, per panel of 16 rows and group of 64 columns (the last may be shorter): 16 scales, 16 minima (f16), then
+    8 bytes per column, byte i holding the 4-bit codes of rows i (low) and i + 8. The minimum is rounded down, so
+    that quantising what was dequantised changes nothing; NaN counts as 0, values beyond f16 as its largest."""
+
+def unpack(source: Buffer, fmt: StoredFormat, target: SupportsBuffer, rows: int, columns: int) -> None:
+    """A packed matrix to row-major f32 (rows, columns)."""
+
+def decompress(pool: Pool, source: Buffer, target: Buffer, fmt: Format, rows: int, columns: int) -> None:
+    """Packed q4 to a packed matrix in `fmt`, by all threads of the pool."""
 
 def linear(
     pool: Pool,
@@ -81,6 +98,35 @@ def time_attention(
 ) -> list[float]:
     """Seconds of decode attention of one sequence at `context`, walking through `kv` (K, V) in turn."""
 
+def time_scores(
+    pool: Pool,
+    fmt: Format,
+    kv: Sequence[tuple[Buffer, Buffer]],
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    capacity: int,
+    context: int,
+    batch: int,
+    repeats: int,
+) -> list[float]:
+    """Seconds of divided attention's scores for `batch` rows at `context`, walking through `kv`; only K is used,
+    (batch, kv_heads, head_dim, capacity) each."""
+
+def time_wv(
+    pool: Pool,
+    fmt: Format,
+    kv: Sequence[tuple[Buffer, Buffer]],
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    capacity: int,
+    context: int,
+    batch: int,
+    repeats: int,
+) -> list[float]:
+    """The same of the weighted sum of values; only V is used, (batch, kv_heads, capacity, head_dim) each."""
+
 def time_read(pool: Pool, buffer: Buffer, repeats: int, piece: int = 0) -> list[float]:
     """Seconds of a plain read of the whole buffer by all threads.
 
@@ -99,22 +145,40 @@ class Linear(TypedDict):
     columns: int
     bias: SupportsBuffer | None
     """f32 (rows,)."""
+    first: NotRequired[int]
+    """A part of an operation of a block: the matrix holds its output rows [first, first + rows). Default 0; a
+    multiple of 16."""
 
 class Block(TypedDict):
-    norm1: Norm
-    q: Linear
-    k: Linear
-    v: Linear
+    """One layer. What a stage never runs may be None; running it all the same raises ValueError."""
+
+    norm1: Norm | None
+    q: Linear | None
+    k: Linear | None
+    v: Linear | None
     q_norm: Norm | None
     k_norm: Norm | None
-    o: Linear
-    norm2: Norm
+    o: Linear | None
+    norm2: Norm | None
     gate: Linear | None
-    up: Linear
-    down: Linear
-    keys: Buffer
-    """(batch, kv_heads, capacity, head_dim) in the KV format."""
-    values: Buffer
+    up: Linear | None
+    """Its activation is applied to the same rows, with the gate's values in the workspace."""
+    down: Linear | None
+    keys: Buffer | None
+    """(batch, kv_heads, capacity, head_dim) in the KV format; divided: (batch, kv_heads, head_dim, capacity)."""
+    values: Buffer | None
+    """(batch, kv_heads, capacity, head_dim)."""
+    scores_heads: NotRequired[tuple[int, int] | None]
+    """Divided: the KV heads [begin, end) that `scores` computes. Default: all."""
+    wv_heads: NotRequired[tuple[int, int] | None]
+
+class Region(TypedDict):
+    """Where something is in a workspace, in bytes. Row: sequence * tokens + token, of one pass or chunk."""
+
+    offset: int
+    row_bytes: int
+    stride: int
+    """From row to row."""
 
 class StageSpec(TypedDict):
     hidden: int
@@ -132,6 +196,10 @@ class StageSpec(TypedDict):
     max_tokens: int
     """Most tokens per sequence in one pass."""
     kv_format: Format
+    attention: NotRequired[Literal["fused", "divided"]]
+    """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
+    gated: NotRequired[bool]
+    """Whether blocks have the operation `gate`. Default: whether a block here has one."""
     rotary_dim: int
     """0: no rotation."""
     cos: SupportsBuffer | None
@@ -146,33 +214,161 @@ class StageSpec(TypedDict):
     head: Linear | None
 
 class Stage:
-    """All consecutive operations of one device as one native call per pass.
+    """The operations of one device: all, or any consecutive range of them, as one native call.
 
     `ops` are named as lowering names them (`embedding`, `3.q`), `first_layer` numbering the first block."""
 
     @staticmethod
     def workspace_size(spec: StageSpec) -> int:
-        """Bytes of scratch that a stage with this spec needs."""
+        """Bytes of scratch that a stage with this spec needs: lowering's `workspace_bytes`."""
 
     def __init__(self, pool: Pool, spec: StageSpec, workspace: Buffer, first_layer: int) -> None: ...
     @property
     def ops(self) -> list[str]: ...
-    def run(self, source: Buffer, target: Buffer, tokens: int, past: int, stamps: SupportsBuffer) -> None:
-        """One pass: every sequence advances by `tokens` on top of `past` cached ones.
+    def regions(self) -> dict[str, Region]:
+        """Where hidden, normed, q, k, v, attended, gate, up and (divided) scores are in the workspace, all f32.
 
-        source: int32 (batch, tokens) ids with an embedding, else f32 (batch, tokens, hidden).
-        target: with a head int32 (batch,) greedy ids, else f32 (batch, tokens, hidden).
-        stamps: f64 (len(ops) + 1): start, then the end of every operation."""
+        The same for all stages of the same dimensions, batch, capacity, max_tokens and attention, however many rows
+        a pass has. `scores` is (heads, capacity rounded up to 16) per row, after `softmax` the weights; `up` holds
+        what the activation makes of it. normed and attended share memory, as do q, k, v and gate, up."""
+
+    def run(
+        self,
+        source: Buffer | None,
+        target: Buffer | None,
+        tokens: int,
+        past: int,
+        stamps: SupportsBuffer,
+        first: int = 0,
+        last: int | None = None,
+    ) -> None:
+        """ops[first:last] of one pass: every sequence advances by `tokens` on top of `past` cached ones.
+
+        source: int32 (batch, tokens) ids when the range begins with the embedding, else f32 (batch, tokens, hidden);
+        None: activations are in the workspace. target: int32 (batch,) greedy ids when the range ends with the head,
+        else f32 (batch, tokens, hidden), which may be the source; None: they stay in the workspace.
+        stamps: f64 (last - first + 1): start, then the end of every operation.
+        More tokens than max(1, 128 // batch) pass in chunks: then source and target must be given, and the range
+        begin and end where only the hidden states are live (ValueError otherwise)."""
 
     def logits(self) -> memoryview:
         """f32 (batch, vocab) of the last pass; the stage must have a head."""
+
+class Event:
+    """Something that happens once, until it is cleared."""
+
+    def __init__(self) -> None: ...
+    def clear(self) -> None: ...
+    def wait(self) -> None:
+        """Block until it is done."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def time(self) -> float:
+        """Seconds when it was signalled. Raises ValueError before."""
+
+class Queue:
+    """A thread that does what was submitted, in order, like a stream of an accelerator.
+
+    An item waits for its events, then runs; `times`: f64 (2,), filled with its start and end. After an item failed,
+    later ones are skipped, but signal, until the error has been raised. Dropped with items pending, the one under
+    way finishes and the others only signal."""
+
+    def __init__(self, cpu: int = -1) -> None: ...
+    def run(
+        self,
+        stage: Stage,
+        source: Buffer | None,
+        target: Buffer | None,
+        tokens: int,
+        past: int,
+        stamps: SupportsBuffer,
+        first: int = 0,
+        last: int | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """Stage.run; ids outside the vocabulary are found when it runs."""
+
+    def decompress(
+        self,
+        pool: Pool,
+        source: Buffer,
+        target: Buffer,
+        fmt: Format,
+        rows: int,
+        columns: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None: ...
+    def read(
+        self,
+        file: DiskFile,
+        file_offset: int,
+        target: Buffer,
+        target_offset: int,
+        size: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None: ...
+    def check(self) -> None:
+        """Raise the first error since the last check, if any."""
+
+    def synchronize(self) -> None:
+        """Block until everything submitted so far is done, then check."""
+
+class DiskFile:
+    """A storage tier in a file. Offsets are multiples of 4096, sizes any; a write owns whole blocks of 4096.
+
+    `direct` asks for O_DIRECT; where the file system refuses it, reads are buffered and dropped from the page
+    cache afterwards. Memory that is not 4096-aligned goes through a bounce buffer. Raises OSError with errno and
+    path; ValueError for bad ranges and files too small."""
+
+    def __init__(self, path: str, size: int, direct: bool, create: bool) -> None: ...
+    @property
+    def direct(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    def write(self, offset: int, source: SupportsBuffer, size: int) -> None: ...
+    def read(self, offset: int, target: Buffer, target_offset: int, size: int) -> None: ...
 
 class CopyEngine:
     """A DMA engine on a thread of its own: moves bytes at `rate` after `latency`, one copy at a time."""
 
     def __init__(self, rate: float, latency: float, cpu: int) -> None: ...
-    def submit(self, target: Buffer, target_offset: int, source: Buffer, source_offset: int, size: int) -> int:
-        """Queue a copy; returns its ticket. Copies finish in the order they were submitted."""
+    def submit(
+        self,
+        target: Buffer,
+        target_offset: int,
+        source: Buffer,
+        source_offset: int,
+        size: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> int:
+        """Queue a copy; returns its ticket. Copies finish in the order they were submitted.
+
+        Its time begins when the events of `wait` are done, which later copies await too; `times`: f64 (2,)."""
+
+    def submit_strided(
+        self,
+        target: Buffer,
+        target_offset: int,
+        target_strides: tuple[int, int],
+        source: Buffer,
+        source_offset: int,
+        source_strides: tuple[int, int],
+        counts: tuple[int, int],
+        size: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> int:
+        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other."""
 
     def wait(self, ticket: int) -> tuple[float, float]:
         """Block until the copy is done; its start and end."""

@@ -11,13 +11,15 @@ _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
 
 
-def buffer_bytes(model: Model, workload: Workload) -> int:
-    """Bytes beside weights and KV on one device, an upper bound over all stages: the workspace, the hidden
-    states of a whole prompt where they cross to another device, and what is kept in f32 whatever the format of
-    the weights: tables of rotations or positions, norms and biases."""
-    crossing = 4 * workload.batch * workload.prompt_tokens * model.hidden
-    workspace = workspace_bytes(model, workload.batch, workload.prompt_tokens)
-    return workspace + crossing + 4 * (_table_values(model, workload.context) + _vector_values(model))
+def buffer_bytes(model: Model, workload: Workload, *, divided: bool = False, batches: int = 1) -> int:
+    """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
+    through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32 whatever
+    the format of the weights: tables of rotations or positions, norms and biases."""
+    hidden = 4 * workload.batch * workload.prompt_tokens * model.hidden
+    capacity = workload.context
+    workspace = workspace_bytes(model, workload.batch, workload.prompt_tokens, divided=divided, capacity=capacity)
+    kept = _table_values(model, workload.context) + _vector_values(model)
+    return batches * (workspace + hidden) + 4 * kept
 
 
 def _table_values(model: Model, context: int) -> int:

@@ -179,7 +179,8 @@ def _divided(placed: Placed) -> bool:
 
 def _stops(placed: Placed) -> dict[str, int]:
     """Where data stops on its way from storage, or to be page-locked: two buffers, as large as the largest of it."""
-    if not any(_stop(placed, rule.path, rule.memory) for rule in (*placed.residence, *placed.kv)):
+    paths = {rule.path for rule in placed.residence} | {rule.path for rule in placed.kv}
+    if not paths & {"pin-on-transfer", "bounce"}:
         return {}
     largest: dict[str, int] = {}
     sizes: dict[tuple[str, str, int | None], int] = {}

@@ -3,10 +3,14 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "../arena.h"
+#include "../event.h"
 #include "../linear.h"
 #include "../pool.h"
 
@@ -20,6 +24,9 @@ void register_linear(py::module_& module);
 void register_probe(py::module_& module);
 void register_stage(py::module_& module);
 void register_copy_engine(py::module_& module);
+void register_queue(py::module_& module);
+void register_compress(py::module_& module);
+void register_disk(py::module_& module);
 
 constexpr long long kLargest = 1LL << 40;  // of any count or size from Python
 
@@ -42,6 +49,30 @@ class View {
 
 // Throws ValueError when the buffer is smaller than `size`.
 void expect_size(const char* what, const Buffer& buffer, size_t size);
+
+// Throws ValueError when `size` bytes from `offset` do not lie within the buffer.
+void expect_range(const char* what, const Buffer& buffer, size_t offset, size_t size);
+
+// f64 (2,) that something fills while it keeps `view` alive; both null for None. Destroy it holding the GIL.
+struct Times {
+  explicit Times(const py::object& times);
+  std::shared_ptr<View> view;
+  double* data = nullptr;
+};
+
+// Events of a Python sequence. Throws ValueError for None among them.
+Events events_of(const std::vector<std::shared_ptr<Event>>& events);
+
+// What the call of the same purpose does once it is run; arguments have been checked. The caller keeps alive what
+// is passed by reference.
+std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
+                                    const std::string& format, long long rows, long long columns);
+std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
+                                 long long tokens, long long past, const py::buffer& stamps, long long first,
+                                 std::optional<long long> last);
+class DiskFile;
+std::function<void()> disk_read(const std::shared_ptr<DiskFile>& file, long long offset, const Buffer& target,
+                                long long target_offset, long long size);
 
 // A matrix whose packed weights are in `weights`. Throws ValueError when they are too small.
 Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,

@@ -39,6 +39,24 @@ void expect_size(const char* what, const Buffer& buffer, size_t size) {
                           std::to_string(size));
 }
 
+void expect_range(const char* what, const Buffer& buffer, size_t offset, size_t size) {
+  if (offset > buffer.size || size > buffer.size - offset)
+    throw py::value_error(std::string(what) + " has " + std::to_string(buffer.size) + " bytes; " +
+                          std::to_string(size) + " from offset " + std::to_string(offset) + " do not fit");
+}
+
+Times::Times(const py::object& times) {
+  if (times.is_none()) return;
+  view = std::make_shared<View>("times", times.cast<py::buffer>(), 2, sizeof(double), true);
+  data = static_cast<double*>(view->data());
+}
+
+Events events_of(const std::vector<std::shared_ptr<Event>>& events) {
+  for (const auto& event : events)
+    if (!event) throw py::value_error("wait must hold events only");
+  return events;
+}
+
 Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,
                  long long columns) {
   Matrix m;

@@ -1,40 +1,96 @@
 #include "../copy_engine.h"
 
+#include "../shape.h"
 #include "bindings.h"
 
 namespace helm {
 namespace {
 
-void expect_range(const char* what, const Buffer& buffer, size_t offset, size_t size) {
-  if (offset > buffer.size || size > buffer.size - offset)
-    throw py::value_error(std::string(what) + " has " + std::to_string(buffer.size) + " bytes; " +
-                          std::to_string(size) + " from offset " + std::to_string(offset) + " do not fit");
+using Waits = std::vector<std::shared_ptr<Event>>;
+using Pair = std::pair<long long, long long>;
+
+// A CopyEngine whose copies may keep Python objects: they are destroyed by calls that hold the GIL.
+class BoundEngine {
+ public:
+  BoundEngine(double rate, double latency, int cpu) : engine_(rate, latency, cpu) {}
+  ~BoundEngine() {
+    const py::gil_scoped_release release;
+    engine_.stop();
+  }
+
+  long long submit(Copy copy, const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done) {
+    engine_.collect();
+    const Times filled(times);
+    copy.wait = events_of(wait);
+    copy.done = done;
+    copy.times = filled.data;
+    copy.keep = filled.view;
+    const py::gil_scoped_release release;
+    return engine_.submit(std::move(copy));
+  }
+
+  std::pair<double, double> wait(long long ticket) {
+    const py::gil_scoped_release release;
+    const Span span = engine_.wait(ticket);
+    return {span.start, span.end};
+  }
+
+ private:
+  CopyEngine engine_;
+};
+
+// Where the last piece of one side ends, from its offset; strides and counts have been checked one by one.
+size_t reach(const size_t* strides, const size_t* counts, size_t size) {
+  if (counts[0] == 0 || counts[1] == 0) return 0;
+  size_t last = size;
+  for (int i = 0; i < 2; ++i)
+    if (__builtin_add_overflow(last, product({strides[i], counts[i] - 1}), &last))
+      throw std::invalid_argument("a shape is too large");
+  return last;
 }
 
-long long submit(CopyEngine& engine, const Buffer& target, long long target_offset, const Buffer& source,
-                 long long source_offset, long long size) {
+long long submit(BoundEngine& engine, const Buffer& target, long long target_offset, const Buffer& source,
+                 long long source_offset, long long size, const Waits& wait, const std::shared_ptr<Event>& done,
+                 const py::object& times) {
   const Copy copy{target, count_of("target_offset", target_offset, 0), source,
                   count_of("source_offset", source_offset, 0), count_of("size", size, 0)};
   expect_range("target", target, copy.target_offset, copy.size);
   expect_range("source", source, copy.source_offset, copy.size);
-  const py::gil_scoped_release release;
-  return engine.submit(copy);
+  return engine.submit(copy, times, wait, done);
 }
 
-std::pair<double, double> wait(CopyEngine& engine, long long ticket) {
-  const py::gil_scoped_release release;
-  const Span span = engine.wait(ticket);
-  return {span.start, span.end};
+long long submit_strided(BoundEngine& engine, const Buffer& target, long long target_offset, Pair target_strides,
+                         const Buffer& source, long long source_offset, Pair source_strides, Pair counts,
+                         long long size, const Waits& wait, const std::shared_ptr<Event>& done,
+                         const py::object& times) {
+  const Copy copy{target,
+                  count_of("target_offset", target_offset, 0),
+                  source,
+                  count_of("source_offset", source_offset, 0),
+                  count_of("size", size, 0),
+                  {count_of("target_strides", target_strides.first, 0),
+                   count_of("target_strides", target_strides.second, 0)},
+                  {count_of("source_strides", source_strides.first, 0),
+                   count_of("source_strides", source_strides.second, 0)},
+                  {count_of("counts", counts.first, 0), count_of("counts", counts.second, 0)}};
+  product({copy.counts[0], copy.counts[1], copy.size});
+  expect_range("target", target, copy.target_offset, reach(copy.target_strides, copy.counts, copy.size));
+  expect_range("source", source, copy.source_offset, reach(copy.source_strides, copy.counts, copy.size));
+  return engine.submit(copy, times, wait, done);
 }
 
 }  // namespace
 
 void register_copy_engine(py::module_& module) {
-  py::class_<CopyEngine>(module, "CopyEngine")
+  py::class_<BoundEngine>(module, "CopyEngine")
       .def(py::init<double, double, int>(), py::arg("rate"), py::arg("latency"), py::arg("cpu"))
       .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"),
-           py::arg("source_offset"), py::arg("size"))
-      .def("wait", &wait, py::arg("ticket"));
+           py::arg("source_offset"), py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr,
+           py::arg("times") = py::none())
+      .def("submit_strided", &submit_strided, py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
+           py::arg("source"), py::arg("source_offset"), py::arg("source_strides"), py::arg("counts"),
+           py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
+      .def("wait", &BoundEngine::wait, py::arg("ticket"));
 }
 
 }  // namespace helm

@@ -18,6 +18,14 @@ void register_memory(py::module_& module) {
 
   py::class_<Buffer>(module, "Buffer", py::buffer_protocol())
       .def_readonly("size", &Buffer::size)
+      .def(
+          "part",
+          [](const Buffer& b, long long offset, long long size) {
+            const size_t at = count_of("offset", offset, 0), bytes = count_of("size", size, 0);
+            expect_range("buffer", b, at, bytes);
+            return Buffer{b.arena, b.data + at, bytes};
+          },
+          py::arg("offset"), py::arg("size"))
       .def_buffer([](Buffer& b) {
         return py::buffer_info(reinterpret_cast<unsigned char*>(b.data), static_cast<py::ssize_t>(b.size));
       });

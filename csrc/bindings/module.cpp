@@ -8,5 +8,8 @@ PYBIND11_MODULE(_kernels, module) {
   helm::register_linear(module);
   helm::register_probe(module);
   helm::register_stage(module);
+  helm::register_queue(module);
   helm::register_copy_engine(module);
+  helm::register_compress(module);
+  helm::register_disk(module);
 }

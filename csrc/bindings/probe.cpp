@@ -40,6 +40,44 @@ std::vector<double> time_attention_checked(Pool& pool, const std::string& format
   return time_attention(pool, shape, caches, length, times);
 }
 
+using TimeDivided = std::vector<double> (*)(Pool&, const Attention&, const std::vector<const void*>&, size_t, size_t,
+                                            size_t);
+
+std::vector<double> time_divided_checked(TimeDivided timer, bool keys, Pool& pool, const std::string& format,
+                                         const Caches& kv, long long heads, long long kv_heads, long long head_dim,
+                                         long long capacity, long long context, long long batch, long long repeats) {
+  if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
+  const Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim),
+                        count_of("capacity", capacity), format_of(format)};
+  if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
+  const size_t length = count_of("context", context), rows = count_of("batch", batch);
+  const size_t times = count_of("repeats", repeats);
+  if (length > shape.capacity) throw py::value_error("context exceeds capacity");
+  const size_t size = product({rows, shape.kv_heads, shape.capacity, shape.head_dim, size_of(shape.format)});
+  product({rows, shape.heads, scores_stride(shape), sizeof(float)});
+  std::vector<const void*> caches;
+  for (const auto& [k, v] : kv) {
+    expect_size(keys ? "keys" : "values", keys ? *k : *v, size);
+    caches.push_back(keys ? k->data : v->data);
+  }
+  const py::gil_scoped_release release;
+  return timer(pool, shape, caches, length, rows, times);
+}
+
+std::vector<double> time_scores_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
+                                        long long kv_heads, long long head_dim, long long capacity, long long context,
+                                        long long batch, long long repeats) {
+  return time_divided_checked(&time_scores, true, pool, format, kv, heads, kv_heads, head_dim, capacity, context,
+                              batch, repeats);
+}
+
+std::vector<double> time_wv_checked(Pool& pool, const std::string& format, const Caches& kv, long long heads,
+                                    long long kv_heads, long long head_dim, long long capacity, long long context,
+                                    long long batch, long long repeats) {
+  return time_divided_checked(&time_weighted, false, pool, format, kv, heads, kv_heads, head_dim, capacity, context,
+                              batch, repeats);
+}
+
 std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long long repeats, long long piece) {
   const size_t times = count_of("repeats", repeats), step = count_of("piece", piece, 0);
   if (buffer.size % 64 != 0 || step % 64 != 0)
@@ -55,6 +93,12 @@ void register_probe(py::module_& module) {
              py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"));
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
+             py::arg("repeats"));
+  module.def("time_scores", &time_scores_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"), py::arg("heads"),
+             py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"), py::arg("batch"),
+             py::arg("repeats"));
+  module.def("time_wv", &time_wv_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"), py::arg("heads"),
+             py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"), py::arg("batch"),
              py::arg("repeats"));
   module.def("time_read", &time_read_checked, py::arg("pool"), py::arg("buffer"), py::arg("repeats"),
              py::arg("piece") = 0);

@@ -20,17 +20,39 @@ class BoundStage {
 
   const std::vector<std::string>& ops() const { return stage_->ops(); }
 
-  void run(const Buffer& source, const Buffer& target, long long tokens, long long past, const py::buffer& stamps) {
-    const StageSpec& s = parsed_.spec;
+  // Bytes of each region, by name: offset in the workspace, of one row, from row to row.
+  py::dict regions() const {
+    py::dict found;
+    for (const auto& [name, region] : stage_->regions())
+      found[py::str(name)] = py::dict(py::arg("offset") = region.offset, py::arg("row_bytes") = region.row_bytes,
+                                      py::arg("stride") = region.stride);
+    return found;
+  }
+
+  // A pass to be run later, without the GIL, while this lives; only ids are checked when it runs. Destroy it
+  // holding the GIL.
+  std::function<void()> pass(const Buffer* source, const Buffer* target, long long tokens, long long past,
+                             const py::buffer& stamps, long long first, std::optional<long long> last) {
     const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
+    const size_t begin = count_of("first", first, 0);
+    const size_t end = last ? count_of("last", *last, 0) : ops().size();
     check_positions(count, before);
-    const size_t hidden = product({s.batch, count, s.hidden, sizeof(float)});
-    expect_size("source", source, s.embedding ? s.batch * count * sizeof(int32_t) : hidden);
-    expect_size("target", target, s.head ? s.batch * sizeof(int32_t) : hidden);
-    if (s.embedding) check_ids(reinterpret_cast<const int32_t*>(source.data), s.batch * count);
-    const View times("stamps", stamps, ops().size() + 1, sizeof(double), true);
+    stage_->check_range(source != nullptr, target != nullptr, count, begin, end);
+    check_ends(source, target, count, begin, end);
+    const auto times = std::make_shared<View>("stamps", stamps, end - begin + 1, sizeof(double), true);
+    const Buffer from = source == nullptr ? Buffer{nullptr, nullptr, 0} : *source;
+    const Buffer to = target == nullptr ? Buffer{nullptr, nullptr, 0} : *target;
+    return [this, from, to, count, before, begin, end, times] {
+      if (stage_->embeds(begin)) check_ids(reinterpret_cast<const int32_t*>(from.data), parsed_.spec.batch * count);
+      stage_->run(from.data, to.data, count, before, begin, end, static_cast<double*>(times->data()));
+    };
+  }
+
+  void run(const Buffer* source, const Buffer* target, long long tokens, long long past, const py::buffer& stamps,
+           long long first, std::optional<long long> last) {
+    const std::function<void()> work = pass(source, target, tokens, past, stamps, first, last);
     const py::gil_scoped_release release;
-    stage_->run(source.data, target.data, count, before, static_cast<double*>(times.data()));
+    work();
   }
 
   // (data, rows, columns) of the logits.
@@ -44,6 +66,14 @@ class BoundStage {
   }
 
  private:
+  void check_ends(const Buffer* source, const Buffer* target, size_t tokens, size_t first, size_t last) const {
+    const StageSpec& s = parsed_.spec;
+    const size_t hidden = product({s.batch, tokens, s.hidden, sizeof(float)});
+    const bool embeds = stage_->embeds(first);
+    if (source != nullptr) expect_size("source", *source, embeds ? s.batch * tokens * sizeof(int32_t) : hidden);
+    if (target != nullptr) expect_size("target", *target, stage_->chooses(last) ? s.batch * sizeof(int32_t) : hidden);
+  }
+
   void check_positions(size_t tokens, size_t past) const {
     const StageSpec& s = parsed_.spec;
     if (tokens > s.max_tokens)
@@ -74,6 +104,13 @@ struct Logits {
 
 }  // namespace
 
+std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
+                                 long long tokens, long long past, const py::buffer& stamps, long long first,
+                                 std::optional<long long> last) {
+  const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
+  return [bound, work = bound->pass(source, target, tokens, past, stamps, first, last)] { work(); };
+}
+
 void register_stage(py::module_& module) {
   py::class_<Logits>(module, "_Logits", py::buffer_protocol()).def_buffer([](Logits& l) { return l.stage->logits(); });
   py::class_<BoundStage, std::shared_ptr<BoundStage>>(module, "Stage")
@@ -83,8 +120,9 @@ void register_stage(py::module_& module) {
           "workspace_size", [](const py::dict& spec) { return Stage::workspace_size(parse_spec(spec).spec); },
           py::arg("spec"))
       .def_property_readonly("ops", &BoundStage::ops)
-      .def("run", &BoundStage::run, py::arg("source"), py::arg("target"), py::arg("tokens"), py::arg("past"),
-           py::arg("stamps"))
+      .def("regions", &BoundStage::regions)
+      .def("run", &BoundStage::run, py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
+           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none())
       .def("logits", [](const std::shared_ptr<BoundStage>& stage) {
         stage->logits();  // refuses now rather than inside the buffer protocol
         return py::memoryview(py::cast(Logits{stage}));

@@ -58,7 +58,18 @@ class Parser {
     s.batch = count_at(fields_, "batch");
     s.max_tokens = count_at(fields_, "max_tokens");
     s.rotary_dim = count_at(fields_, "rotary_dim", 0);
+    s.divided = fields_.contains("attention") &&
+                choice_at<bool>(fields_, "attention", {{"fused", false}, {"divided", true}});
+    s.gated = gated();
     product({s.batch, s.max_tokens, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
+  }
+
+  // As stated, or whether a block has a gate.
+  bool gated() const {
+    if (fields_.contains("gated")) return fields_["gated"].cast<bool>();
+    for (const py::handle block : field(fields_, "blocks").cast<py::list>())
+      if (!field(block.cast<py::dict>(), "gate").is_none()) return true;
+    return false;
   }
 
   void parse_positions(StageSpec& s) {
@@ -93,6 +104,7 @@ class Parser {
     Matrix m = matrix_of(name, keep(field(fields, "weight")), field(fields, "format").cast<std::string>(),
                          field(fields, "rows").cast<long long>(), field(fields, "columns").cast<long long>());
     m.bias = floats(fields, "bias", m.rows);
+    if (fields.contains("first")) m.first = count_at(fields, "first", 0);
     return m;
   }
 
@@ -101,8 +113,21 @@ class Parser {
     return parsed_.buffers.back();
   }
 
+  std::optional<Matrix> optional_linear(const py::dict& parent, const char* name) {
+    if (field(parent, name).is_none()) return std::nullopt;
+    return linear(name, field(parent, name));
+  }
+
+  // Which KV heads an operation computes: all, unless stated.
+  Range heads(const py::dict& fields, const char* name) const {
+    if (!fields.contains(name) || fields[name].is_none()) return {0, parsed_.spec.attention.kv_heads};
+    const auto [begin, end] = fields[name].cast<std::pair<long long, long long>>();
+    return {count_of(name, begin, 0), count_of(name, end, 0)};
+  }
+
   void* cache(const py::dict& fields, const char* name) {
     const StageSpec& s = parsed_.spec;
+    if (field(fields, name).is_none()) return nullptr;
     const Buffer& buffer = keep(field(fields, name));
     expect_size(name, buffer,
                 product({s.batch, s.attention.kv_heads, s.attention.capacity, s.attention.head_dim,
@@ -112,17 +137,18 @@ class Parser {
 
   BlockSpec block(const py::dict& fields) {
     const StageSpec& s = parsed_.spec;
-    const auto part = [&](const char* name) { return linear(name, field(fields, name)); };
+    const auto part = [&](const char* name) { return optional_linear(fields, name); };
     BlockSpec b;
-    b.norm1 = norm(fields, "norm1", s.hidden);
-    b.norm2 = norm(fields, "norm2", s.hidden);
+    b.norm1 = optional_norm(fields, "norm1", s.hidden);
+    b.norm2 = optional_norm(fields, "norm2", s.hidden);
     b.q_norm = optional_norm(fields, "q_norm", s.attention.head_dim);
     b.k_norm = optional_norm(fields, "k_norm", s.attention.head_dim);
     b.q = part("q"), b.k = part("k"), b.v = part("v"), b.o = part("o");
-    if (!field(fields, "gate").is_none()) b.gate = part("gate");
-    b.up = part("up"), b.down = part("down");
+    b.gate = part("gate"), b.up = part("up"), b.down = part("down");
     b.keys = cache(fields, "keys");
     b.values = cache(fields, "values");
+    b.scores_heads = heads(fields, "scores_heads");
+    b.weighted_heads = heads(fields, "wv_heads");
     return b;
   }
 

@@ -100,11 +100,11 @@ def make_plan(
             ComputeRule(select=Select(), device=rest[1]),
         ),
         activations="f32",
-        predicted=_predicted(workload),
+        predicted=predicted(workload),
     )
 
 
-def _predicted(workload: Workload) -> Predicted:
+def predicted(workload: Workload) -> Predicted:
     second = Interval(low=1.0, mid=1.0, high=1.0)
     phase = PhasePrediction(
         context=workload.context, seconds=second, terms=(), bottleneck="cpu", lower_bound=0.5, gap=1.0

@@ -170,7 +170,12 @@ def to_json(content: Any) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically."""
-    write_atomically(path, lambda stream: _write_all(stream, _encodable(text, "utf-8").encode()))
+    write_bytes(path, _encodable(text, "utf-8").encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes atomically."""
+    write_atomically(path, lambda stream: _write_all(stream, content))
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.cli.machine import add_machine_arguments
-from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_search
+from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split, op_split
+from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
@@ -26,6 +28,7 @@ def build_parser() -> Parser:
     add_machine_arguments(parser)
     _add_workload(parser)
     add_strategy_arguments(parser)
+    add_plot_argument(parser, "the search: latency over split points (--strategy op-split)")
     return parser
 
 
@@ -39,13 +42,24 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
 
+    _check_plot(args)
     model, hardware = load_model(args.model), machine(args)
     workload = _workload(args, model)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     decision = decide(args, model, hardware, workload)
-    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose))
+    if args.plot:
+        draw_search(args.plot, op_split(args, model, hardware, workload), decision)
+    drawn = f"\n\nplot         {args.plot}" if args.plot else ""
+    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose) + drawn)
     return 0
+
+
+def _check_plot(args: argparse.Namespace) -> None:
+    check_plot_argument(args)
+    if args.plot and args.strategy != "op-split":
+        remedy = "add --strategy op-split, or draw the plan with helm-sim --plot"
+        raise UsageError("only the search of operation splits is drawn", field="--plot", remedy=remedy)
 
 
 def _add_workload(parser: Parser) -> None:
@@ -60,7 +74,6 @@ def _add_workload(parser: Parser) -> None:
 
 def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
     from helmsman.hwdb.load_model import check_context
-    from helmsman.schemas.errors import UsageError
     from helmsman.schemas.workload import Workload
 
     for name in ("prompt_tokens", "output_tokens", "batch", "batches", "context"):

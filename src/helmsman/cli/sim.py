@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, layers_drawn
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"
     )
+    add_plot_argument(parser, "a decoder layer: what every device and link does, over time")
+    parser.add_argument("--layer", metavar="N|N-M", help="the layers to draw (default: one in the middle)")
     return parser
 
 
@@ -42,16 +45,20 @@ def execute(args: argparse.Namespace) -> int:
     """Read, replay, write, print."""
     if not 0 <= args.steps <= _MOST_STEPS:
         raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
+    check_plot_argument(args)
     from helmsman.cli.documents import read_plan
     from helmsman.simulator.pricing import median_price
     from helmsman.simulator.report import document, table
     from helmsman.simulator.stream import simulate, timeline
 
     plan = read_plan(args.plan)
+    layers = layers_drawn(args.layer, plan.model.layers)
     price = median_price(plan, str(args.plan))
     stream = simulate(plan, price, _progress(args))
     if args.trace or args.timeline:
         _write(args, plan, list(timeline(plan, price, args.steps)))
+    if args.plot:
+        draw_gantt(args.plot, plan, price, layers)
     text = table(plan, stream) + _written(args)
     emit(args, to_json(document(plan, stream)), lambda: text)
     return 0
@@ -85,4 +92,5 @@ def _written(args: argparse.Namespace) -> str:
     lines = [f"trace        {args.trace}"] if args.trace else []
     if args.timeline:
         lines.append(f"timeline     {args.timeline} (open it at https://ui.perfetto.dev)")
+    lines += [f"plot         {args.plot}"] if args.plot else []
     return "".join(f"\n{line}" for line in lines)

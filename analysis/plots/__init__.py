@@ -1,0 +1,1 @@
+"""Pictures of plans and of what they do."""

@@ -1,0 +1,73 @@
+"""Figures as SVG or PNG bytes, the same bytes for the same figure; and the colours that all pictures share.
+
+Figures are made without pyplot: nothing is kept between pictures, and no window system is touched."""
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ImageFormat = Literal["svg", "png"]
+FORMATS: dict[str, ImageFormat] = {".svg": "svg", ".png": "png"}
+DPI = 150
+
+ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+BLUE, RED, PURPLE, GREY, INK = "#0072B2", "#D55E00", "#CC79A7", "#999999", "#222222"
+"""Okabe and Ito's palette (jfly.uni-koeln.de/color): told apart with every kind of colour vision."""
+
+
+def image_format(path: Path, option: str) -> ImageFormat:
+    """The format that the suffix of `path` asks for. Raises UsageError naming `option` for another suffix."""
+    try:
+        return FORMATS[path.suffix.lower()]
+    except KeyError:
+        remedy = "end the name in .svg or .png"
+        raise UsageError("a picture is SVG or PNG", field=option, value=str(path), remedy=remedy) from None
+
+
+def image(figure: "Figure", kind: ImageFormat) -> bytes:
+    """`figure` in its own size; no date, no random names, letters as outlines, so that it looks the same anywhere."""
+    import matplotlib as mpl
+
+    stream = BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "helm", "svg.fonttype": "path"}):
+        metadata = {"svg": {"Date": None, "Creator": "Helm"}, "png": {"Software": "Helm"}}[kind]
+        figure.savefig(stream, format=kind, dpi=DPI, metadata=metadata)
+    return stream.getvalue()
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure of so many inches; its texts can be measured, in its pixels, before it is drawn."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def caption(figure: "Figure", title: str, subtitle: str) -> None:
+    """Two lines at the top, 0.7 inches; letters of a long title get smaller until it fits."""
+    width, height = figure.get_size_inches()
+    text = figure.text(0.2 / width, 1 - 0.13 / height, title, fontsize=12, weight="bold", va="top", color=INK)
+    wide = text.get_window_extent().width / figure.dpi
+    text.set_fontsize(min(12.0, 12.0 * (width - 0.4) / wide))
+    figure.text(0.2 / width, 1 - 0.42 / height, subtitle, fontsize=9.5, va="top", color="#555555")
+
+
+def lighter(colour: str, share: float = 0.62) -> str:
+    """`colour` mixed with `share` of white."""
+    parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever is read more easily on `colour` (relative luminance, WCAG 2.1)."""
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "#FFFFFF" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#000000"

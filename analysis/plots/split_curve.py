@@ -1,0 +1,94 @@
+"""The search curve as data: seconds of a decoder layer against the split point, lane by lane, and against both."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from helmsman.planner.strategies.op_split.division import PAPER_NAMES, Piece
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.planner.strategies.op_split.search import Split, SplitSearch
+
+_LANES = ("cpu", "h2d", "decompress", "s2d", "gpu", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Seconds of a layer at split points `at`, ascending: by lane, and in all (inf where nothing fits).
+
+    A split point is the number of units before the split; `side`: who computes those."""
+
+    side: Literal["host", "accelerator"]
+    at: tuple[int, ...]
+    cpu: tuple[float, ...]
+    h2d: tuple[float, ...]
+    decompress: tuple[float, ...]
+    s2d: tuple[float, ...]
+    gpu: tuple[float, ...]
+    total: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Texts of the picture: the plan's label, what it is of, the papers' name of the total, who is not the host."""
+
+    label: str
+    subtitle: str
+    symbol: str
+    accelerator: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCurve:
+    """What a search of operation splits found, for drawing.
+
+    `units`: their names, in order; `lines`: one for each kind of single split searched; `totals`: (i, j, seconds) of
+    every range searched, empty if only single splits were; `chosen`: (i, j) of the plan, and its seconds."""
+
+    units: tuple[str, ...]
+    lines: tuple[Lines, ...]
+    totals: tuple[tuple[int, int, float], ...]
+    chosen: tuple[int, int]
+    seconds: float
+    names: Names
+
+
+def split_curve(found: "SplitSearch", pieces: Sequence[Piece], chosen: "Split", names: Names) -> SplitCurve:
+    """The curves of a search over the units `pieces`.
+
+    Raises UsageError when fewer than two splits were searched: there is no curve."""
+    count = len(pieces)
+    pairs = list(zip(found.start.tolist(), found.stop.tolist(), strict=True))
+    prefix = {i: row for row, (i, j) in enumerate(pairs) if j == count}
+    suffix = {j: row for row, (i, j) in enumerate(pairs) if i == 0}
+    every = (_lines(found, "host", prefix), _lines(found, "accelerator", suffix))
+    lines = tuple(each for each in every if len(each.at) > 1)
+    if not lines:
+        remedy = "leave out what allows one split only"
+        raise UsageError("there is no curve: only one split was searched", field="--plot", remedy=remedy)
+    both = any(0 < i < j < count for i, j in pairs)
+    totals = ((i, j, total) for (i, j), total in zip(pairs, found.lanes.total.tolist(), strict=True))
+    return SplitCurve(
+        units=tuple(_unit_names(pieces)),
+        lines=lines,
+        totals=tuple(totals) if both else (),
+        chosen=(chosen.start, chosen.stop),
+        seconds=chosen.seconds,
+        names=names,
+    )
+
+
+def _lines(found: "SplitSearch", side: Literal["host", "accelerator"], rows: dict[int, int]) -> Lines:
+    at = sorted(rows)
+    order = [rows[point] for point in at]
+    columns = {name: tuple(getattr(found.lanes, name)[order].tolist()) for name in _LANES}
+    return Lines(side=side, at=tuple(at), **columns)
+
+
+def _unit_names(pieces: Sequence[Piece]) -> Iterator[str]:
+    """Names of the paper, with the number of the chunk where there are several."""
+    for place, piece in enumerate(pieces):
+        name = PAPER_NAMES.get(piece.op, piece.op)
+        chunks = [k for k, other in enumerate(pieces) if other.op == piece.op]
+        yield name if len(chunks) == 1 else f"{name} {place - chunks[0] + 1}/{len(chunks)}"

@@ -1,0 +1,89 @@
+// Event and Queue.
+#include "../queue.h"
+
+#include "../disk.h"
+#include "bindings.h"
+
+namespace helm {
+namespace {
+
+using Waits = std::vector<std::shared_ptr<Event>>;
+
+// A Queue whose items may keep Python objects: they are destroyed by calls that hold the GIL, never by its thread.
+class BoundQueue {
+ public:
+  explicit BoundQueue(int cpu) : queue_(cpu) {}
+  ~BoundQueue() {
+    const py::gil_scoped_release release;
+    queue_.stop();
+  }
+
+  template <class Kept>
+  void submit(std::function<void()> run, Kept kept, const Times& times, const Waits& wait,
+              const std::shared_ptr<Event>& done) {
+    queue_.collect();
+    queue_.submit({[run = std::move(run), kept = std::move(kept), view = times.view] { run(); }, events_of(wait), done,
+                   times.data});
+  }
+
+  void check() { queue_.check(); }
+
+  void synchronize() {
+    {
+      const py::gil_scoped_release release;
+      queue_.synchronize();
+    }
+    queue_.collect();
+  }
+
+ private:
+  Queue queue_;
+};
+
+double time_of(const Event& event) {
+  if (!event.done()) throw py::value_error("the event has not been signalled");
+  return event.time();
+}
+
+void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source, const Buffer* target,
+               long long tokens, long long past, const py::buffer& stamps, long long first,
+               std::optional<long long> last, const Waits& wait, const std::shared_ptr<Event>& done) {
+  queue.submit(stage_pass(stage, source, target, tokens, past, stamps, first, last), nullptr, Times(py::none()), wait, done);
+}
+
+void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, const Buffer& target,
+                    const std::string& format, long long rows, long long columns, const py::object& times,
+                    const Waits& wait, const std::shared_ptr<Event>& done) {
+  queue.submit(decompression(*pool, source, target, format, rows, columns), std::make_tuple(pool, source, target),
+               Times(times), wait, done);
+}
+
+void run_read(BoundQueue& queue, const std::shared_ptr<DiskFile>& file, long long file_offset, const Buffer& target,
+              long long target_offset, long long size, const py::object& times, const Waits& wait,
+              const std::shared_ptr<Event>& done) {
+  queue.submit(disk_read(file, file_offset, target, target_offset, size), nullptr, Times(times), wait, done);
+}
+
+}  // namespace
+
+void register_queue(py::module_& module) {
+  py::class_<Event, std::shared_ptr<Event>>(module, "Event")
+      .def(py::init<>())
+      .def("clear", &Event::clear)
+      .def("wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("done", &Event::done)
+      .def_property_readonly("time", &time_of);
+  py::class_<BoundQueue>(module, "Queue")
+      .def(py::init<int>(), py::arg("cpu") = -1)
+      .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
+           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+      .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
+           py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
+           py::arg("done") = nullptr)
+      .def("read", &run_read, py::arg("file"), py::arg("file_offset"), py::arg("target"), py::arg("target_offset"),
+           py::arg("size"), py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+      .def("check", &BoundQueue::check)
+      .def("synchronize", &BoundQueue::synchronize);
+}
+
+}  // namespace helm

@@ -1,0 +1,96 @@
+"""--plot: the pictures that commands draw; matplotlib is loaded only here, and only when asked for."""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, write_bytes
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from helmsman.planner.decide import Decision
+    from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.schemas.plan import Plan
+    from helmsman.simulator.replay import Price
+
+
+def add_plot_argument(parser: Parser, what: str) -> None:
+    """--plot FILE."""
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg|png", help=f"draw {what}")
+
+
+def check_plot_argument(args: argparse.Namespace) -> None:
+    """Refuse a file that is no picture before anything is computed."""
+    if args.plot is not None:
+        from helmsman.analysis.plots.picture import image_format
+
+        image_format(args.plot, "--plot")
+
+
+def layers_drawn(text: str | None, count: int) -> range:
+    """The layers that --layer names, `24` or `24-25`, of 0 <= l < count; by default one in the middle."""
+    if text is None:
+        return range(count // 2, count // 2 + 1)
+    first, _, last = text.partition("-")
+    if not all(part.isdecimal() and len(part) < 7 for part in (first, last or first)):
+        raise UsageError("not a layer", field="--layer", value=text, remedy="write --layer 24 or --layer 24-25")
+    found = range(int(first), int(last or first) + 1)
+    if not found or found[-1] >= count:
+        remedy = f"the layers are 0 to {count - 1}, the first before the last"
+        raise UsageError("no such layers", field="--layer", value=text, remedy=remedy)
+    return found
+
+
+def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range) -> None:
+    """The Gantt chart of `layers` in the decode step in the middle; in prefill if there are no decode steps."""
+    from helmsman.analysis.plots.blocks import chart
+    from helmsman.analysis.plots.gantt import Heading, gantt
+    from helmsman.lowering.lower import lower
+    from helmsman.lowering.placement import batches_together
+    from helmsman.scheduler.iteration import decode, prefill
+    from helmsman.simulator.replay import replay, spans
+
+    workload = plan.workload
+    together = batches_together(plan)
+    step = (workload.decode_steps + 1) // 2
+    iteration = decode(workload, step, together) if step else prefill(workload, together)
+    drawn = chart(spans(replay(lower(plan, iteration), price, plan.hardware)), plan.hardware, layers)
+    which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}–{layers[-1]}"
+    phase = f"decode step {step} of {workload.decode_steps}" if step else "prefill"
+    batch = f"{together} batches of {workload.batch}" if together > 1 else f"batch {workload.batch}"
+    subtitle = (
+        f"{plan.model.name} on {plan.hardware.name}: {phase}, context {iteration.context}, {batch}, simulated; "
+        f"{which} of 0–{plan.model.layers - 1}, {drawn.seconds * 1e3:.4g} ms"
+    )
+    _write(path, gantt(drawn, Heading(plan.label, subtitle)))
+
+
+def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
+    """The latency of every operation split that was searched, and the one that was chosen."""
+    from helmsman.analysis.plots.split_curve import Names, split_curve
+    from helmsman.analysis.plots.split_panels import draw_split_curve
+    from helmsman.planner.strategies.op_split.place import label
+    from helmsman.planner.strategies.op_split.strategy import TRIED
+
+    frame, plan = strategy.frame, decision.plan
+    ranked = strategy.found.ranked(TRIED)
+    chosen = next(split for split in ranked if label(frame, strategy.layout(split)) == plan.label)
+    shape = plan.workload
+    batch = f"{shape.batches} batches of {shape.batch}" if shape.batches > 1 else f"batch {shape.batch}"
+    tokens = f"{shape.prompt_tokens} + {shape.output_tokens} tokens"
+    names = Names(
+        label=plan.label,
+        subtitle=f"{plan.model.name} on {plan.hardware.name}: {tokens}, {batch}",
+        symbol="L" if strategy.options.printed else "L′",
+        accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
+    )
+    _write(path, draw_split_curve(split_curve(strategy.found, strategy.units, chosen, names)))
+
+
+def _write(path: Path, figure: "Figure") -> None:
+    from helmsman.analysis.plots.picture import image, image_format
+
+    content = image(figure, image_format(path, "--plot"))
+    write_bytes(path, content)

@@ -1,0 +1,183 @@
+"""Divided attention (scores, softmax, wv as three operations) against numpy, the fused one, and its closed form."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from test_stage_native import (
+    LLAMA,
+    SHAPES,
+    Native,
+    Reference,
+    Shape,
+    Weights,
+    close,
+    model_of,
+    prompt,
+    stored,
+    view,
+)
+
+from helmsman.executor import _kernels as kernels
+from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.lowering.buffers import workspace_bytes
+from helmsman.schemas.formats import Format
+
+CPUS = sorted(os.sched_getaffinity(0))
+TOLERANCE: dict[Format, float] = {"f32": 1e-5, "f16": 2e-3, "bf16": 2e-2}
+
+
+class Divided(Native):
+    """A whole model whose attention is divided."""
+
+    def _spec(self, first: int, last: int) -> Any:
+        return super()._spec(first, last) | {"attention": "divided"}
+
+
+class Attention:
+    """One block whose q, caches and results are set and read where the stage has them."""
+
+    def __init__(self, shape: Shape, pool: Pool) -> None:
+        self.s = shape
+        native = Native.__new__(Divided)
+        native.w, native.s, native.arena = Weights(shape), shape, Arena(64 << 20)
+        native.embeds = native.heads = False
+        spec = native._spec(0, 1)
+        self.workspace = native.arena.alloc(Stage.workspace_size(spec), "workspace")
+        view(self.workspace, np.uint32)[:] = 0x7FC00000
+        self.stage, self.block = Stage(pool, spec, self.workspace, 0), spec["blocks"][0]
+
+    def run(self, q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float32]:
+        """q (batch, tokens, heads, head_dim), k and v (batch, kv_heads, context, head_dim): what is attended."""
+        (batch, tokens), context = q.shape[:2], k.shape[2]
+        self._fill("keys", k.swapaxes(2, 3), (slice(None), slice(None), slice(None), slice(context)))
+        self._fill("values", v, (slice(None), slice(None), slice(context)))
+        self._region("q", batch * tokens)[:] = q.reshape(batch * tokens, -1)
+        first = self.stage.ops.index("0.scores")
+        self.stage.run(None, None, tokens, context - tokens, np.zeros(4), first, first + 3)
+        return self._region("attended", batch * tokens).reshape(q.shape).copy()
+
+    def _region(self, name: str, rows: int) -> NDArray[np.float32]:
+        at = self.stage.regions()[name]
+        start, floats = at["offset"] // 4, at["stride"] // 4
+        return view(self.workspace, np.float32)[start : start + rows * floats].reshape(rows, floats)
+
+    def _fill(self, name: str, values: NDArray[np.float32], where: tuple[slice, ...]) -> None:
+        """Into a cache that is NaN elsewhere."""
+        s = self.s
+        shape = (s.head_dim, s.capacity) if name == "keys" else (s.capacity, s.head_dim)
+        dtype = np.float16 if s.kv_format == "f16" else np.float32
+        full = np.full((s.batch, s.kv_heads, *shape), np.nan, dtype)
+        full[where] = values
+        found = full.view(np.uint32) >> 16 if s.kv_format == "bf16" else full.view(np.uint8)
+        view(self.block[name], np.uint16 if s.kv_format == "bf16" else np.uint8)[:] = found.ravel()
+
+
+def expected(q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float32]) -> NDArray[np.float64]:
+    tokens, context, group = q.shape[1], k.shape[2], q.shape[2] // k.shape[1]
+    k64, v64 = (np.repeat(x.astype(np.float64), group, axis=1) for x in (k, v))
+    scores = np.einsum("bthd,bhpd->bhtp", q.astype(np.float64), k64) / np.sqrt(q.shape[3])
+    visible = np.arange(context) <= np.arange(context - tokens, context)[:, None]
+    weights = np.exp(np.where(visible, scores, -np.inf) - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return np.einsum("bhtp,bhpd->bthd", weights, v64)
+
+
+@pytest.fixture(params=kernels.supported_isas())
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = kernels.isa()
+    kernels.select_isa(request.param)
+    yield request.param
+    kernels.select_isa(before)
+
+
+@pytest.fixture(scope="module")
+def two() -> Pool:
+    return Pool([CPUS[0], CPUS[-1]])
+
+
+@pytest.fixture(scope="module", params=[1, 2, 3, 5])
+def pool(request: pytest.FixtureRequest) -> Pool:
+    return Pool([CPUS[i % len(CPUS)] for i in range(request.param)])
+
+
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("heads", [(4, 4), (8, 2), (7, 1), (12, 2)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_contexts_and_prompts_equal_numpy(
+    isa: str, two: Pool, kv_format: Format, heads: tuple[int, int], batch: int
+) -> None:
+    """Stored values are exact here, so the tolerance is that of f32 whatever the format."""
+    rng = np.random.default_rng(1)
+    for head_dim, capacity in ((16, 301), (24, 320), (17, 300), (128, 300)):
+        shape = replace(LLAMA, heads=heads[0], kv_heads=heads[1], head_dim=head_dim, capacity=capacity, batch=batch,
+                        kv_format=kv_format, layers=1, rotary_dim=0)  # fmt: skip
+        attention = Attention(shape, two)
+        for context, tokens in ((1, 1), (15, 1), (16, 1), (17, 1), (300, 1), (16, 16), (33, 17), (300, 42), (300, 2)):
+            q = rng.standard_normal((batch, tokens, heads[0], head_dim)).astype(np.float32)
+            k, v = (
+                stored(rng.standard_normal((batch, heads[1], context, head_dim)).astype(np.float32), kv_format)
+                for _ in range(2)
+            )
+            close(attention.run(q, k, v), expected(q, k, v), 1e-5)
+
+
+def test_results_do_not_depend_on_threads(pool: Pool, two: Pool) -> None:
+    rng = np.random.default_rng(2)
+    shape = replace(LLAMA, heads=6, kv_heads=3, head_dim=80, capacity=700, layers=1, rotary_dim=0)
+    for tokens in (1, 33):
+        q = rng.standard_normal((1, tokens, 6, 80)).astype(np.float32)
+        k, v = (rng.standard_normal((1, 3, 650, 80)).astype(np.float32) for _ in range(2))
+        found, other = Attention(shape, pool).run(q, k, v), Attention(shape, two).run(q, k, v)
+        np.testing.assert_array_equal(found, other)
+
+
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_model_equals_the_reference_and_the_fused_one(isa: str, two: Pool, name: str, kv_format: Format) -> None:
+    weights = Weights(replace(SHAPES[name], batch=2, capacity=150, kv_format=kv_format))
+    divided, fused, ids = Divided(weights, two), Native(weights, two), prompt(weights.shape, 143)
+    logits = Reference(weights).logits(ids)
+    assert [op.split(".")[1] for op in divided.stage.ops[6:9]] == ["scores", "softmax", "wv"]
+    for past, tokens in ((0, 140), (140, 1), (141, 2)):
+        given = ids[:, past : past + tokens]
+        divided.run(given, past)
+        fused.run(given, past)
+        close(divided.logits(), logits[:, past + tokens - 1], max(2e-5, TOLERANCE[kv_format]))
+        close(divided.logits(), fused.logits(), TOLERANCE[kv_format])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("batch", [1, 3, 200])
+@pytest.mark.parametrize("capacity", [1, 40, 500])
+def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -> None:
+    shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
+    spec = Native.__new__(Divided)
+    spec.w, spec.s, spec.arena, spec.embeds, spec.heads = Weights(shape), shape, Arena(8 << 20), True, True
+    exact = Stage.workspace_size(spec._spec(0, 0))
+    bound = workspace_bytes(model_of(shape), batch, capacity, divided=True, capacity=capacity)
+    assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
+    assert workspace_bytes(model_of(shape), batch, capacity, divided=True) == bound
+
+
+@pytest.mark.parametrize("timer", [kernels.time_scores, kernels.time_wv])
+def test_probes_time_and_refuse(two: Pool, timer: Any) -> None:
+    arena = Arena(1 << 20)
+    kv = [(arena.alloc(2 * 2 * 32 * 64 * 2, "K"), arena.alloc(2 * 2 * 32 * 64 * 2, "V")) for _ in range(2)]
+    seconds = timer(two, "f16", kv, 4, 2, 32, 64, 50, 2, 5)
+    assert len(seconds) == 5
+    assert min(seconds) > 0
+    for change in ({"context": 65}, {"batch": 3}, {"heads": 3}, {"fmt": "f32"}, {"kv": []}, {"repeats": 0}):
+        call = {"fmt": "f16", "kv": kv, "heads": 4, "kv_heads": 2, "head_dim": 32, "capacity": 64, "context": 50}
+        with pytest.raises(ValueError, match="context|has|multiple|at least|repeats"):
+            timer(two, **{**call, "batch": 2, "repeats": 5, **change})
+
+
+def test_attention_must_be_known(two: Pool) -> None:
+    native = Native(Weights(LLAMA), two)
+    with pytest.raises(ValueError, match="attention has no choice 'split'"):
+        Stage.workspace_size(native.spec | {"attention": "split"})

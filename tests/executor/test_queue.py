@@ -1,0 +1,115 @@
+"""Events, queues and copies that wait for each other."""
+
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, DiskFile, Event, Pool, Queue, pack, packed_size
+
+SIZE = 8192
+
+
+def _buffers(count: int) -> list[Buffer]:
+    arena = Arena(count * SIZE)
+    return [arena.alloc(SIZE, "test") for _ in range(count)]
+
+
+def _file(folder: Path) -> DiskFile:
+    file = DiskFile(str(folder / "tier"), SIZE, False, True)
+    file.write(0, bytes([7]) * SIZE, SIZE)
+    return file
+
+
+def test_queues_and_engines_wait_for_each_other(tmp_path: Path) -> None:
+    file, (a, b, c) = _file(tmp_path), _buffers(3)
+    first, second, one, two = Queue(), Queue(0), CopyEngine(1e9, 1e-3, -1), CopyEngine(1e9, 1e-3, -1)
+    read, copied, back, last = (Event() for _ in range(4))
+    times = np.zeros((4, 2))
+    second.read(file, 0, c, 0, 64, times[3], [back], last)
+    two.submit(c, 0, b, 0, SIZE, [copied], back, times[2])
+    one.submit(b, 0, a, 0, SIZE, wait=[read], done=copied, times=times[1])
+    assert not last.done
+    first.read(file, 0, a, 0, SIZE, times[0], [], read)
+    last.wait()
+    second.synchronize()
+    assert bytes(memoryview(c)) == bytes([7]) * SIZE
+    assert (times[1:, 0] >= times[:-1, 1]).all()
+    assert read.time <= copied.time <= back.time <= last.time
+    last.clear()
+    assert not last.done
+    with pytest.raises(ValueError, match="not been signalled"):
+        _ = last.time
+
+
+def test_a_failed_item_signals_and_is_raised_once(tmp_path: Path) -> None:
+    path, (target,) = tmp_path / "tier", _buffers(1)
+    file, queue, failed, later = _file(tmp_path), Queue(), Event(), Event()
+    path.write_bytes(b"")
+    queue.read(file, 0, target, 0, SIZE, done=failed)
+    queue.read(file, 0, target, 0, SIZE, done=later)
+    failed.wait()
+    later.wait()
+    with pytest.raises(OSError, match="tier"):
+        queue.synchronize()
+    queue.check()
+
+
+def test_dropping_a_queue_with_pending_items_hangs_nobody(tmp_path: Path) -> None:
+    file, (target, source) = _file(tmp_path), _buffers(2)
+    queue, engine, never, ends = Queue(), CopyEngine(1e9, 0.0, -1), Event(), [Event(), Event()]
+    times = np.zeros(2)
+    for _ in range(3):
+        queue.read(file, 0, target, 0, SIZE, times, [never], ends[0])
+        engine.submit(target, 0, source, 0, SIZE, [never], ends[1], np.zeros(2))
+    begun = time.monotonic()
+    del queue, engine
+    for end in ends:
+        end.wait()
+    assert time.monotonic() - begun < 0.5
+    assert not times.any()
+
+
+def test_waiting_lets_python_go_on() -> None:
+    event, (a, b) = Event(), _buffers(2)
+    engine = CopyEngine(1e9, 0.05, -1)
+    ticks: list[float] = []
+    thread = threading.Thread(target=lambda: [ticks.append(time.monotonic()) or time.sleep(0.005) for _ in range(5)])
+    engine.submit(a, 0, b, 0, 1, done=event)
+    thread.start()
+    event.wait()
+    thread.join()
+    assert ticks[-1] < event.time
+
+
+def test_a_queue_decompresses_in_order() -> None:
+    rows, columns = 32, 64
+    values = np.random.default_rng(0).standard_normal((rows, columns)).astype(np.float32)
+    source, target = _buffers(2)
+    assert packed_size("q4", rows, columns) <= SIZE
+    pack(values, "f32", source, "q4", rows, columns)
+    queue, times = Queue(), np.zeros((20, 2))
+    for row in times:
+        queue.decompress(Pool([0]), source, target, "f32", rows, columns, row)
+    queue.synchronize()
+    assert (times[1:, 0] >= times[:-1, 1]).all()
+    assert np.frombuffer(memoryview(target), np.float32).any()
+
+
+def test_strided_copies_move_their_pieces_only() -> None:
+    a, b = _buffers(2)
+    source = np.frombuffer(memoryview(a), np.uint16)
+    source[:] = np.arange(SIZE // 2)
+    engine = CopyEngine(1e6, 1e-3, -1)
+    ticket = engine.submit_strided(b, 2, (1024, 32), a, 4, (512, 16), (4, 10), 2)
+    start, end = engine.wait(ticket)
+    expected = np.zeros(SIZE // 2, np.uint16)
+    for i in range(4):
+        for j in range(10):
+            expected[1 + i * 512 + j * 16] = source[2 + i * 256 + j * 8]
+    np.testing.assert_array_equal(np.frombuffer(memoryview(b), np.uint16), expected)
+    assert 1e-3 + 80e-6 <= end - start < 0.02
+    with pytest.raises(ValueError, match="do not fit"):
+        engine.submit_strided(b, 0, (4096, 1024), a, 0, (0, 0), (2, 5), 2)
