@@ -1,7 +1,7 @@
-"""The engine: a plan's stages, loaded and wired; a pass is stage, copy, stage, token (HELM-44)."""
+"""The engine: a plan's passes as programs of queues and copy engines, loaded and run (HELM-44)."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.generation import Generation
-from helmsman.executor.legs import Leg, reserve
-from helmsman.executor.loading import Wired, load_legs
+from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
-from helmsman.executor.partition import partition
+from helmsman.executor.passes import passes_of
+from helmsman.executor.program import Program
 from helmsman.executor.prompt import check_context, check_tokens
-from helmsman.scheduler.iteration import single_stream
+from helmsman.executor.storage import Storage, open_storage
+from helmsman.lowering.placement import batches_together
+from helmsman.scheduler.iteration import Iteration, single_stream
+from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.workload import Workload
 
 Tokens = NDArray[np.int32]
 
@@ -27,10 +29,11 @@ Tokens = NDArray[np.int32]
 class Engine:
     """Runs one plan on one checkpoint. Made by `load`; a context manager that frees its memory at the end."""
 
-    def __init__(self, plan: Plan, devices: Devices, wired: Wired) -> None:
+    def __init__(self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded) -> None:
         self.plan = plan
         self.devices = devices
-        self._wired = wired
+        self._storage = storage
+        self._loaded = loaded
 
     @classmethod
     def load(
@@ -40,23 +43,32 @@ class Engine:
         machine: Machine,
         *,
         prompt_tokens: int | None = None,
+        storage: Path | None = None,
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the plan's devices and bring every weight to its home.
 
-        `prompt_tokens`: the longest prompt to expect, the workload's if not given; `on_bytes` is told of
-        every tensor loaded. Raises HardwareUnavailableError, InfeasibleError (a memory is too small),
-        BadInputError (the checkpoint), UsageError (a plan of a kind that is not executed)."""
+        `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
+        on storage; `on_bytes` is told of every tensor loaded. Raises HardwareUnavailableError, InfeasibleError (a
+        memory is too small), BadInputError (the checkpoint), UsageError (a plan of a kind that is not executed, no
+        place for its files)."""
         check_context(plan)
-        parts = partition(plan)
-        devices = open_devices(plan.hardware, [part.device for part in parts], machine)
+        passes = passes_of(plan)
+        devices = open_devices(plan.hardware, [lane for each in passes for lane in each.lanes], machine)
         longest = prompt_tokens or plan.workload.prompt_tokens
-        return cls(plan, devices, load_legs(plan, parts, devices, checkpoint, longest, on_bytes))
+        opened = open_storage(plan, storage)
+        return cls(plan, devices, opened, load(plan, passes, devices, opened, checkpoint, longest, on_bytes))
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
-        """The lanes that passes use."""
-        return self._wired.lanes
+        """A lane of every link that passes use, called as the link."""
+        links = {lane_owner(name): lane.engine for name, lane in self.devices.lanes.items()}
+        return tuple(Lane(name, engine) for name, engine in links.items())
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What works, but not as planned."""
+        return self._storage.warnings
 
     def generate(
         self,
@@ -66,53 +78,51 @@ class Engine:
         on_token: Callable[[Tokens], None] = lambda _: None,
         ignore_eos: bool = False,
     ) -> Generation:
-        """Greedy continuation of `tokens` (batch, prompt) by at most `output_tokens`.
+        """Greedy continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
-        `on_token` gets the (batch,) tokens of every pass. Ends early when every sequence has met an
+        `on_token` gets the (sequences,) tokens of every pass. Ends early when every sequence has met an
         end-of-sequence token, unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens)
-        iterations = tuple(single_stream(self._workload(tokens, output_tokens)))
+        iterations = tuple(self._iterations(tokens, output_tokens))
         eos = () if ignore_eos else self.plan.model.eos
         chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
         moments = np.zeros(len(iterations) + 1)
         running = np.ones(tokens.shape[0], bool)
-        reserve(self._legs, len(iterations))
         moments[0] = time.monotonic()
-        self._wired.tokens[: tokens.size] = tokens.ravel()
+        self._feed(tokens)
         passes = 0
         while passes < len(iterations) and running.any():
             iteration = iterations[passes]
-            self._pass(iteration.tokens, iteration.past, passes)
-            chosen[passes] = self._wired.tokens[: len(running)]
+            self._pass(iteration.tokens, iteration.past).record(passes, iteration.tokens, iteration.past)
+            chosen[passes] = self._chosen()
             passes += 1
             moments[passes] = time.monotonic()
             on_token(chosen[passes - 1])
             if eos:
                 running &= ~np.isin(chosen[passes - 1], eos)
-        legs = tuple(leg.recorded(passes) for leg in self._legs)
-        return Generation(iterations[:passes], chosen[:passes], moments[: passes + 1], legs, eos)
+        recorded = tuple(program.take() for program in self._loaded.programs.values())
+        return Generation(iterations[:passes], chosen[:passes], moments[: passes + 1], recorded, eos)
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
-        """f32 (batch, n - prompt + 1, vocab): the logits after tokens (batch, n), teacher-forced.
+        """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
 
         The first `prompt` tokens go through one prefill pass, which yields its last position only; every
         further token through a decode pass."""
         check_tokens(tokens, self.plan, 0)
-        batch, total = tokens.shape
-        result = np.empty((batch, total - prompt + 1, self.plan.model.vocab), np.float32)
-        reserve(self._legs, 1)
+        sequences, total = tokens.shape
+        result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
         past = 0
         for row, end in enumerate(range(prompt, total + 1)):
-            self._wired.tokens[: batch * (end - past)] = tokens[:, past:end].ravel()
-            self._pass(end - past, past, 0)
-            result[:, row] = np.frombuffer(self._wired.last.logits(), np.float32).reshape(batch, -1)
+            self._feed(tokens[:, past:end])
+            result[:, row] = self._pass(end - past, past).logits()
             past = end
         return result
 
     def close(self) -> None:
-        """Free the devices' threads and memory; the engine cannot be used afterwards."""
-        del self._wired
+        """Free the devices' threads, memory and files; the engine cannot be used afterwards."""
+        del self._loaded
         del self.devices
+        self._storage.close()
 
     def __enter__(self) -> Self:
         return self
@@ -122,15 +132,23 @@ class Engine:
     ) -> None:
         self.close()
 
-    @property
-    def _legs(self) -> tuple[Leg, ...]:
-        return self._wired.legs
+    def _pass(self, tokens: int, past: int) -> Program:
+        program = self._loaded.programs["decode" if past else "prefill"]
+        program.run(tokens, past)
+        return program
 
-    def _pass(self, tokens: int, past: int, row: int) -> None:
-        for leg in self._wired.legs:
-            leg.run(tokens, past, row)
+    def _feed(self, tokens: Tokens) -> None:
+        """Hand every batch its sequences."""
+        rows = np.split(tokens, len(self._loaded.tokens))
+        for target, source in zip(self._loaded.tokens, rows, strict=True):
+            target[: source.size] = source.ravel()
 
-    def _workload(self, tokens: Tokens, output_tokens: int) -> Workload:
-        batch, prompt = tokens.shape
-        context = self.plan.workload.context
-        return Workload(prompt_tokens=prompt, output_tokens=output_tokens, batch=batch, context=context)
+    def _chosen(self) -> Tokens:
+        return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
+
+    def _iterations(self, tokens: Tokens, output_tokens: int) -> Iterator[Iteration]:
+        prompt, context = tokens.shape[1], self.plan.workload.context
+        workload = self.plan.workload.model_copy(
+            update={"prompt_tokens": prompt, "output_tokens": output_tokens, "context": context}
+        )
+        return single_stream(workload, batches_together(self.plan))

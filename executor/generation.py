@@ -6,18 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.legs import Recorded, Times
+from helmsman.executor.recorded import Recorded, Times
 from helmsman.scheduler.iteration import Iteration
 
 
 @dataclass(frozen=True)
 class Generation:
-    """`chosen`: int32 (passes, batch). `moments`: seconds of CLOCK_MONOTONIC, the start and the end of each pass."""
+    """`chosen`: int32 (passes, sequences). `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
 
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]
     moments: Times
-    legs: tuple[Recorded, ...]
+    recorded: tuple[Recorded, ...]
     eos: tuple[int, ...] = ()
 
     @property
@@ -44,9 +44,11 @@ class Generation:
 
     @property
     def overhead_s(self) -> Times:
-        """Seconds of every pass spent outside its tasks, (passes,)."""
-        inside = sum((leg.ends - leg.starts).sum(axis=1) for leg in self.legs)
-        return np.asarray(np.diff(self.moments) - inside)
+        """Seconds of every pass in which no task ran, (passes,)."""
+        outside = np.diff(self.moments)
+        for each in self.recorded:
+            outside[each.passes] -= each.busy_s()
+        return outside
 
 
 def _until_end(sequence: Sequence[int], eos: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,6 +1,6 @@
 """Measured runs: generations with probes beside them, and the Trace they make."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,9 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
+from helmsman.executor.passes import name_of
 from helmsman.executor.probe import copy_buffers, link_sample, probe_pieces, read_rate
+from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.schemas.plan import Plan
@@ -83,28 +85,28 @@ def trace(plan: Plan, measured: Measured) -> Trace:
 
 def spans_of(plan: Plan, run: int, generation: Generation) -> list[Span]:
     """One span per task of every pass, seconds from the start of the run."""
+    times = [_times(each, float(generation.moments[0])) for each in generation.recorded]
+    by_pass = {number: found for each in times for number, found in each.items()}
     spans: list[Span] = []
-    for row, iteration in enumerate(generation.iterations):
-        times = _times(generation, row)
+    for number, iteration in enumerate(generation.iterations):
         for task in lower(plan, iteration).tasks:
-            start, end, moved = times[task.id.split("/", 1)[1]]
+            start, end, moved = by_pass[number][name_of(task)]
             spans.append(_span(task, run, iteration.index, start, end, moved))
     return spans
 
 
-def _times(generation: Generation, row: int) -> dict[str, tuple[float, float, int | None]]:
-    """(start, end, bytes moved) of every task of pass `row`."""
-    origin = float(generation.moments[0])
-    found: dict[str, tuple[float, float, int | None]] = {}
-    for leg in generation.legs:
-        moved = None if leg.moved is None else leg.moved[row]
-        starts: Sequence[float] = (leg.starts[row] - origin).tolist()
-        ends: Sequence[float] = (leg.ends[row] - origin).tolist()
-        found |= {name: (start, end, moved) for name, start, end in zip(leg.tasks, starts, ends, strict=True)}
-    return found
+def _times(recorded: Recorded, origin: float) -> dict[int, dict[str, tuple[float, float, int]]]:
+    """By pass, (start, end, bytes moved) of every task."""
+    rows = zip(
+        (recorded.starts - origin).tolist(), (recorded.ends - origin).tolist(), recorded.moved.tolist(), strict=True
+    )
+    return {
+        number: dict(zip(recorded.tasks, zip(*row, strict=True), strict=True))
+        for number, row in zip(recorded.passes.tolist(), rows, strict=True)
+    }
 
 
-def _span(task: Task, run: int, iteration: int, start: float, end: float, moved: int | None) -> Span:
+def _span(task: Task, run: int, iteration: int, start: float, end: float, moved: int) -> Span:
     """Bytes are what was moved where the executor knows better than the plan: hidden states are f32."""
     return Span(
         run=run,
@@ -118,7 +120,7 @@ def _span(task: Task, run: int, iteration: int, start: float, end: float, moved:
         resource=task.resource,
         start_s=start,
         end_s=end,
-        bytes=task.bytes if moved is None else moved,
+        bytes=task.bytes if moved == NOT_MOVED else moved,
         flops=float(task.flops),
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.lowering.placement import batches_together
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
@@ -30,15 +31,16 @@ def read_tokens(path: Path) -> list[list[int]]:
 
 
 def as_batch(sequences: Sequence[Sequence[int]], plan: Plan, file: str | None = None) -> Tokens:
-    """int32 (batch, prompt) of `sequences`.
+    """int32 (batch, prompt) of `sequences`; those of every batch that a pass takes together.
 
     Raises UsageError for an empty prompt, another number of sequences than the plan's batch or unequal
     lengths; BadInputError for ids outside the vocabulary."""
     if not all(sequences) or not sequences:
         raise UsageError("the prompt is empty", file=file, remedy="give at least one token per sequence")
-    if len(sequences) != plan.workload.batch:
+    wanted = plan.workload.batch * batches_together(plan)
+    if len(sequences) != wanted:
         raise UsageError(
-            f"the plan runs a batch of {plan.workload.batch}",
+            f"the plan runs a batch of {wanted}",
             file=file,
             field="batch",
             value=len(sequences),

@@ -1,40 +1,48 @@
-"""One part of a plan as one native stage: its weights placed, its caches allocated, its shape stated."""
+"""What one device computes of a pass for one batch, as a native stage: weights, caches and dimensions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.devices.base import Device, RunnableStage
-from helmsman.executor.kv import allocate_cache, kv_format
-from helmsman.executor.partition import Part
-from helmsman.executor.placing import Placer
+from helmsman.executor._kernels import Buffer
+from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.formats import computing_format
+from helmsman.executor.kv import CACHED, Caches, kv_format
+from helmsman.executor.passes import Pass, Use
+from helmsman.executor.staging import F32_BYTES, Staging, rows_of
+from helmsman.executor.weights.store import PANEL, Store, place_of
+from helmsman.lowering.ops import DIVIDED
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import LearnedPositions, Rope
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, Buffer, StageSpec
+    from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
 
 RopeTables = tuple[NDArray[np.float32], NDArray[np.float32]]
+Vector = Buffer | memoryview
 
 
-@dataclass(frozen=True)
+@dataclass
 class StageBuilder:
-    """What all stages of a plan share; `max_tokens`: most tokens per sequence in one pass."""
+    """What all stages of a plan share. `divided`: whether attention is three operations, and keys are transposed."""
 
     plan: Plan
+    store: Store
+    caches: Caches
     rope: RopeTables | None
-    max_tokens: int
+    divided: bool
+    _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
-    def build(self, part: Part, device: Device, placer: Placer) -> RunnableStage:
-        """The stage that runs `part` on `device`."""
-        return device.stage(self._spec(part, device, placer), part.blocks.start)
-
-    def _spec(self, part: Part, device: Device, placer: Placer) -> "StageSpec":
-        model, workload = self.plan.model, self.plan.workload
-        position = model.position
-        cos, sin = self._rotation(device) if part.blocks else (None, None)
+    def spec(self, found: Pass, staging: Staging, device: CpuDevice, batch: int, max_tokens: int) -> "StageSpec":
+        """The operations of `found` on `device`, for passes of up to `max_tokens` per sequence."""
+        uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
+        part = _Part(self, staging, device, batch, uses)
+        model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
+        cos, sin = self._rotation(device) if any(op == "append" for op, _ in uses) else (None, None)
         return {
             "hidden": model.hidden,
             "heads": model.heads,
@@ -45,48 +53,167 @@ class StageBuilder:
             "norm": model.norm,
             "norm_eps": model.norm_eps,
             "activation": model.activation,
+            "gated": model.gated,
+            "attention": "divided" if self.divided else "fused",
             "batch": workload.batch,
             "capacity": workload.context,
-            "max_tokens": self.max_tokens,
-            "kv_format": kv_format(self.plan, part),
-            "rotary_dim": position.rotary_dim if isinstance(position, Rope) and cos is not None else 0,
+            "max_tokens": max_tokens,
+            "kv_format": kv_format(self.plan, layers),
+            "rotary_dim": model.position.rotary_dim if isinstance(model.position, Rope) and cos is not None else 0,
             "cos": cos,
             "sin": sin,
-            "embedding": placer.linear("embedding") if part.embeds else None,
-            "positions": self._positions(placer) if part.embeds else None,
-            "blocks": [self._block(layer, device, placer) for layer in part.blocks],
-            "final_norm": placer.norm("final_norm") if part.heads else None,
-            "head": placer.linear("head") if part.heads else None,
+            "embedding": part.table() if part.has("embedding", None) else None,
+            "positions": part.positions() if part.has("embedding", None) else None,
+            "blocks": [part.block(layer) for layer in layers],
+            "final_norm": part.norm("final_norm", None) if part.has("head", None) else None,
+            "head": part.linear("head", None),
         }
 
-    def _block(self, layer: int, device: Device, placer: Placer) -> "Block":
-        model = self.plan.model
-        keys, values = allocate_cache(self.plan, layer, device.memory)
-        return {
-            "norm1": placer.norm("norm1", layer),
-            "q": placer.linear("q", layer),
-            "k": placer.linear("k", layer),
-            "v": placer.linear("v", layer),
-            "q_norm": placer.norm("q_norm", layer) if model.qk_norm else None,
-            "k_norm": placer.norm("k_norm", layer) if model.qk_norm else None,
-            "o": placer.linear("o", layer),
-            "norm2": placer.norm("norm2", layer),
-            "gate": placer.linear("gate", layer) if model.gated else None,
-            "up": placer.linear("up", layer),
-            "down": placer.linear("down", layer),
-            "keys": keys,
-            "values": values,
-        }
-
-    def _rotation(self, device: Device) -> "tuple[Buffer | None, Buffer | None]":
+    def _rotation(self, device: CpuDevice) -> "tuple[Buffer | None, Buffer | None]":
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
         if self.rope is None:
             return None, None
-        cos, sin = self.rope
-        return device.memory.place(cos, "rotation cosines"), device.memory.place(sin, "rotation sines")
+        if device.memory.name not in self._tables:
+            cos, sin = self.rope
+            self._tables[device.memory.name] = (
+                device.memory.place(cos, "rotation cosines"),
+                device.memory.place(sin, "rotation sines"),
+            )
+        return self._tables[device.memory.name]
 
-    def _positions(self, placer: Placer) -> "Buffer | None":
-        position = self.plan.model.position
+
+def layers_of(uses: dict[tuple[str, int | None], Use]) -> range:
+    """From the first block in which a device does something to the last."""
+    layers = [layer for _, layer in uses if layer is not None]
+    return range(min(layers), max(layers) + 1) if layers else range(0)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The operations of one device, and where it finds what they read."""
+
+    builder: StageBuilder
+    staging: Staging
+    device: CpuDevice
+    batch: int
+    uses: dict[tuple[str, int | None], Use]
+
+    def has(self, op: str, layer: int | None) -> bool:
+        return (op, layer) in self.uses
+
+    def block(self, layer: int) -> "Block":
+        model = self.builder.plan.model
+        cached = any(self.has(op, layer) for op in CACHED)
+        cache = self.builder.caches.at(self.device.memory.name, layer, self.batch) if cached else None
+        return {
+            "norm1": self.norm("norm1", layer),
+            "q": self.linear("q", layer),
+            "k": self.linear("k", layer),
+            "v": self.linear("v", layer),
+            "q_norm": self._head_norm("q_norm", layer) if model.qk_norm else None,
+            "k_norm": self._head_norm("k_norm", layer) if model.qk_norm else None,
+            "o": self.linear("o", layer),
+            "norm2": self.norm("norm2", layer),
+            "gate": self.linear("gate", layer),
+            "up": self.linear("up", layer),
+            "down": self.linear("down", layer),
+            "keys": None if cache is None else cache.keys,
+            "values": None if cache is None else cache.values,
+            "scores_heads": self._heads("scores", layer),
+            "wv_heads": self._heads("wv", layer),
+        }
+
+    def norm(self, op: str, layer: int | None) -> "Norm | None":
+        """Scale and, for layer norms, shift in f32."""
+        use = self.uses.get((op, layer))
+        weight = None if use is None else self._vector(use, f"{op}.weight")
+        if use is None or weight is None:
+            return None
+        return {"weight": weight, "bias": self._vector(use, f"{op}.bias")}
+
+    def linear(self, op: str, layer: int | None) -> "Linear | None":
+        """The rows of a linear layer that the device computes."""
+        use = self.uses.get((op, layer))
+        if use is None:
+            return None
+        tensor = self.builder.store.tensor(f"{op}.weight", layer)
+        rows, slot = rows_of(use, tensor), self.staging.slot(use, tensor)
+        _check_panels(tensor, rows)
+        if slot is None:
+            weight, fmt = self.builder.store.here(tensor, rows, self.device.memory.name)
+        else:
+            weight, fmt = slot.ready.buffer.part(slot.ready.offset, slot.ready.size), slot.format
+        return {
+            "weight": weight,
+            "format": fmt,
+            "rows": len(rows),
+            "columns": tensor.shape[1],
+            "bias": self._vector(use, f"{op}.bias"),
+            "first": rows.start,
+        }
+
+    def table(self) -> "Linear":
+        """The token table, packed like a linear layer."""
+        tensor = self.builder.store.tensor("embedding.weight", None)
+        self._check_here(tensor)
+        rows, columns = tensor.shape
+        weight, fmt = self.builder.store.here(tensor, range(rows), self.device.memory.name)
+        return {"weight": weight, "format": fmt, "rows": rows, "columns": columns, "bias": None, "first": 0}
+
+    def positions(self) -> "Buffer | None":
+        """f32 (context, hidden): the learned positions of tokens 0, 1, ..."""
+        position = self.builder.plan.model.position
         if not isinstance(position, LearnedPositions):
             return None
-        return placer.positions(position.offset, self.plan.workload.context)
+        tensor = self.builder.store.tensor("positions.weight", None)
+        self._check_here(tensor)
+        rows = slice(position.offset, position.offset + self.builder.plan.workload.context)
+        return self.builder.store.vector(tensor, self.device.memory.name, rows)
+
+    def _heads(self, op: str, layer: int) -> tuple[int, int] | None:
+        use = self.uses.get((op, layer))
+        return None if use is None else (use.start, use.stop)
+
+    def _head_norm(self, name: str, layer: int) -> "Norm | None":
+        use = self.uses.get(("append", layer))
+        weight = None if use is None else self._vector(use, f"{name}.weight")
+        return None if weight is None else {"weight": weight, "bias": None}
+
+    def _vector(self, use: Use, name: str) -> Vector | None:
+        """f32, the rows of a use; None when the model has no such tensor."""
+        tensor = self.builder.store.find(name, use.layer)
+        if tensor is None:
+            return None
+        slot = self.staging.slot(use, tensor)
+        if slot is not None:
+            return slot.ready.buffer.part(slot.ready.offset, slot.ready.size)
+        rows = rows_of(use, tensor)
+        whole = self.builder.store.vector(tensor, self.device.memory.name)
+        return whole.part(F32_BYTES * rows.start, F32_BYTES * len(rows))
+
+    def _check_here(self, tensor: Tensor) -> None:
+        rule = self.builder.store.rule(tensor)
+        computing_format(rule.format, place_of(tensor))
+        if self.device.memory.name not in (rule.memory, *rule.replicas):
+            raise UsageError(
+                f"{tensor.op} runs on {self.device.name} while {tensor.name} lives in {rule.memory}, and tables are "
+                "not streamed",
+                field="residence",
+                value=rule.memory,
+                remedy="keep the table where it is looked up",
+            )
+
+
+def _check_panels(tensor: Tensor, rows: range) -> None:
+    if rows.start % PANEL:
+        raise UsageError(
+            f"a part of {place_of(tensor)} begins at row {rows.start}, and rows are computed by {PANEL}",
+            field="compute",
+            value=rows.start,
+            remedy=f"begin parts at multiples of {PANEL} rows",
+        )
+
+
+def divides(passes: tuple[Pass, ...]) -> bool:
+    """Whether any pass has attention in its parts."""
+    return any(task.kind in DIVIDED for each in passes for task in each.tasks)

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware, Link, lane_owner
+from helmsman.simulator._replay import fair_speeds
 
-_FULL = 1e-12
-_ROUNDING = 1e-9
-"""Of sums that tasks enter and leave."""
 _LINK = "link "
 """Before the name of a link's pool: memories and links may have equal names."""
 
@@ -57,9 +55,15 @@ class Pools:
                 rate = self.capacity[pool] / times
         return Flow(rate, uses) if rate > 0.0 else None
 
-    def overcommitted(self, wanted: Mapping[str, float]) -> bool:
-        """Whether more is wanted of some pool than it has."""
-        return any(rate > self.capacity[pool] * (1.0 + _ROUNDING) for pool, rate in wanted.items())
+    @property
+    def rates(self) -> list[float]:
+        """The capacities by number of pool."""
+        return list(self.capacity.values())
+
+    def numbered(self, flow: Flow) -> list[tuple[int, int]]:
+        """What a flow draws on, by number of pool."""
+        numbers = {name: number for number, name in enumerate(self.capacity)}
+        return [(numbers[pool], times) for pool, times in flow.uses.items()]
 
     def _drawn(self, task: Task) -> dict[str, int]:
         uses: dict[str, int] = {}
@@ -85,43 +89,14 @@ def _owner(hardware: Hardware, link: Link) -> str:
 
 
 def speeds(flows: Sequence[Flow | None], capacity: Mapping[str, float]) -> list[float]:
-    """Speed of each flow relative to running alone, in (0, 1].
+    """Speed of each flow relative to running alone, in (0, 1], as the native loop shares it out.
 
-    Max-min fair in bytes/s: no flow can be raised without lowering one that is not faster. Cost
-    O(flows^2 x pools), and O(flows) when no pool is contended."""
-    result = [1.0] * len(flows)
-    active = {index: flow for index, flow in enumerate(flows) if flow is not None}
-    if len(active) < 2:
-        return result
-    left = dict(capacity)
-    while active and _overcommitted(active, left):
-        level, pool = _fill_level(active, left)
-        limited = [i for i, flow in active.items() if flow.rate <= level]
-        limited = limited or [i for i, flow in active.items() if pool in flow.uses]
-        for index in limited:
-            flow = active.pop(index)
-            rate = min(flow.rate, level)
-            result[index] = rate / flow.rate
-            for name, times in flow.uses.items():
-                left[name] -= rate * times
-    return result
-
-
-def _overcommitted(active: Mapping[int, Flow], left: Mapping[str, float]) -> bool:
-    wanted: dict[str, float] = {}
-    for flow in active.values():
-        for pool, times in flow.uses.items():
-            wanted[pool] = wanted.get(pool, 0.0) + flow.rate * times
-    return any(rate > left[pool] * (1.0 + _FULL) for pool, rate in wanted.items())
-
-
-def _fill_level(active: Mapping[int, Flow], left: Mapping[str, float]) -> tuple[float, str]:
-    """The common rate at which the first pool is full, and that pool."""
-    users: dict[str, int] = {}
-    for flow in active.values():
-        for pool, times in flow.uses.items():
-            users[pool] = users.get(pool, 0) + times
-    return min((max(left[pool], 0.0) / n, pool) for pool, n in users.items())
+    Max-min fair in bytes/s: no flow can be raised without lowering one that is not faster."""
+    names = {name: number for number, name in enumerate(capacity)}
+    moving = [flow for flow in flows if flow is not None]
+    uses = [[(names[pool], times) for pool, times in flow.uses.items()] for flow in moving]
+    found = iter(fair_speeds([flow.rate for flow in moving], uses, list(capacity.values())))
+    return [1.0 if flow is None else next(found) for flow in flows]
 
 
 def _root(hardware: Hardware, name: str) -> str:

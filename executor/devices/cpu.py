@@ -1,25 +1,20 @@
-"""The host processor: native stages on threads pinned to the CPUs the plan leaves it."""
+"""A device made of processors: the host, or a loopback accelerator.
+
+A loopback accelerator computes with the host's kernels, but on CPUs of its own, from memory of its own, behind
+copies that take as long as its link's record says; so splits, transfers and running out of memory are real on any
+machine."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Pool, Stage
+from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.memory import BoundedMemory
-
-if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
 
 
 class CpuDevice:
-    """Runs stages on `cpus` from `memory`, one thread on each."""
+    """Computes on `cpus` from `memory`, one thread on each."""
 
     def __init__(self, name: str, memory: BoundedMemory, cpus: Sequence[int]) -> None:
         self.name = name
         self.memory = memory
         self.cpus = tuple(cpus)
         self.pool = Pool(self.cpus)
-
-    def stage(self, spec: "StageSpec", first_layer: int) -> Stage:
-        """A native stage; its workspace is allocated in the device's memory."""
-        workspace = self.memory.alloc(Stage.workspace_size(spec), "workspace")
-        return Stage(self.pool, spec, workspace, first_layer)

@@ -3,54 +3,66 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from helmsman.executor.devices.base import Device, Lane
+from helmsman.executor._kernels import CopyEngine
+from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.loopback import LoopbackDevice
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
+
+STORAGE = "nvme"
+"""The kind of memory that is a file."""
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The open devices of a plan by name, and the lanes between their memories."""
+    """The open devices of a plan by name, their memories, and the lanes that copy between memories."""
 
-    by_name: dict[str, Device]
-    lanes: dict[tuple[str, str], Lane]
-
-    def lane(self, source: str, target: str) -> Lane:
-        """The lane from memory `source` to memory `target`. Raises BadInputError when there is none."""
-        if (source, target) not in self.lanes:
-            raise BadInputError(
-                f"no link from memory {source} to memory {target}",
-                field="hardware.links",
-                remedy="add the link to the hardware record, or keep the plan on one device",
-            )
-        return self.lanes[source, target]
+    by_name: dict[str, CpuDevice]
+    memories: dict[str, BoundedMemory]
+    lanes: dict[str, Lane]
 
 
-def open_devices(hardware: Hardware, names: Iterable[str], machine: Machine) -> Devices:
-    """Open the devices called `names`.
+def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine) -> Devices:
+    """Open the devices and lanes called `resources`.
 
     Raises HardwareUnavailableError for a device that this machine does not have."""
-    records = [_record(hardware, name) for name in dict.fromkeys(names)]
+    names = list(dict.fromkeys(resources))
+    links = {link.name: link for link in hardware.links}
+    records = [_record(hardware, name) for name in names if lane_owner(name) not in links]
     _check_exclusive(records)
-    memories: dict[str, BoundedMemory] = {}
-    by_name: dict[str, Device] = {}
-    lanes: dict[tuple[str, str], Lane] = {}
-    for record in records:
-        memory = memories.setdefault(record.memory, _memory(hardware, record.memory, machine))
-        cpus = assign_cpus(hardware, record, machine)
-        if record.kind == "loopback":
-            links = [ln for ln in hardware.links if record.memory in (ln.source_memory, ln.target_memory)]
-            device = LoopbackDevice(record.name, memory, cpus, links)
-            lanes |= device.lanes
-            by_name[record.name] = device
-        else:
-            by_name[record.name] = CpuDevice(record.name, memory, cpus)
-    return Devices(by_name, lanes)
+    memories = {m.name: _memory(m, machine) for m in hardware.memories if m.kind != STORAGE}
+    by_name = {
+        record.name: CpuDevice(record.name, memories[record.memory], assign_cpus(hardware, record, machine))
+        for record in records
+    }
+    copied = {name: links[lane_owner(name)] for name in names if lane_owner(name) in links}
+    lanes = {
+        name: _lane(name, link, records, by_name) for name, link in copied.items() if link.source_memory in memories
+    }
+    return Devices(by_name, memories, lanes)
+
+
+def _record(hardware: Hardware, name: str) -> DeviceRecord:
+    found = [device for device in hardware.devices if device.name == name]
+    if not found:
+        raise BadInputError("no such device in the plan's hardware", field="compute", value=name)
+    return found[0]
+
+
+def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, CpuDevice]) -> Lane:
+    """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's."""
+    ends = (link.source_memory, link.target_memory)
+    cpus = [devices[record.name].cpus for record in records if record.kind == "loopback" and record.memory in ends]
+    if not cpus:
+        raise BadInputError(
+            f"nothing moves bytes over link {link.name}: no loopback accelerator is at either end",
+            field="hardware.links",
+            remedy="join a loopback accelerator's memory, or keep the plan on one device",
+        )
+    return Lane(name, CopyEngine(link.bandwidth.value, link.latency.value, cpus[0][-1]))
 
 
 def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> tuple[int, ...]:
@@ -68,17 +80,9 @@ def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> t
     return free[-wanted:] if record.kind == "loopback" else free[:wanted]
 
 
-def _memory(hardware: Hardware, name: str, machine: Machine) -> BoundedMemory:
+def _memory(record: Memory, machine: Machine) -> BoundedMemory:
     """A loopback's memory ends where its record says; the host's also where RAM does."""
-    record = hardware.memory(name)
     return BoundedMemory(record, min(record.available, machine.memory))
-
-
-def _record(hardware: Hardware, name: str) -> DeviceRecord:
-    found = [device for device in hardware.devices if device.name == name]
-    if not found:
-        raise BadInputError("no such device in the plan's hardware", field="compute", value=name)
-    return found[0]
 
 
 def _check_exclusive(records: list[DeviceRecord]) -> None:

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer
-from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.memory import ScalarT, view
+from helmsman.schemas.formats import Format
 
 ROTATION = 8
 """Buffers of one size are together this many times the last-level cache."""
@@ -14,8 +15,6 @@ LARGEST = 768 << 20
 """Unless that is more than this: a server's cache of 256 MiB is covered three times, which already leaves
 next to nothing of a buffer in it when its turn comes again, and eight times would take minutes and 2 GiB a size."""
 _BANK = 1 << 20
-
-Halves = NDArray[np.float16]
 
 
 def rotation(size: int, cache_bytes: int) -> list[Buffer]:
@@ -25,23 +24,41 @@ def rotation(size: int, cache_bytes: int) -> list[Buffer]:
     total = min(ROTATION * cache_bytes, LARGEST)
     count = max(2, ceil(total / size))
     arena = Arena(count * (size + 4096))
-    bank = _bank()
-    buffers = [arena.alloc(size, "profile") for _ in range(count)]
+    return filled([arena.alloc(size, "profile") for _ in range(count)])
+
+
+def filled(buffers: list[Buffer]) -> list[Buffer]:
+    """The same buffers, with normal f16 values that differ from buffer to buffer."""
+    return _filled(buffers, _bank(1.0).astype(np.float16))
+
+
+def filled_as(buffers: list[Buffer], fmt: Format, scale: float) -> list[Buffer]:
+    """The same, with values of `fmt` between scale / 2 and 2 scale, of either sign.
+
+    Where values meet in attention they must be of a size that models have: of scores in the thousands the softmax is
+    denormal numbers, which take ten times as long."""
+    values = _bank(scale)
+    if fmt == "bf16":
+        return _filled(buffers, (values.view(np.uint32) >> 16).astype(np.uint16))
+    return _filled(buffers, values.astype({"f16": np.float16, "f32": np.float32}[fmt]))
+
+
+def _filled(buffers: list[Buffer], bank: NDArray[ScalarT]) -> list[Buffer]:
     for index, buffer in enumerate(buffers):
-        _fill(view(buffer, np.float16), bank[977 * index % _BANK :])
+        _fill(view(buffer, bank.dtype), bank[977 * index % _BANK :])
     return buffers
 
 
-def _fill(values: Halves, bank: Halves) -> None:
+def _fill(values: NDArray[ScalarT], bank: NDArray[ScalarT]) -> None:
     """Repeat the first `_BANK` values of `bank`, touching every page once."""
     for start in range(0, values.size, _BANK):
         part = values[start : start + _BANK]
         part[:] = bank[: part.size]
 
 
-def _bank() -> Halves:
+def _bank(scale: float) -> NDArray[np.float32]:
     """The same values twice over, so that they can be read from any place on."""
     rng = np.random.default_rng(11)
-    magnitude = rng.uniform(0.5, 2.0, _BANK)
+    magnitude = rng.uniform(0.5 * scale, 2.0 * scale, _BANK)
     values = np.where(rng.integers(0, 2, _BANK) == 1, magnitude, -magnitude)
-    return np.tile(values.astype(np.float16), 2)
+    return np.tile(values.astype(np.float32), 2)

@@ -4,12 +4,20 @@ import json
 from errno import ENOSPC
 
 import pytest
+from layer_machines import loopback_record, two_cpus
 
 from helmsman.cli import app
 from helmsman.cli.plan import main as plan
 from helmsman.cli.profile import build_parser, main
+from helmsman.executor.machine import Machine
 from helmsman.executor.profile import run as profiler
+from helmsman.executor.profile import table
+from helmsman.executor.profile.layer_expansion import ExpansionTimes
+from helmsman.executor.profile.layer_storage import DiskTimes, StorageTimes
+from helmsman.executor.profile.layer_times import DeviceTimes
 from helmsman.executor.profile.readings import OTHERS
+from helmsman.executor.profile.settings import Loopback
+from helmsman.executor.profile.table import TableSamples
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.schemas.hardware import Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
@@ -146,3 +154,129 @@ def test_the_file_asked_for_is_written_even_when_the_cache_fails(cache, asked, m
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "hardware-unavailable"
     assert parse_document(Hardware, (tmp_path / "p.json").read_bytes(), "p.json") == record()
     assert list(cache.iterdir()) == []
+
+
+QUICK = ["--model", "Qwen3-0.6B", "--context", "100"]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """A machine with two CPUs."""
+    found = two_cpus()
+    monkeypatch.setattr(Machine, "this", classmethod(lambda _: found))
+    return found
+
+
+@pytest.fixture
+def profiled(cache, here):
+    """A record with a loopback accelerator, as made before."""
+    cache.mkdir(parents=True)
+    (cache / "profile-1.json").write_text(loopback_record(here).to_json())
+    return cache
+
+
+@pytest.fixture
+def tabled(monkeypatch):
+    """The questions that were measured; every operation takes 2 ms."""
+    calls = []
+
+    def measured(place, question, tell):
+        calls.append(question)
+        for _ in range(table.STEPS):
+            tell("something")
+        names = [op.name for op in question.operations]
+        times = DeviceTimes(1, False, {op: [2e-3] for op in names}, {op: [1e-3] for op in names}, [1e10])
+        linear = {op: [3e-3] for op in names if op in ("q", "k", "v", "o", "gate", "up", "down")}
+        disks = [DiskTimes(f, 10**9, f.name != "buffered", 1.0, [1e9], [1e9], [1e-4]) for f in question.storage]
+        return TableSamples(
+            question, times, {1: times}, times, {"transfer": linear, "transfer_q4": linear}, {"cpu": [1e9]},
+            {"idle": [1e-3], "busy": [2e-3]},
+            ExpansionTimes(linear, [5e9]), StorageTimes(disks, linear) if disks else None, 12.5, 0.2,
+        )  # fmt: skip
+
+    monkeypatch.setattr(table, "measure_table", measured)
+    return calls
+
+
+def test_a_table_extends_the_newest_record(profiled, tabled, asked, capsys, tmp_path):
+    assert main([*QUICK, "--batch", "8", "--kv-format", "bf16", "-o", str(tmp_path / "p.json")]) == 0
+    assert asked == [] and (tabled[0].batch, tabled[0].context, tabled[0].kv_format) == (8, 100, "bf16")
+    out = capsys.readouterr().out
+    assert "one layer of Qwen3-0.6B, batch 8, 100 tokens" in out and "measured in 12.5 s" in out
+    assert "other processes took 20%" in out and "--hw this" in out
+    assert ["down", "2.0000", "2.0000", "3.0000", "3.0000", "3.0000"] in [line.split() for line in out.splitlines()]
+    (made,) = load_hardware("this", profiled).tables
+    assert made.row("up").host.value == 2e-3
+    assert (tmp_path / "p.json").read_bytes() == max(
+        profiled.iterdir(), key=lambda p: p.stat().st_mtime_ns
+    ).read_bytes()
+    assert plan(["--model", "Qwen3-0.6B", "--hw", "this", "--strategy", "op-split", "--batch", "8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["strategy"]["options"]["operation_table"] is True
+
+
+def test_what_was_measured_is_not_measured_again(profiled, tabled, capsys):
+    assert main(QUICK) == 0 and main([*QUICK, "--format", "bf16"]) == 0
+    kept = set(profiled.iterdir())
+    capsys.readouterr()
+    assert main(QUICK) == 0
+    out = capsys.readouterr().out
+    assert "measured before; --again measures it again" in out and "f16 weights" in out and "2.0000" in out
+    assert len(tabled) == 2 and set(profiled.iterdir()) == kept
+    assert main([*QUICK, "--json"]) == 0
+    assert len(parse_document(Hardware, capsys.readouterr().out.encode(), "stdout").tables) == 2
+    assert main([*QUICK, "--again"]) == 0
+    assert len(tabled) == 3 and len(load_hardware("this", profiled).tables) == 2
+
+
+def test_without_a_record_both_are_made(cache, here, tabled, monkeypatch, capsys):
+    loopbacks = []
+
+    def measured(machine, loopback, date, tell):
+        loopbacks.append(loopback)
+        return loopback_record(here)
+
+    monkeypatch.setattr(profiler, "profile", measured)
+    assert main(QUICK) == 0
+    out = capsys.readouterr().out
+    assert "cores, reads" in out and "one layer of" in out
+    assert len(load_hardware("this", cache).tables) == 1 and loopbacks == [Loopback()]
+    assert main([*QUICK, "--loopback", "cores=1,link=1GB/s"]) == 0
+    assert loopbacks[1].link == 1e9 and len(tabled) == 2
+
+
+def test_storage_that_is_read_through_the_page_cache_is_told_of(profiled, tabled, capsys, tmp_path):
+    folders = [tmp_path / "direct", tmp_path / "buffered"]
+    for folder in folders:
+        folder.mkdir()
+    assert main([*QUICK, "--storage", str(folders[0]), "--storage", str(folders[1])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "no direct reads" in line and "buffered" in line.split(":")[0]]
+    assert not [line for line in lines if "no direct reads" in line and "/direct:" in line]
+    assert load_hardware("this", profiled).memory("disk2").kind == "nvme"
+
+
+def test_a_record_without_a_loopback_has_no_tables(cache, here, tabled, capsys):
+    cache.mkdir(parents=True)
+    hardware = loopback_record(here)
+    alone = hardware.model_copy(
+        update={"devices": hardware.devices[:1], "links": (), "memories": hardware.memories[:1]}
+    )
+    (cache / "profile-1.json").write_text(alone.to_json())
+    assert main(QUICK) == 6
+    check_one_line(capsys, "need an accelerator", "--loopback")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--batch", "2"], 2, "--batch"), (["--again"], 2, "--again"), (["--storage", "x"], 2, "--storage"),
+        (["--model", "no-such-model"], 2, "no-such-model"), ([*QUICK, "--batch", "0"], 2, "--batch"),
+        ([*QUICK, "--context", "0"], 2, "--context"), ([*QUICK, "--context", "1000000"], 2, "context"),
+        ([*QUICK, "--storage", "no/such/folder"], 2, "--storage"), ([*QUICK, "--format", "q4"], 2, "--format"),
+        ([*QUICK, "--batch", "900000"], 6, "--batch"),
+    ],
+)  # fmt: skip
+def test_bad_questions_are_noticed_before_measuring(profiled, tabled, asked, capsys, arguments, code, says):
+    assert main(arguments) == code
+    check_one_line(capsys, says)
+    assert tabled == [] and asked == []

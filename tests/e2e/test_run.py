@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
 from shapes import small_model
+from splits import with_storage
 
 from helmsman.cli.run import main
+from helmsman.executor import storage
+from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
+from helmsman.planner.strategies.op_split.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import read_trace
@@ -241,3 +246,66 @@ def test_a_failure_in_its_own_process_has_no_traceback(tmp_path: Path, checkpoin
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False)
     assert done.returncode == 5 and done.stderr == ""
     assert json.loads(done.stdout)["error"]["code"] == "bad-input"
+
+
+def split_plan(*, batches: int = 1, direct: bool = True, stored: bool = False, **changes: Any) -> Plan:
+    work = Workload(prompt_tokens=4, output_tokens=6, context=32, batch=2, batches=batches)
+    hardware = with_storage(make_hardware(), "nvme0", direct=direct) if stored else make_hardware()
+    from_storage = {"stored": ("up", "down"), "storage": ("nvme0",), "path": "direct" if direct else "bounce"}
+    units = len(pieces(MODEL, {}))
+    return make_op_split_plan(
+        MODEL, 4, units, workload=work, hardware=hardware, **(from_storage if stored else {}), **changes
+    )
+
+
+PROMPTS = [[5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16], [17, 18, 19, 20]]
+
+
+def made(run: Run, capsys: pytest.CaptureFixture[str], prompts: str, plan: Plan, *argv: str) -> list[list[int]]:
+    assert run("--tokens", prompts, "--json", "--ignore-eos", *argv, plan=plan) == 0
+    found: list[list[int]] = json.loads(capsys.readouterr().out)["tokens"]
+    return found
+
+
+def test_batches_of_a_zig_zag_plan_are_given_together(
+    run: Run, tokens: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = make_plan(MODEL, workload=Workload(prompt_tokens=4, output_tokens=6, context=32, batch=4))
+    file = tokens(json.dumps(PROMPTS))
+    assert made(run, capsys, file, split_plan(batches=2)) == made(run, capsys, file, whole)
+    assert run("--tokens", tokens(json.dumps(PROMPTS[:2])), plan=split_plan(batches=2)) == 2
+    check_one_line(capsys, "a batch of 4")
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_weights_on_storage(
+    run: Run, tokens: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], direct: bool
+) -> None:
+    file, folder = tokens(json.dumps(PROMPTS[:2])), tmp_path / "storage"
+    folder.mkdir()
+    plan = split_plan(direct=direct, stored=True)
+    assert made(run, capsys, file, plan, "--storage", str(folder)) == made(run, capsys, file, split_plan())
+    assert run("--tokens", file, plan=plan) == 2
+    check_one_line(capsys, "--storage", "nvme0")
+    assert run("--tokens", file, "--storage", str(tmp_path / "nowhere"), plan=plan) == 2
+    check_one_line(capsys, "nowhere", "cannot be written")
+
+
+def test_a_file_system_without_direct_reads_is_warned_about(
+    run: Run, tokens: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "DiskFile", lambda path, size, direct, create: DiskFile(path, size, False, create))
+    file = tokens(json.dumps(PROMPTS[:2]))
+    assert run("--tokens", file, "--storage", str(tmp_path), "-q", plan=split_plan(stored=True)) == 0
+    captured = capsys.readouterr()
+    assert "helm-run: warning: " in captured.err and "no direct reads" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_the_trace_of_a_split_has_every_lane(run: Run, tokens: Any, tmp_path: Path) -> None:
+    plan, target = split_plan(), tmp_path / "run.parquet"
+    assert run("--tokens", tokens(json.dumps(PROMPTS[:2])), "--trace", str(target), "-q", plan=plan) == 0
+    trace = read_trace(target)
+    assert trace.info.plan_sha256 == digest(plan)
+    assert {"cpu", "loopback", "h2d", "h2d:activations", "d2h", "d2h:activations"} == {s.resource for s in trace.spans}
+    assert {probe.name for probe in trace.info.probes} == {"cpu", "loopback", "h2d", "d2h"}

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_out, write_text
+from helmsman.cli.profile_table import add_table_arguments
+from helmsman.cli.profile_table_text import DISTURBED
 
 if TYPE_CHECKING:
+    from helmsman.executor.profile.question import Question
     from helmsman.executor.profile.settings import Loopback
     from helmsman.schemas.hardware import Hardware
-
-DISTURBED = 0.08
-"""Share of the CPU time taken by others beyond which figures mean little (rule 2 of measuring)."""
 
 
 def build_parser() -> Parser:
@@ -28,6 +28,7 @@ def build_parser() -> Parser:
         help="also set up and measure a loopback accelerator: one or more of cores=N,vram=SIZE,link=RATE,latency=TIME"
         " (defaults: cores=1,vram=512MiB,link=2GB/s,latency=20us)",
     )
+    add_table_arguments(parser)
     return parser
 
 
@@ -43,18 +44,56 @@ def execute(args: argparse.Namespace) -> int:
     from datetime import UTC, datetime
 
     from helmsman.cli.places import check_place
+    from helmsman.cli.profile_table import question
     from helmsman.executor.profile.settings import Loopback
 
+    asked = question(args)
     loopback = None if args.loopback is None else Loopback.parse(args.loopback)
     now = datetime.now(UTC)
     kept = _kept(f"profile-{now:%Y%m%dT%H%M%S%f}.json")
     check_place(args.out)
+    if asked is not None:
+        return _execute_table(args, asked, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)
+    _keep(args, hardware, kept, _summary(hardware))
+    return 0
+
+
+def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopback", date: str, kept: Path) -> int:
+    """A table of the newest record, measured unless it is there; with a record of its own where there is none."""
+    from helmsman.cli.isa import select_from_environment
+    from helmsman.cli.profile_table import measured, newest
+    from helmsman.cli.profile_table_text import table_summary
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.profile.table import check_room
+    from helmsman.executor.profile.table_place import TablePlace
+
+    select_from_environment()
+    machine, told = Machine.this(), []
+    check_room(machine, asked)
+    record = None if args.loopback is not None else newest()
+    if record is None:
+        record = _measure(loopback, date, args.quiet)
+        told.append(_summary(record))
+    found = TablePlace.of(record, machine)
+    known = found.known(asked)
+    if known is not None and not args.again:
+        told += [table_summary(found.hardware, known, asked.model.name), "measured before; --again measures it again"]
+        write_out(args, found.hardware.to_json())
+        show(args, found.hardware.to_json(), lambda: "\n".join(told))
+        return 0
+    hardware = measured(found, asked, date, args.quiet)
+    told.append(table_summary(hardware, hardware.tables[0], asked.model.name))
+    _keep(args, hardware, kept, "\n".join(told))
+    return 0
+
+
+def _keep(args: argparse.Namespace, hardware: "Hardware", kept: Path, told: str) -> None:
+    """Write the record where it was asked for and where `--hw this` finds it, and print."""
     document = hardware.to_json()
     write_out(args, document)
     write_text(kept, document + "\n")
-    show(args, document, lambda: f"{_summary(hardware)}\nkept as {kept}; use it with --hw this")
-    return 0
+    show(args, document, lambda: f"{told}\nkept as {kept}; use it with --hw this")
 
 
 def _kept(name: str) -> Path:
@@ -70,22 +109,13 @@ def _kept(name: str) -> Path:
 
 
 def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
-    import sys
-
-    from tqdm import tqdm
-
     from helmsman.cli.isa import select_from_environment
+    from helmsman.cli.progress import progress
     from helmsman.executor.machine import Machine
     from helmsman.executor.profile.run import profile, steps
 
     select_from_environment()
-    hidden = quiet or not sys.stderr.isatty()
-    with tqdm(total=steps(loopback), disable=hidden, leave=False, bar_format="{l_bar}{bar}| {desc}") as bar:
-
-        def tell(what: str) -> None:
-            bar.set_description_str(what)
-            bar.update()
-
+    with progress(steps(loopback), quiet) as tell:
         return profile(Machine.this(), loopback, date, tell)
 
 
@@ -108,6 +138,6 @@ def _summary(hardware: "Hardware") -> str:
     lines += [
         f"  disturbed: other processes took {reading.figure.value:.0%} of the CPU time; measure again"
         for reading in hardware.readings
-        if reading.what == OTHERS and reading.figure.value > DISTURBED
+        if reading.what == OTHERS and "table" not in reading.conditions and reading.figure.value > DISTURBED
     ]
     return "\n".join(lines)

@@ -33,6 +33,7 @@ def build_parser() -> Parser:
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
+    parser.add_argument("--storage", type=Path, metavar="DIR", help="where weights go that the plan keeps on storage")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     return parser
 
@@ -67,9 +68,12 @@ def execute(args: argparse.Namespace) -> int:
     machine = Machine.this()
     longest = tokens.shape[1]
     with _load_progress(args, plan) as on_bytes:
-        engine = Engine.load(plan, args.checkpoint, machine, prompt_tokens=longest, on_bytes=on_bytes)
+        engine = Engine.load(
+            plan, args.checkpoint, machine, prompt_tokens=longest, storage=args.storage, on_bytes=on_bytes
+        )
     streamed = _streams(args, plan, text)
     with engine:
+        _warn(engine.warnings)
         measured = _run(engine, request, args, machine, _printer(text if streamed else None))
     if args.trace is not None:
         measurement = trace(plan, measured)
@@ -106,6 +110,11 @@ def _sequences(args: argparse.Namespace, text: "Text | None") -> Sequence[Sequen
             remedy="give token ids with --tokens",
         )
     return [text.encode(prompt) for prompt in args.text]
+
+
+def _warn(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        print(f"helm-run: warning: {warning}", file=sys.stderr)
 
 
 def _streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> bool:

@@ -1,0 +1,112 @@
+// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, bandwidth shared max-min fairly.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <queue>
+#include <utility>
+#include <vector>
+
+namespace helm {
+
+using std::size_t;
+
+// What a running task draws on: (pool, how many times its bytes count there).
+using Uses = std::vector<std::pair<int, int>>;
+
+// Speeds relative to running alone, in (0, 1], of flows that want `rates` (bytes/s) of the pools in `uses`: no flow
+// can be raised without lowering one that is not faster. O(flows^2 pools).
+std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vector<const Uses*>& uses,
+                                const std::vector<double>& capacity);
+
+struct Finished {
+  std::vector<int64_t> index;
+  std::vector<double> start, end;
+};
+
+// Tasks are fed in topological order and numbered as they come. A task starts when its dependencies are done and its
+// lane is free; of several, the lowest number. Deterministic.
+class Loop {
+ public:
+  explicit Loop(std::vector<double> capacity, bool record) : capacity_(std::move(capacity)), record_(record) {}
+
+  int add_lane(int kind);
+  int add_uses(Uses uses);
+
+  // One entry per task; `uses` -1: it moves nothing. `deps` are numbers of earlier tasks, `dep_counts` how many each
+  // task has. Throws std::invalid_argument for a dependency on a task that has not come.
+  void feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
+            const std::vector<int>& uses, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps);
+
+  // Runs until at most `unfinished` tasks are left: all of them for 0. Throws std::logic_error if it cannot go on.
+  void run(size_t unfinished);
+
+  size_t unfinished() const { return unfinished_; }
+  double now() const { return now_; }
+  double overlap() const { return overlap_; }
+  std::vector<double> busy() const;
+  // Seconds by the set of kinds of lanes that worked, a bit for each kind.
+  const std::map<uint32_t, double>& masks() const { return masks_; }
+  // What finished since the last call, when recording.
+  Finished finished() { return std::exchange(finished_, {}); }
+
+ private:
+  struct Task {
+    double seconds, rate, start = 0, left = 0, since = 0, speed = 0;
+    int lane, uses, missing = 0;
+    uint32_t version = 0;
+    bool done = false;
+    std::vector<int64_t> users;
+  };
+  struct Lane {
+    int kind;
+    int64_t task = -1;
+    double busy = 0;
+    bool fresh = false;
+    std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
+  };
+  struct Event {
+    double time;
+    uint64_t serial;
+    int64_t task;
+    uint32_t version;
+    bool operator>(const Event& other) const {
+      return time != other.time ? time > other.time : serial > other.serial;
+    }
+  };
+
+  Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }
+  void add(int lane, double seconds, double rate, int uses, const int64_t* deps, int count);
+  void touch(int lane);
+  void start_ready();
+  void start(int lane);
+  void complete(int64_t index);
+  void step();
+  void draw(const Task& task, double sign);
+  bool contended() const;
+  void balance();
+  void schedule(int64_t index);
+
+  std::vector<double> capacity_;
+  bool record_;
+  std::vector<Lane> lanes_;
+  std::vector<Uses> uses_;
+  std::vector<int> fresh_;
+  std::deque<Task> window_;
+  int64_t first_ = 0;
+  size_t unfinished_ = 0, working_ = 0;
+  std::vector<int64_t> flowing_, started_;
+  std::vector<double> wanted_;
+  bool shared_ = false;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  uint64_t serial_ = 0;
+  double now_ = 0, overlap_ = 0;
+  std::vector<int> active_;
+  uint32_t mask_ = 0;
+  std::map<uint32_t, double> masks_;
+  Finished finished_;
+};
+
+}  // namespace helm

@@ -1,0 +1,73 @@
+"""Data that stops on its way: brought to a buffer of host memory first, from storage or to be page-locked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from helmsman.executor._kernels import Buffer
+from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.passes import Pass, carried
+
+STOPS = 2
+"""Buffers to stop in: one is filled while the other is emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A buffer on the way, and what it is held for."""
+
+    memory: str
+    number: int
+    owner: int
+
+    @property
+    def buffer(self) -> tuple[str, str, int]:
+        """What hazards call it."""
+        return "stop", self.memory, self.number
+
+
+def stops_of(found: Pass) -> dict[int, Stop]:
+    """By task, the stop that it fills or empties: both tasks of a chain have the same."""
+    stops: dict[int, Stop] = {}
+    for index, task in enumerate(found.tasks):
+        before = [dep for dep in task.deps if task.kind == "transfer" and _leads(found, dep, index)]
+        if before:
+            number = len(stops) // 2 % STOPS
+            memory = task.memories[0]
+            stops[before[0]] = stops[index] = Stop(memory, number, index)
+    return stops
+
+
+def _leads(found: Pass, first: int, second: int) -> bool:
+    """Whether the second of two tasks carries on what the first has brought."""
+    one, other = found.tasks[first], found.tasks[second]
+    if one.kind == "pin":
+        return True
+    return one.kind == "transfer" and carried(one) == carried(other) and one.memories[1] == other.memories[0]
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The buffers of all stops."""
+
+    buffers: dict[tuple[str, int], Buffer]
+
+    def at(self, stop: Stop) -> Buffer:
+        """The buffer of a stop."""
+        return self.buffers[stop.memory, stop.number]
+
+
+@dataclass
+class Stops:
+    """The stops of a pass by task, and their buffers once they are allocated."""
+
+    by_task: dict[int, Stop]
+    rest: Rest = field(default_factory=lambda: Rest({}))
+
+
+def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, BoundedMemory]) -> Rest:
+    """Every buffer as large as the largest of `sizes` (stop, bytes) that stops in it."""
+    largest: dict[tuple[str, int], int] = {}
+    for stop, size in sizes:
+        key = stop.memory, stop.number
+        largest[key] = max(largest.get(key, 0), size)
+    return Rest({key: memories[key[0]].alloc(size, "data on its way") for key, size in largest.items()})

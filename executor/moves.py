@@ -1,0 +1,133 @@
+"""Submitting the moves of a pass: copies whose sizes follow from its tokens, reads, expansions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
+from helmsman.schemas.formats import Format
+
+Submit = Callable[[int, int], None]
+"""What a pass calls with its tokens and its past."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """counts[0] x counts[1] pieces of `fixed` + `per_token` x tokens + `per_past` x past bytes each.
+
+    `rows`: which count is per token. `at_past`: bytes by which every cached token moves either side's offset; strides
+    in bytes, for either count."""
+
+    fixed: int = 0
+    per_token: int = 0
+    per_past: int = 0
+    counts: tuple[int, int] = (1, 1)
+    rows: int | None = None
+    at_past: int = 0
+    source_strides: tuple[int, int] = (0, 0)
+    target_strides: tuple[int, int] = (0, 0)
+
+    def size(self, tokens: int, past: int) -> int:
+        """Bytes of one piece."""
+        return self.fixed + self.per_token * tokens + self.per_past * past
+
+    def times(self, tokens: int) -> tuple[int, int]:
+        """How many pieces."""
+        first, second = self.counts
+        return (first * tokens if self.rows == 0 else first, second * tokens if self.rows == 1 else second)
+
+    def total(self, tokens: int, past: int) -> int:
+        """Bytes of all pieces."""
+        first, second = self.times(tokens)
+        return first * second * self.size(tokens, past)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy from one buffer to another."""
+
+    source: Buffer
+    source_offset: int
+    target: Buffer
+    target_offset: int
+    pieces: Pieces
+
+    def total(self, tokens: int, past: int) -> int:
+        """Bytes it moves."""
+        return self.pieces.total(tokens, past)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Bytes from a file to a buffer."""
+
+    file: DiskFile
+    offset: int
+    target: Buffer
+    target_offset: int
+    size: int
+
+    def total(self, tokens: int, past: int) -> int:
+        """Bytes it moves."""
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """4-bit groups to a packed matrix."""
+
+    source: Buffer
+    target: Buffer
+    format: Format
+    rows: int
+    columns: int
+
+
+@dataclass(frozen=True)
+class Signals:
+    """What a submission waits for, what it signals, and where its two times go."""
+
+    times: memoryview
+    wait: Sequence[Event] = field(default_factory=list)
+    done: Event | None = None
+
+
+def submit_move(engine: CopyEngine, move: Move, signals: Signals) -> Submit:
+    """A copy through `engine`."""
+    pieces, at = move.pieces, move.pieces.at_past
+    rest = (signals.wait, signals.done, signals.times)
+    if pieces.counts == (1, 1) and pieces.rows is None:
+
+        def whole(tokens: int, past: int) -> None:
+            size, shift = pieces.size(tokens, past), at * past
+            engine.submit(move.target, move.target_offset + shift, move.source, move.source_offset + shift, size, *rest)
+
+        return whole
+
+    def strided(tokens: int, past: int) -> None:
+        shift = at * past
+        engine.submit_strided(
+            move.target,
+            move.target_offset + shift,
+            pieces.target_strides,
+            move.source,
+            move.source_offset + shift,
+            pieces.source_strides,
+            pieces.times(tokens),
+            pieces.size(tokens, past),
+            *rest,
+        )
+
+    return strided
+
+
+def submit_read(queue: Queue, read: Read, signals: Signals) -> Submit:
+    """A read by the queue of a file."""
+    arguments = (read.file, read.offset, read.target, read.target_offset, read.size)
+    return lambda tokens, past: queue.read(*arguments, signals.times, signals.wait, signals.done)
+
+
+def submit_expansion(queue: Queue, pool: Pool, expansion: Expansion, signals: Signals) -> Submit:
+    """An expansion on a device's threads."""
+    e = expansion
+    arguments = (pool, e.source, e.target, e.format, e.rows, e.columns)
+    return lambda tokens, past: queue.decompress(*arguments, signals.times, signals.wait, signals.done)

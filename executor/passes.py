@@ -1,0 +1,126 @@
+"""The passes of a plan as task graphs, and what the names of their tasks say."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import batches_together
+from helmsman.scheduler.iteration import Phase, decode, prefill
+from helmsman.schemas.plan import Plan
+
+WEIGHTS = ".weights"
+"""Ends the `op` of tasks that bring an operation's weights."""
+
+MOVES = ("transfer", "pin", "decompress", "reshape")
+"""Kinds of tasks that compute nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Rows or heads start <= i < stop of an operation on a device."""
+
+    op: str
+    layer: int | None
+    device: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    """The tasks of every pass of a phase; sizes apart they do not depend on how many tokens there are."""
+
+    plan: Plan
+    phase: Phase
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def uses(self) -> dict[int, Use]:
+        """By task that computes: what of an operation."""
+        found = {}
+        for index, task in enumerate(self.tasks):
+            if task.kind not in MOVES:
+                start, stop = part_of(task.id) or (0, op_extent(self.plan.model, task.op)[1])
+                found[index] = Use(task.op, task.layer, task.resource, start, stop)
+        return found
+
+    @cached_property
+    def user(self) -> dict[int, int]:
+        """By task that brings or expands something: the first task that computes with it."""
+        found: dict[int, int] = {}
+        for index in range(len(self.tasks) - 1, -1, -1):
+            for dep in self.tasks[index].deps:
+                if self.tasks[dep].kind not in MOVES:
+                    continue
+                if index not in self.uses:
+                    if self._carries_on(index, dep):
+                        found[dep] = found.get(index, index)
+                elif self._computes_with(index, dep):
+                    found[dep] = index
+        return found
+
+    def _carries_on(self, index: int, move: int) -> bool:
+        """Whether a move takes further, or expands, what another has brought; it may also just come after it."""
+        return carried(self.tasks[index]) == carried(self.tasks[move])
+
+    def _computes_with(self, index: int, move: int) -> bool:
+        """Whether a task reads what a move brings; it may also just come after it."""
+        what = carried(self.tasks[move])
+        return not what.endswith(WEIGHTS) or what == self.tasks[index].op + WEIGHTS
+
+    @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """Every device that computes, in order of first use."""
+        return tuple(dict.fromkeys(use.device for use in self.uses.values()))
+
+    def device_of(self, op: str) -> str:
+        """The device of an operation outside blocks."""
+        return next(use.device for use in self.uses.values() if use.op == op)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """Every lane that has a task, in order of first use."""
+        return tuple(dict.fromkeys(task.resource for task in self.tasks))
+
+
+def passes_of(plan: Plan) -> tuple[Pass, Pass]:
+    """Prefill and decode. Raises BadInputError when the plan cannot be lowered."""
+    together = batches_together(plan)
+    iterations = prefill(plan.workload, together), decode(plan.workload, 1, together)
+    first, step = (Pass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
+    return first, step
+
+
+def name_of(task: Task) -> str:
+    """The task's id without its iteration."""
+    return task.id.split("/", 1)[1]
+
+
+def carried(task: Task) -> str:
+    """What a move brings, pins or expands: `q.weights`, `keys`, `hidden`; without part and home."""
+    op, weights, _ = task.op.partition(WEIGHTS)
+    return op + weights if weights else op.partition(":")[0].partition(".")[0]
+
+
+def part_of(task_id: str) -> tuple[int, int] | None:
+    """(start, stop) of `7/3.q:0-64#1`; None for a whole operation."""
+    head = task_id.partition("@")[0].partition("#")[0]
+    _, colon, part = head.partition(":")
+    start, dash, stop = part.partition("-")
+    return (int(start), int(stop)) if colon and dash else None
+
+
+def unit_of(task: Task, layers: int) -> int:
+    """0 for the embedding, 1..L for blocks, L + 1 for the output."""
+    if task.layer is not None:
+        return task.layer + 1
+    return 0 if task.op == "embedding" else layers + 1
+
+
+def computing(found: Pass) -> Iterator[tuple[int, Task, Use]]:
+    """(index, task, use) of every task that computes."""
+    for index, use in found.uses.items():
+        yield index, found.tasks[index], use

@@ -1,0 +1,105 @@
+"""What the accelerator takes to expand 4-bit groups that have arrived, while more arrive."""
+
+import time
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import numpy as np
+
+from helmsman.executor._kernels import Buffer, Pool, Queue, packed_size
+from helmsman.executor.profile.buffers import rotation
+from helmsman.executor.profile.layer import Seconds, matrices, matrix_shape
+from helmsman.executor.profile.layer_times import ENOUGH_S, restated
+from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
+from helmsman.executor.profile.processor import Bench
+from helmsman.executor.profile.question import Question
+from helmsman.schemas.formats import Format
+
+ROUNDS = (4, 16)
+PASSES = 5
+"""A sample is the mean of so many: the copy engine, on the same core, delays some of them a lot."""
+
+
+@dataclass
+class ExpansionTimes:
+    """Seconds by operation, restated as those of other operations; `rates`: bytes/s read and written, by round."""
+
+    seconds: Seconds = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Expansion:
+    op: str
+    format: Format
+    rows: int
+    columns: int
+    target: int
+
+    @property
+    def stored(self) -> int:
+        return packed_size("q4", self.rows, self.columns)
+
+    @property
+    def expanded(self) -> int:
+        return packed_size(self.format, self.rows, self.columns)
+
+
+def measure_expansion(
+    pool: Pool, cpu: int, question: Question, bench: Bench, traffic: LayerTraffic, recorded: float
+) -> ExpansionTimes:
+    """Expand all of a layer round by round into the sets in which loads arrive, on a queue of CPU `cpu`."""
+    work = _expansions(question, traffic)
+    queue, found = Queue(cpu), ExpansionTimes()
+    turns = cycle(rotation(sum(_aligned(each.stored) for each in work), bench.cache_bytes))
+    began, (least, most) = time.monotonic(), ROUNDS
+    for number in range(-1, most):
+        if number >= least and time.monotonic() - began > ENOUGH_S:
+            break
+        before, pairs = bench.read(pool), [(next(turns), traffic.sets[turn % SETS]) for turn in range(PASSES)]
+        alone = _expand(queue, pool, work, pairs)
+        with traffic.flowing():
+            busy = _expand(queue, pool, work, pairs)
+        read = (before + bench.read(pool)) / 2
+        if number >= 0:
+            _keep(found, work, alone, busy, read, recorded)
+    return found
+
+
+def _keep(
+    found: ExpansionTimes, work: list[_Expansion], alone: list[float], busy: list[float], read: float, recorded: float
+) -> None:
+    total = 0.0
+    for each, quick, seconds in zip(work, alone, busy, strict=True):
+        at_record = seconds * restated(each.stored + each.expanded, quick, read, recorded)
+        found.seconds.setdefault(each.op, []).append(at_record)
+        total += at_record
+    found.rates.append(sum(each.stored + each.expanded for each in work) / total)
+
+
+def _expansions(question: Question, traffic: LayerTraffic) -> list[_Expansion]:
+    """The matrices, and the past of keys and values as matrices of tokens."""
+    rows, past = question.batch * question.model.kv_width, question.context - 1
+    found = [
+        _Expansion(tensor.op, question.format, *matrix_shape(tensor), traffic.arrival(tensor.name))
+        for tensor in matrices(question)
+    ]
+    cache = [("scores", "keys"), ("wv", "values")] if past else []
+    return found + [_Expansion(op, question.kv_format, rows, past, traffic.arrival(name)) for op, name in cache]
+
+
+def _expand(queue: Queue, pool: Pool, work: list[_Expansion], pairs: list[tuple[Buffer, Buffer]]) -> list[float]:
+    """Mean seconds of each, from each source to its target."""
+    times = np.zeros((len(pairs), len(work), 2))
+    for (source, target), rows in zip(pairs, times, strict=True):
+        at = 0
+        for each, row in zip(work, rows, strict=True):
+            arrived, ready = source.part(at, each.stored), target.part(each.target, each.expanded)
+            queue.decompress(pool, arrived, ready, each.format, each.rows, each.columns, row.data)
+            at += _aligned(each.stored)
+    queue.synchronize()
+    return [float(seconds) for seconds in (times[:, :, 1] - times[:, :, 0]).mean(axis=0)]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // 64) * 64

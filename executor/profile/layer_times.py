@@ -1,0 +1,96 @@
+"""What the operations of a layer take on a device, while the link brings weights and while it rests (PARK-47, 48)."""
+
+import time
+from dataclasses import dataclass, field
+from statistics import fmean, median
+
+from helmsman.executor._kernels import Pool
+from helmsman.executor.profile.layer import Layers, Running, Seconds
+from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.executor.profile.processor import Bench
+
+ENOUGH_S = 4.0
+"""Seconds after which no further round begins, when every load was measured too."""
+ROUNDS = (4, 24)
+"""The least and the most."""
+SWEEP_ROUNDS = 3
+
+
+@dataclass
+class DeviceTimes:
+    """Seconds of every operation on `threads` threads, and bytes/s of the plain reads in between.
+
+    A sample is the typical copy of one step. `shared`: that is the mean, as a step takes the sum of them and the copy
+    engine, on the same core, delays some operations a lot and most of them not at all; else the median, as only
+    strangers delay some. `busy`: while the link was moving weights, restated at the device's recorded bandwidth;
+    `idle`: as they were."""
+
+    threads: int
+    shared: bool
+    busy: Seconds = field(default_factory=dict)
+    idle: Seconds = field(default_factory=dict)
+    reads: list[float] = field(default_factory=list)
+
+    @property
+    def layer_s(self) -> float:
+        """Seconds of the layer while the link is busy."""
+        return sum(median(times) for times in self.busy.values())
+
+    def typical(self, seconds: list[float]) -> float:
+        """Of the copies of one step."""
+        return fmean(seconds) if self.shared else median(seconds)
+
+
+def measure_times(
+    pool: Pool, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float, shared: bool
+) -> DeviceTimes:
+    """Rounds of a plain read, a step at rest, a step beside the traffic, and a plain read.
+
+    `recorded`: the plain read of the device's record, bytes/s; `shared`: whether the copy engine is on its cores.
+    Goes on until the traffic has brought everything twice."""
+    running, found = layers.running(pool), DeviceTimes(pool.threads, shared)
+    running.run()
+    began, rounds = time.monotonic(), 0
+    while _goes_on(rounds, time.monotonic() - began, traffic.rounds < 2):
+        _round(running, layers, bench, traffic, recorded, found)
+        rounds += 1
+    return found
+
+
+def sweep(pool: Pool, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float) -> DeviceTimes:
+    """A few rounds, to compare numbers of threads."""
+    running, found = layers.running(pool), DeviceTimes(pool.threads, shared=False)
+    running.run()
+    for _ in range(SWEEP_ROUNDS):
+        _round(running, layers, bench, traffic, recorded, found)
+    return found
+
+
+def _goes_on(rounds: int, seconds: float, incomplete: bool) -> bool:
+    least, most = ROUNDS
+    return rounds < least or incomplete or (rounds < most and seconds < ENOUGH_S)
+
+
+def _round(
+    running: Running, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float, found: DeviceTimes
+) -> None:
+    before = bench.read(running.pool)
+    idle = running.run()
+    with traffic.flowing():
+        busy = running.run()
+    read = (before + bench.read(running.pool)) / 2
+    found.reads.append(read)
+    for op in layers.question.operations:
+        alone = found.typical(idle[op.name])
+        found.idle.setdefault(op.name, []).append(alone)
+        at_record = restated(op.memory_bytes, alone, read, recorded)
+        found.busy.setdefault(op.name, []).append(found.typical(busy[op.name]) * at_record)
+
+
+def restated(size: int, alone: float, read: float, recorded: float) -> float:
+    """What to multiply seconds by that were measured when plain reads reached `read` bytes/s, not `recorded` ones.
+
+    Only the part that streams changes: of the seconds `alone` of an operation beside nothing else, those that a plain
+    read of its `size` bytes takes. So tables and rooflines of a record speak of the same memory (measuring rule 7)."""
+    streaming = min(1.0, size / read / alone)
+    return 1.0 + streaming * (read / recorded - 1.0)

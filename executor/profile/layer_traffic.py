@@ -1,0 +1,189 @@
+"""The link at work: everything a layer brings to the accelerator, over and over, in the order of use."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import cycle
+from threading import Event, Thread
+from typing import Literal
+
+from helmsman.executor._kernels import Arena, CopyEngine, packed_size
+from helmsman.executor.profile.layer import F32_BYTES, Layers, Seconds, matrices, matrix_shape, vectors
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.hardware import Link
+
+AHEAD_S = 20e-3
+"""Seconds of copies that wait at any time: whoever feeds the link must not be late, nor wake too often."""
+SETS = 2
+"""Copies arrive in this many sets of buffers in turn, as streamed weights do."""
+
+LARGE = 64 << 10
+"""Bytes of copies whose latency says little about their rate."""
+BLOCK = 4096
+"""What arrives begins at a multiple of this: direct reads from storage want it."""
+
+Column = Literal["transfer", "transfer_q4"]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What operation `op` needs, or a part of it: counts[0] x counts[1] pieces of `size` bytes of `name`.
+
+    `source`: the buffer of a layer it is read from; `target`: where it arrives in a set, with `room` bytes or as many
+    as it takes; `strides`: bytes between pieces, on both sides."""
+
+    op: str
+    column: Column
+    name: str
+    source: str
+    size: int
+    counts: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (0, 0)
+    room: int = 0
+    target: int = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that cross the link."""
+        return self.size * self.counts[0] * self.counts[1]
+
+    @property
+    def reach(self) -> int:
+        """Bytes from the beginning of the first piece to the end of the last."""
+        return self.size + sum((count - 1) * stride for count, stride in zip(self.counts, self.strides, strict=True))
+
+
+class LayerTraffic:
+    """The loads of a layer over `engine`; their seconds by column and operation are added up round by round.
+
+    A round brings the layer uncompressed, then in 4-bit groups. Sources are the copies of `layers` in turn."""
+
+    def __init__(self, layers: Layers, engine: CopyEngine, link: Link) -> None:
+        self._engine = engine
+        self._layers = layers
+        self._rate, self._latency = link.bandwidth.value, link.latency.value
+        self.loads = list(_loads(layers))
+        size = max(load.target + _blocks(load) for load in self.loads)
+        arena = Arena(SETS * size)
+        self.sets = [arena.alloc(size, "arrivals") for _ in range(SETS)]
+        self._last = {(load.column, load.op): load for load in self.loads}
+        self._rounds = cycle(range(layers.count * SETS))
+        self._next = self._round()
+        self._open: dict[tuple[Column, str], float] = {}
+        self.seconds: dict[Column, Seconds] = {"transfer": {}, "transfer_q4": {}}
+        self._rates: list[float] = []
+
+    @property
+    def rounds(self) -> int:
+        """How often the rarest load was measured."""
+        found = self.seconds["transfer"], self.seconds["transfer_q4"]
+        return min((len(times) for column in found for times in column.values()), default=0)
+
+    def take_rates(self) -> list[float]:
+        """Bytes/s of the large copies since this was last asked."""
+        taken, self._rates = self._rates, []
+        return taken
+
+    def arrival(self, name: str) -> int:
+        """Where a matrix, keys or values arrive uncompressed, in bytes from the beginning of a set."""
+        return next(load.target for load in self.loads if (load.column, load.name) == ("transfer", name))
+
+    @contextmanager
+    def flowing(self) -> Iterator[None]:
+        """While inside, the engine's queue never runs dry; the engine rests again afterwards."""
+        stop = Event()
+        feeder = Thread(target=self._feed, args=(stop,))
+        feeder.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            feeder.join()
+
+    def _feed(self, stop: Event) -> None:
+        """Wakes when half of what was submitted ahead is done; one copy at least is always waiting."""
+        queue = deque[tuple[Load, int]]()
+        ahead = 0.0
+        while queue or not stop.is_set():
+            while not stop.is_set() and (ahead < AHEAD_S or len(queue) < 2):
+                load, number = next(self._next)
+                queue.append((load, self._submit(load, number)))
+                ahead += self._expected(load)
+            load, ticket = queue.popleft()
+            self._finish(load, ticket)
+            ahead -= self._expected(load)
+            while ahead > AHEAD_S / 2 and len(queue) > 1:
+                load, ticket = queue.popleft()
+                self._finish(load, ticket)
+                ahead -= self._expected(load)
+
+    def _finish(self, load: Load, ticket: int) -> None:
+        start, end = self._engine.wait(ticket)
+        key = load.column, load.op
+        self._open[key] = self._open.get(key, 0.0) + end - start
+        if load.bytes >= LARGE:
+            self._rates.append(load.bytes / (end - start - self._latency))
+        if load is self._last[key]:
+            self.seconds[load.column].setdefault(load.op, []).append(self._open.pop(key))
+
+    def _round(self) -> Iterator[tuple[Load, int]]:
+        for number in self._rounds:
+            for load in self.loads:
+                yield load, number
+
+    def _submit(self, load: Load, number: int) -> int:
+        source = self._layers.blocks[number % self._layers.count][load.source]
+        target = self.sets[number % SETS]
+        if load.counts == (1, 1):
+            return self._engine.submit(target, load.target, source, 0, load.size)
+        return self._engine.submit_strided(
+            target, load.target, load.strides, source, 0, load.strides, load.counts, load.size
+        )
+
+    def _expected(self, load: Load) -> float:
+        return self._latency + load.bytes / self._rate
+
+
+def _loads(layers: Layers) -> Iterator[Load]:
+    """Uncompressed, then compressed, in the order of the operations; targets one after the other."""
+    question = layers.question
+    order = [op.name for op in question.operations]
+    for column in ("transfer", "transfer_q4"):
+        loads = sorted((*_weights(layers, column), *_cache(layers, column)), key=lambda load: order.index(load.op))
+        at = 0
+        for load in loads:
+            yield replace(load, target=at)
+            at += _blocks(load)
+
+
+def _blocks(load: Load) -> int:
+    return -(-max(load.room, load.reach) // BLOCK) * BLOCK
+
+
+def _weights(layers: Layers, column: Column) -> Iterator[Load]:
+    """Matrices packed; norms and biases as they are, from the first bytes of any matrix."""
+    question = layers.question
+    fmt = question.format if column == "transfer" else "q4"
+    for tensor in matrices(question):
+        yield Load(tensor.op, column, tensor.name, tensor.name, packed_size(fmt, *matrix_shape(tensor)))
+    for tensor in vectors(question):
+        yield Load(tensor.op, column, tensor.name, "down.weight", F32_BYTES * tensor.elements)
+
+
+def _cache(layers: Layers, column: Column) -> Iterator[Load]:
+    """The tokens of the past out of caches with room for more; 4-bit groups lie densely."""
+    question, model = layers.question, layers.question.model
+    past, heads = question.context - 1, question.batch * model.kv_heads
+    if past == 0:
+        return
+    if column == "transfer_q4":
+        size = size_of(past * model.kv_width * question.batch, "q4")
+        yield Load("scores", column, "keys", "keys", size)
+        yield Load("wv", column, "values", "values", size)
+        return
+    value = size_of(1, question.kv_format)
+    row, head = question.capacity * value, question.capacity * model.head_dim * value
+    room = packed_size(question.kv_format, heads * model.head_dim, past)
+    yield Load("scores", column, "keys", "keys", past * value, (heads, model.head_dim), (head, row), room)
+    yield Load("wv", column, "values", "values", past * model.head_dim * value, (heads, 1), (head, 0), room)

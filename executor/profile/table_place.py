@@ -1,0 +1,62 @@
+"""Where on this machine an operation table is measured: the devices of a record, their CPUs, the link between them."""
+
+from dataclasses import dataclass
+
+from helmsman.executor.devices.opening import assign_cpus
+from helmsman.executor.machine import Machine
+from helmsman.executor.profile.host import host_facts
+from helmsman.executor.profile.question import Question, Seat, profile_key
+from helmsman.planner.machine import roles
+from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.hardware import Device, Hardware, Link
+from helmsman.schemas.operation_table import OperationTable
+
+
+@dataclass(frozen=True)
+class TablePlace:
+    """The devices of a record that a table is about, on this machine."""
+
+    hardware: Hardware
+    machine: Machine
+    host: Seat
+    accelerator: Seat
+    link: Link
+
+    @classmethod
+    def of(cls, hardware: Hardware, machine: Machine) -> "TablePlace":
+        """Raises HardwareUnavailableError for a record without a loopback accelerator, or of another machine."""
+        found = roles(hardware)
+        accelerator = found.accelerator
+        link = None if accelerator is None else hardware.link(found.host.memory, accelerator.memory)
+        if accelerator is None or accelerator.kind != "loopback" or link is None:
+            raise HardwareUnavailableError(
+                "operation tables need an accelerator, and the profile of this machine has no loopback one",
+                field="--model",
+                remedy="set one up with --loopback, for instance --loopback cores=1",
+            )
+        if hardware.host is None or hardware.host.cpu != host_facts(machine).cpu:
+            there = hardware.host.cpu if hardware.host else hardware.name
+            raise HardwareUnavailableError(
+                "the newest profile is of another machine",
+                field="hardware.host",
+                value=there,
+                remedy="profile this one: helm-profile --loopback cores=1",
+            )
+
+        def seat(device: Device) -> Seat:
+            return Seat(device.name, assign_cpus(hardware, device, machine))
+
+        return cls(hardware, machine, seat(found.host), seat(accelerator), link)
+
+    def key(self, question: Question) -> str:
+        """The digest of what the table of `question` depends on here."""
+        return profile_key(question, host_facts(self.machine).cpu, self.host, self.accelerator, self.link)
+
+    def known(self, question: Question) -> OperationTable | None:
+        """The table of the same question that the record already has."""
+        key = self.key(question)
+        return next((table for table in self.hardware.tables if table.key == key), None)
+
+    def read(self, seat: Seat) -> float:
+        """Bytes/s of a device's plain read in its record."""
+        return self.hardware.device(seat.name).read.value

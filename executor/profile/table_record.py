@@ -1,0 +1,176 @@
+"""From samples to an operation table, and the record with it: rows, readings, what devices and storage are."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+from helmsman.executor.profile.layer import Seconds
+from helmsman.executor.profile.readings import OTHERS, Conditions
+from helmsman.executor.profile.table import TableSamples
+from helmsman.executor.profile.table_place import TablePlace
+from helmsman.hwdb.fit import figure
+from helmsman.planner.table_prices import shape_of
+from helmsman.schemas.figures import Source
+from helmsman.schemas.hardware import Device, Hardware, Link, Memory, Reading
+from helmsman.schemas.operation_table import OperationRow, OperationTable
+
+TOOK = "profiling"
+"""Seconds that measuring a table took (PARK-50)."""
+SHARE = "share"
+OPERATION = "operation"
+LAYER = "layer"
+RESHAPE = "reshape"
+"""Seconds of turning the keys, which `scores` would pay for with the layout that is not used (PARK-15)."""
+TABLE = "table"
+"""The condition under which a reading belongs to a table: its key."""
+TABLES = 32
+"""A record keeps the newest."""
+NOW = "measured-with-tables"
+"""The source of what a record says of the machine because a table was measured."""
+
+
+def extended(place: TablePlace, samples: TableSamples, source: Source) -> Hardware:
+    """The record with the table, its readings, the accelerator's rate of expansion and the storage that was found.
+
+    A table of the same key is replaced; the newest come first."""
+    old, table = place.hardware, operation_table(place, samples)
+    tables = (table, *[each for each in old.tables if each.key != table.key][: TABLES - 1])
+    kept = {each.key for each in tables[1:]}
+    readings = [each for each in old.readings if TABLE not in each.conditions or each.conditions[TABLE] in kept]
+    disks = list(_disks(place, samples))
+    parts = {
+        "memories": _replaced(old.memories, [memory for memory, _ in disks]),
+        "devices": tuple(_with_expansion(device, place, samples) for device in old.devices),
+        "links": _replaced(old.links, [link for _, links in disks for link in links]),
+        "sources": {**_sources_of(old, kept), _source(place, samples): source, NOW: source},
+        "readings": (*readings, *_readings(place, samples)),
+        "tables": tables,
+    }
+    return Hardware.model_validate({**{name: getattr(old, name) for name in Hardware.model_fields}, **parts})
+
+
+def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
+    """One row per operation; a column in which an operation has nothing is left out.
+
+    With several storage devices there is no column for them: each has a link, whose rate is that of all at once."""
+    question, alone = samples.question, samples.storage is not None and len(samples.storage.disks) == 1
+    columns: dict[str, Seconds] = {
+        "host": samples.host.busy,
+        "accelerator": samples.accelerator.busy,
+        "transfer": samples.transfers["transfer"],
+        "transfer_q4": samples.transfers["transfer_q4"],
+        "decompress": samples.expansion.seconds,
+        "storage": samples.storage.seconds if samples.storage and alone else {},
+    }
+    source = _source(place, samples)
+    rows = [
+        {"op": op.name, **{name: figure(of[op.name], source) for name, of in columns.items() if op.name in of}}
+        for op in question.operations
+    ]
+    return OperationTable(
+        shape=shape_of(question.model),
+        batch=question.batch,
+        context=question.context,
+        format=question.format,
+        kv_format=question.kv_format,
+        host=place.host.name,
+        accelerator=place.accelerator.name,
+        threads=samples.host.threads,
+        link_busy=True,
+        key=place.key(question),
+        rows=tuple(OperationRow.model_validate(row) for row in rows),
+    )
+
+
+def _source(place: TablePlace, samples: TableSamples) -> str:
+    return _source_of(place.key(samples.question))
+
+
+def _source_of(key: str) -> str:
+    return f"table {key[:16]}"
+
+
+def _sources_of(hardware: Hardware, kept: Iterable[str | None]) -> dict[str, Source]:
+    """The record's sources without those of tables that are dropped."""
+    wanted = {_source_of(key) for key in kept if key is not None}
+    ours = {_source_of(table.key) for table in hardware.tables if table.key is not None}
+    return {name: source for name, source in hardware.sources.items() if name not in ours - wanted}
+
+
+def _with_expansion(device: Device, place: TablePlace, samples: TableSamples) -> Device:
+    if device.name != place.accelerator.name:
+        return device
+    return device.model_copy(update={"decompress": figure(samples.expansion.rates, NOW)})
+
+
+def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, tuple[Link, Link]]]:
+    """A memory for every storage device, and its links to the accelerator and to the host."""
+    disks = samples.storage.disks if samples.storage else []
+    host, accelerator = (place.hardware.device(seat.name).memory for seat in (place.host, place.accelerator))
+    for number, disk in enumerate(disks):
+        name = "disk" if number == 0 else f"disk{number + 1}"
+        memory = Memory(
+            name=name,
+            kind="nvme",
+            product=str(disk.folder),
+            capacity=disk.free,
+            available=disk.free,
+            bandwidth=figure(disk.rates, NOW),
+            source=NOW,
+        )
+        latency = figure(disk.latency, NOW)
+        to = ((f"{name}-s2d", accelerator, disk.rates), (f"{name}-s2h", host, disk.host_rates))
+        direct, home = (
+            Link(
+                name=link,
+                source_memory=name,
+                target_memory=target,
+                kind="file",
+                bandwidth=figure(rates, NOW),
+                latency=latency,
+            )
+            for link, target, rates in to
+        )
+        yield memory, (direct, home)
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+NamedT = TypeVar("NamedT", bound=_Named)
+
+
+def _replaced(old: Sequence[NamedT], new: Sequence[NamedT]) -> tuple[NamedT, ...]:
+    """The old ones, but for those of which there are new ones; then those."""
+    names = {each.name for each in new}
+    return (*(each for each in old if each.name not in names), *new)
+
+
+def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:
+    """What was measured beside the columns."""
+    source = _source(place, samples)
+
+    def reading(what: str, device: str, unit: str, values: Sequence[float], given: Conditions) -> Reading:
+        conditions = {TABLE: place.key(samples.question), **given}
+        return Reading(what=what, device=device, conditions=conditions, unit=unit, figure=figure(values, source))
+
+    host, accelerator = place.host.name, place.accelerator.name
+    for name, times in ((host, samples.host), (accelerator, samples.accelerator)):
+        yield reading("read", name, "bytes/s", times.reads, {"threads": times.threads, "pattern": "scattered"})
+        for op, seconds in times.idle.items():
+            yield reading(OPERATION, name, "s", seconds, {"op": op, "threads": times.threads, "link": "idle"})
+    for threads, times in samples.swept.items():
+        if times.busy:
+            yield reading(LAYER, host, "s", [times.layer_s], {"threads": threads, "link": "busy"})
+    for link, seconds in samples.reshape.items():
+        yield reading(RESHAPE, host, "s", seconds, {"op": "scores", "link": link})
+    for beside, rates in samples.rates.items():
+        if rates:
+            yield reading("copy", place.link.name, "bytes/s", rates, {"beside": beside})
+    for number, disk in enumerate(samples.storage.disks if samples.storage else []):
+        given: Conditions = {"device": number, "folder": str(disk.folder), "direct": int(disk.direct)}
+        yield reading(SHARE, accelerator, "share", [disk.share], given)
+    yield reading(TOOK, host, "s", [samples.took_s], {})
+    if samples.others is not None:
+        yield reading(OTHERS, host, "share", [samples.others], {})

@@ -1,0 +1,130 @@
+"""Where each device does a batch's share of a pass: its stage, and the buffers that meet others there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.executor._kernels import Buffer, Stage
+from helmsman.executor.devices.opening import Devices
+from helmsman.executor.kv import Caches
+from helmsman.executor.passes import Pass
+from helmsman.executor.rope import rope_tables
+from helmsman.executor.stage import StageBuilder, divides, layers_of
+from helmsman.executor.staging import F32_BYTES, Staging
+from helmsman.executor.weights.store import Store
+from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.lower import TOKEN_BYTES
+from helmsman.lowering.placement import batches_together
+from helmsman.schemas.plan import Plan
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StageSpec
+
+Place = tuple[str, int]
+"""A device and a batch."""
+
+
+@dataclass(frozen=True)
+class Seat:
+    """`hidden`: the hidden states of prompts that pass chunk by chunk; else they stay in the workspace.
+
+    `tokens`: what the embedding reads, `chosen`: where the head's choice goes."""
+
+    stage: Stage
+    workspace: Buffer
+    hidden: Buffer | None
+    tokens: Buffer
+    chosen: Buffer
+
+    def ops(self, layer: int | None, op: str) -> tuple[int, int]:
+        """The stage's operations [first, last) that are `op` of a block; attention may be three."""
+        names = self.stage.ops
+        prefix = "" if layer is None else f"{layer}."
+        if f"{prefix}{op}" in names:
+            first = names.index(f"{prefix}{op}")
+            return first, first + 1
+        return names.index(f"{prefix}scores"), names.index(f"{prefix}wv") + 1
+
+
+Seats = Mapping[Place, Seat]
+
+
+def chunk_tokens(plan: Plan) -> int:
+    """Tokens of a sequence that pass at once; more pass chunk by chunk."""
+    return max(1, CHUNK_ROWS // plan.workload.batch)
+
+
+def take_seats(
+    plan: Plan,
+    passes: Sequence[Pass],
+    stagings: Sequence[Staging],
+    devices: Devices,
+    store: Store,
+    caches: Caches,
+    max_tokens: int,
+) -> Sequence[Seats]:
+    """The seats of every pass; passes share workspaces, as they follow each other."""
+    builder = StageBuilder(plan, store, caches, rope_tables(plan.model, plan.workload.context), divides(tuple(passes)))
+    batches = range(batches_together(plan))
+    specs = [
+        {
+            (name, batch): builder.spec(each, staging, devices.by_name[name], batch, _longest(each, max_tokens))
+            for name in each.devices
+            for batch in batches
+        }
+        for each, staging in zip(passes, stagings, strict=True)
+    ]
+    work = _workspaces(specs, devices)
+    buffers = _Buffers(plan, passes, devices, plan.workload.batch * max_tokens, max_tokens > chunk_tokens(plan))
+    return [
+        {at: buffers.seat(each, _stage(each, spec, devices, at, work[at]), work[at], at) for at, spec in found.items()}
+        for each, found in zip(passes, specs, strict=True)
+    ]
+
+
+def _longest(found: Pass, max_tokens: int) -> int:
+    return max_tokens if found.phase == "prefill" else 1
+
+
+def _workspaces(specs: Sequence[Mapping[Place, "StageSpec"]], devices: Devices) -> dict[Place, Buffer]:
+    """Scratch that is enough in every pass."""
+    sizes: dict[Place, int] = {}
+    for each in specs:
+        for place, spec in each.items():
+            sizes[place] = max(sizes.get(place, 0), Stage.workspace_size(spec))
+    return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
+
+
+def _stage(found: Pass, spec: "StageSpec", devices: Devices, place: Place, workspace: Buffer) -> Stage:
+    uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == place[0]}
+    return Stage(devices.by_name[place[0]].pool, spec, workspace, layers_of(uses).start)
+
+
+class _Buffers:
+    """What stages read and write beside their workspaces."""
+
+    def __init__(self, plan: Plan, passes: Sequence[Pass], devices: Devices, rows: int, chunked: bool) -> None:
+        self._devices = devices
+        self._hidden: dict[Place, Buffer] = {}
+        self._chosen: dict[Place, Buffer] = {}
+        self._size = F32_BYTES * plan.model.hidden * rows if chunked else 0
+        self._choice = TOKEN_BYTES * plan.workload.batch
+        home = devices.by_name[passes[-1].device_of("embedding")].memory
+        self._home = home
+        batches = range(batches_together(plan))
+        self._tokens = [home.alloc(TOKEN_BYTES * rows, "tokens") for _ in batches]
+
+    def seat(self, found: Pass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
+        memory = self._devices.by_name[place[0]].memory
+        tokens = self._tokens[place[1]]
+        hidden = None
+        if self._size and found.phase == "prefill":
+            if place not in self._hidden:
+                self._hidden[place] = memory.alloc(self._size, "hidden states")
+            hidden = self._hidden[place]
+        chosen = tokens
+        if memory is not self._home and found.device_of("head") == place[0]:
+            if place not in self._chosen:
+                self._chosen[place] = memory.alloc(self._choice, "chosen tokens")
+            chosen = self._chosen[place]
+        return Seat(stage, workspace, hidden, tokens, chosen)

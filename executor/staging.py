@@ -1,0 +1,182 @@
+"""Where streamed weights arrive: prefetch + 1 sets of buffers per memory, reused unit after unit."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from helmsman.executor._kernels import Buffer, packed_size
+from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.passes import Pass, Use, computing, unit_of
+from helmsman.executor.weights.store import Store, place_of
+from helmsman.lowering.graph import Task
+from helmsman.lowering.rules import Slice, homes
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import Format
+from helmsman.schemas.plan import Plan, Residence
+
+ALIGNMENT = 64
+F32_BYTES = 4
+
+Owner = tuple[object, ...]
+"""What holds a set for the moment: a unit, or an operation of one where nothing comes ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Bytes of a buffer."""
+
+    buffer: Buffer
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where rows of a weight are used (`ready`, in `format`) and, in 4-bit groups, arrive (`arrival`).
+
+    `set`: which set of which memory; `owner`: what the set is held for."""
+
+    set: tuple[str, int]
+    owner: Owner
+    format: Format
+    ready: Region
+    arrival: Region | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """A slot before it has a place."""
+
+    key: tuple[Use, Tensor]
+    set: tuple[str, int]
+    owner: Owner
+    format: Format
+    ready: int
+    arrival: int
+
+
+class Staging:
+    """The slots of one phase's passes; the sets are as large as the phase that needs more of them."""
+
+    def __init__(self, slots: dict[tuple[Use, Tensor], Slot]) -> None:
+        self._slots = slots
+
+    def slot(self, use: Use, tensor: Tensor) -> Slot | None:
+        """Where rows of `tensor` are for `use`; None when they live there."""
+        return self._slots.get((use, tensor))
+
+    def of(self, use: Use) -> list[tuple[Tensor, Slot]]:
+        """Every streamed tensor of a use."""
+        return [(tensor, slot) for (each, tensor), slot in self._slots.items() if each == use]
+
+
+def stage_weights(
+    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store
+) -> list[Staging]:
+    """Slots for everything that is streamed in `passes`, allocated."""
+    needs = [list(_needs(plan, each, store)) for each in passes]
+    places = [_places(each) for each in needs]
+    sizes: dict[tuple[str, int], int] = {}
+    for found in places:
+        for (which, _), end in found[1].items():
+            sizes[which] = max(sizes.get(which, 0), end)
+    buffers = {
+        which: memories[which[0]].alloc(size, f"streamed weights, set {which[1]}") for which, size in sizes.items()
+    }
+    return [
+        Staging({need.key: _slot(need, buffers[need.set], at) for need, at in zip(each, found[0], strict=True)})
+        for each, found in zip(needs, places, strict=True)
+    ]
+
+
+def _places(needs: Sequence[_Need]) -> tuple[list[int], dict[tuple[tuple[str, int], Owner], int]]:
+    """Offset of every slot in its set, one after the other while the owner is the same; where each owner ends."""
+    ends: dict[tuple[tuple[str, int], Owner], int] = {}
+    offsets = []
+    for need in needs:
+        key = need.set, need.owner
+        offsets.append(ends.get(key, 0))
+        ends[key] = offsets[-1] + _aligned(need.ready) + _aligned(need.arrival)
+    return offsets, ends
+
+
+def _slot(need: _Need, buffer: Buffer, offset: int) -> Slot:
+    ready = Region(buffer, offset, need.ready)
+    arrival = Region(buffer, offset + _aligned(need.ready), need.arrival) if need.arrival else None
+    return Slot(need.set, need.owner, need.format, ready, arrival)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _needs(plan: Plan, found: Pass, store: Store) -> Iterator[_Need]:
+    seen = set[Use]()
+    for _, task, use in computing(found):
+        if use not in seen and task.op != "embedding":
+            seen.add(use)
+            for tensor in store.tensors(task.op, task.layer):
+                need = _need(plan, task, use, tensor)
+                if need is not None:
+                    yield need
+
+
+def _need(plan: Plan, task: Task, use: Use, tensor: Tensor) -> _Need | None:
+    memory = plan.hardware.device(use.device).memory
+    rows = rows_of(use, tensor)
+    pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
+    if all(_used_in_place(each.rule, memory) for each in pieces):
+        return None
+    which, owner = _set(plan, task, memory)
+    if len(tensor.shape) == 1:
+        return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
+    _check_comes(tensor, pieces, memory)
+    fmt = _only_format(tensor, pieces)
+    quarter = any(each.rule.format == "q4" and not _lives_in(each.rule, memory) for each in pieces)
+    arrival = packed_size("q4", len(rows), tensor.shape[1]) if quarter else 0
+    return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
+
+
+def _set(plan: Plan, task: Task, memory: str) -> tuple[int, Owner]:
+    """A unit's weights come together where something comes ahead, else one operation's after the other."""
+    unit, depth = unit_of(task, plan.model.layers), plan.schedule.prefetch + 1
+    if plan.schedule.overlap == "next-layer":
+        return unit % depth, (unit,)
+    return 0, (unit, task.op, task.id)
+
+
+def rows_of(use: Use, tensor: Tensor) -> range:
+    """The rows of a tensor that a use reads: its own, or all of a vector that every part needs."""
+    divided = tensor.shape[0] >= use.stop and use.stop > 1
+    return range(use.start, use.stop) if divided else range(tensor.shape[0])
+
+
+def _lives_in(rule: Residence, memory: str) -> bool:
+    return memory in (rule.memory, *rule.replicas)
+
+
+def _used_in_place(rule: Residence, memory: str) -> bool:
+    return _lives_in(rule, memory) and rule.format != "q4"
+
+
+def _check_comes(tensor: Tensor, pieces: Sequence[Slice[Residence]], memory: str) -> None:
+    here = [each for each in pieces if _used_in_place(each.rule, memory)]
+    if here:
+        raise UsageError(
+            f"rows {here[0].start} to {here[0].stop} of {place_of(tensor)} live where the others are streamed to",
+            field="residence",
+            value=memory,
+            remedy="let an operation's weights on one device all live there, or all elsewhere",
+        )
+
+
+def _only_format(tensor: Tensor, pieces: Sequence[Slice[Residence]]) -> Format:
+    formats = {each.rule.expanded if each.rule.format == "q4" else each.rule.format for each in pieces}
+    if len(formats) > 1:
+        raise UsageError(
+            f"the rows of {place_of(tensor)} that one operation reads must become one format",
+            field="residence",
+            value=sorted(formats),
+            remedy="expand 4-bit groups to the format of the other rows",
+        )
+    return formats.pop()

@@ -1,0 +1,59 @@
+"""What the moves of a pass move, whatever it is."""
+
+from dataclasses import dataclass, field
+
+from helmsman.executor.chains import Stop, Stops, stops_of
+from helmsman.executor.kv import Caches
+from helmsman.executor.moves import Expansion, Move, Read
+from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.executor.seats import Seats
+from helmsman.executor.staging import Staging
+from helmsman.executor.storage import Storage
+from helmsman.executor.value_moves import CacheMoves, ValueMoves
+from helmsman.executor.weight_moves import WeightMoves
+from helmsman.executor.weights.store import Store
+from helmsman.schemas.plan import Plan
+
+CACHES = ("keys", "values", "kv", "new_kv")
+
+
+@dataclass
+class Transfers:
+    """The moves of the tasks of one pass."""
+
+    plan: Plan
+    found: Pass
+    seats: Seats
+    staging: Staging
+    store: Store
+    caches: Caches
+    storage: Storage
+    stops: Stops = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stops = Stops(stops_of(self.found))
+        self._weights = WeightMoves(self.plan, self.found, self.staging, self.store, self.storage, self.stops)
+        self._caches = CacheMoves(self.plan, self.found, self.caches, self.stops)
+        self._values = ValueMoves(self.plan, self.found, self.seats)
+
+    def stop_sizes(self) -> list[tuple[Stop, int]]:
+        """What every stop must hold."""
+        return [(stop, self._stop_size(index)) for index, stop in self.stops.by_task.items()]
+
+    def moves(self, index: int) -> list[Move | Read]:
+        """What a transfer or a copy to page-locked memory moves."""
+        task = self.found.tasks[index]
+        what = carried(task)
+        if what.endswith(WEIGHTS):
+            return self._weights.moves(index)
+        if what in CACHES:
+            return [*self._caches.moves(index)]
+        return [self._values.token(task) if what == "token" else self._values.move(index)]
+
+    def expansions(self, index: int) -> list[Expansion]:
+        """What a task expands from 4-bit groups."""
+        return self._weights.expansions(index)
+
+    def _stop_size(self, index: int) -> int:
+        weights = carried(self.found.tasks[index]).endswith(WEIGHTS)
+        return self._weights.size(index) if weights else self._caches.size(index)

@@ -1,0 +1,207 @@
+"""The weights of a plan in their homes: packed once, one tensor at a time, in every memory that keeps a copy."""
+
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Buffer, pack, packed_size
+from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.formats import computing_format
+from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.lowering.rules import Slice, homes
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.plan import Plan, Residence
+
+if TYPE_CHECKING:
+    from helmsman.executor.storage import Storage
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows start <= r < stop of a weight, packed in `format`, from `offset` on in a buffer or a file."""
+
+    start: int
+    stop: int
+    columns: int
+    format: StoredFormat
+    memory: str
+    buffer: Buffer | None
+    offset: int = 0
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """(offset, bytes) of rows first <= r < last. Raises UsageError when they do not begin with a panel."""
+        before = first - self.start
+        if before % PANEL:
+            raise UsageError(
+                f"rows are kept by {PANEL}, and a part begins at row {first} of a piece from row {self.start} on",
+                field="residence",
+                remedy=f"begin parts at multiples of {PANEL} rows",
+            )
+        size = packed_size(self.format, last - first, self.columns)
+        return self.offset + offset_of(self.format, before, self.columns), size
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows start <= r < stop of a weight under one rule, and the copies of them by memory."""
+
+    rule: Residence
+    start: int
+    stop: int
+    copies: Mapping[str, Kept]
+
+
+PANEL = 16
+"""Rows that are kept interleaved."""
+
+
+class Store:
+    """Loads what is asked for, each tensor once per memory: a tied head shares the embedding's table.
+
+    `on_bytes` is told the size of every tensor as it arrives."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        checkpoint: Checkpoint,
+        memories: Mapping[str, BoundedMemory],
+        storage: "Storage",
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._plan = plan
+        self._checkpoint = checkpoint
+        self._memories = memories
+        self._storage = storage
+        self._on_bytes = on_bytes
+        self._index = {(tensor.name, tensor.layer): tensor for tensor in tensors(plan.model)}
+        self._by_op: dict[tuple[str, int | None], list[Tensor]] = {}
+        for tensor in tensors(plan.model):
+            self._by_op.setdefault((tensor.op, tensor.layer), []).append(tensor)
+        self._pieces: dict[Tensor, tuple[Piece, ...]] = {}
+        self._kept: dict[tuple[object, ...], Kept] = {}
+        self._vectors: dict[tuple[Tensor, str], Buffer] = {}
+
+    def find(self, name: str, layer: int | None) -> Tensor | None:
+        """The tensor called `name`, if the model has it."""
+        return self._index.get((name, layer))
+
+    def tensor(self, name: str, layer: int | None) -> Tensor:
+        """The tensor called `name`."""
+        return self._index[name, layer]
+
+    def tensors(self, op: str, layer: int | None) -> list[Tensor]:
+        """The tensors that an operation reads."""
+        return self._by_op.get((op, layer), [])
+
+    def pieces(self, tensor: Tensor) -> tuple[Piece, ...]:
+        """The rows of a matrix in order, loaded."""
+        if tensor not in self._pieces:
+            self._pieces[tensor] = tuple(self._load(tensor))
+        return self._pieces[tensor]
+
+    def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, Format]:
+        """Rows of a matrix that live in `memory`, and their format. Raises UsageError when they are kept apart."""
+        first = next(each for each in self.pieces(tensor) if rows.start < each.stop).copies[memory]
+        if first.buffer is None or rows.stop > first.stop:
+            raise UsageError(
+                f"rows {rows.start} to {rows.stop} of {place_of(tensor)} are used together and kept apart",
+                field="residence",
+                value=memory,
+                remedy="give rows that one device uses one memory and one format",
+            )
+        offset, size = first.span(rows.start, rows.stop)
+        return first.buffer.part(offset, size), computing_format(first.format, place_of(tensor))
+
+    def vector(self, tensor: Tensor, memory: str, rows: slice = slice(None)) -> Buffer:
+        """A norm, a bias or rows of the table of positions: f32, in `memory`."""
+        key = (tensor, memory)
+        if key not in self._vectors:
+            fmt, values = self._checkpoint.tensor(tensor)
+            chosen = as_f32(fmt, values.reshape(tensor.shape)[rows])
+            self._vectors[key] = self._memories[memory].place(chosen, place_of(tensor))
+            self._on_bytes(values.nbytes)
+        return self._vectors[key]
+
+    def rule(self, tensor: Tensor) -> Residence:
+        """The rule of a tensor that is not divided. Raises UsageError when it is, or lives on storage."""
+        rule = homes(self._plan, tensor)[0].rule
+        if rule.memory not in self._memories:
+            raise UsageError(
+                f"{place_of(tensor)} lives on storage, and only matrices of linear layers do",
+                field="residence",
+                value=rule.memory,
+                remedy="keep norms, biases and tables in a device's memory",
+            )
+        return rule
+
+    def _load(self, tensor: Tensor) -> Iterator[Piece]:
+        for run in _runs(homes(self._plan, tensor), self._memories):
+            rule = run[0].rule
+            start, stop = run[0].start, run[-1].stop
+            copies = {m: self._keep(tensor, start, stop, rule.format, m) for m in (rule.memory, *rule.replicas)}
+            yield from (Piece(each.rule, each.start, each.stop, copies) for each in run)
+
+    def _keep(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
+        stored = self._index[tensor.tied_to, None] if tensor.tied_to else tensor
+        key = (stored.name, stored.layer, start, stop, fmt, memory)
+        if key not in self._kept:
+            self._kept[key] = self._placed(stored, start, stop, fmt, memory)
+        return self._kept[key]
+
+    def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
+        source_format, values = self._checkpoint.tensor(tensor)
+        rows = np.ascontiguousarray(values[start:stop])
+        count, columns = rows.shape
+        size = packed_size(fmt, count, columns)
+
+        def fill(target: Buffer) -> None:
+            pack(rows.data, source_format, target, fmt, count, columns)
+
+        if memory in self._memories:
+            buffer = self._memories[memory].alloc(size, place_of(tensor))
+            fill(buffer)
+            kept = Kept(start, stop, columns, fmt, memory, buffer)
+        else:
+            kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
+        self._on_bytes(rows.nbytes)
+        self._checkpoint.release(tensor)
+        return kept
+
+
+def _runs(pieces: Sequence[Slice[Residence]], memories: Container[str]) -> Iterator[list[Slice[Residence]]]:
+    """Neighbours that are kept alike in memory are kept together, whatever the path by which they leave."""
+    run: list[Slice[Residence]] = []
+    for piece in pieces:
+        if run and piece.rule.memory in memories and _alike(run[-1].rule, piece.rule):
+            run.append(piece)
+            continue
+        if run:
+            yield run
+        run = [piece]
+    yield run
+
+
+def _alike(one: Residence, other: Residence) -> bool:
+    return (one.memory, one.replicas, one.format) == (other.memory, other.replicas, other.format)
+
+
+def as_f32(fmt: str, values: NDArray[Any]) -> NDArray[np.float32]:
+    """Stored values, bf16 as uint16, in f32."""
+    if fmt == "bf16":
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values.astype(np.float32)
+
+
+def offset_of(fmt: StoredFormat, row: int, columns: int) -> int:
+    """Where a row of a packed matrix begins, in bytes; rows in steps of a panel."""
+    return packed_size(fmt, row, columns) if row else 0
+
+
+def place_of(tensor: Tensor) -> str:
+    """The tensor as people call it."""
+    return tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"

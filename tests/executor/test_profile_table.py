@@ -1,0 +1,304 @@
+"""Operation tables: what is measured of a layer, what it becomes in a record, by which key it is found again."""
+
+import shutil
+import time
+from collections import namedtuple
+from dataclasses import replace
+from errno import EACCES
+from pathlib import Path
+
+import numpy as np
+import pytest
+from layer_machines import LATENCY, LAYER, OPT_LAYER, RATE, loopback_record, two_cpus
+
+from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
+from helmsman.executor.devices.memory import view
+from helmsman.executor.machine import Machine
+from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, table
+from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
+from helmsman.executor.profile.layer_times import restated
+from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
+from helmsman.executor.profile.table_place import TablePlace
+from helmsman.executor.profile.table_record import TABLE, TOOK, extended
+from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.machine import roles
+from helmsman.planner.strategies.op_split.place import Frame
+from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.figures import Source
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.operation_table import required
+from helmsman.schemas.read import parse_document
+from helmsman.schemas.workload import Workload
+
+QUESTION = Question(LAYER, batch=2, context=100)
+SOURCE = Source(kind="measured", where="a test", date="2026-01-01", tool="test")
+
+
+def place(rate: float = RATE, cores: int = 2) -> TablePlace:
+    machine = two_cpus(cores)
+    return TablePlace.of(loopback_record(machine, rate), machine)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short():
+    """A few rounds of everything. Times are compared by their 10th percentile: others are at work on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layer_times, "ROUNDS", (2, 3))
+        patch.setattr(layer_times, "SWEEP_ROUNDS", 1)
+        patch.setattr(layer_times, "ENOUGH_S", 0.2)
+        patch.setattr(layer_expansion, "ROUNDS", (2, 3))
+        patch.setattr(layer_storage, "ROUNDS", (2, 2))
+        yield
+
+
+@pytest.fixture(scope="module")
+def samples() -> TableSamples:
+    return measure_table(place(), QUESTION)
+
+
+@pytest.fixture(scope="module")
+def record(samples: TableSamples) -> Hardware:
+    return extended(place(), samples, SOURCE)
+
+
+def row(record: Hardware, op: str):
+    return record.tables[0].row(op)
+
+
+def test_every_operation_has_what_it_takes(record):
+    (made,) = record.tables
+    assert [each.op for each in made.rows] == [op.name for op in QUESTION.operations]
+    assert set(required(made.shape)) <= {each.op for each in made.rows}
+    for each in made.rows:
+        linear = each.op in {"q", "k", "v", "o", "gate", "up", "down"}
+        moved = linear or each.op in {"scores", "wv", "norm1", "norm2", "append"}
+        assert each.host.value > 0 and each.accelerator.value > 0
+        assert (each.transfer is not None, each.transfer_q4 is not None) == (moved, moved)
+        assert (each.decompress is not None) == (linear or each.op in {"scores", "wv"})
+        assert each.storage is None
+        assert all(figure.n > 0 and figure.value > 0 for figure in each.figures())
+    assert (made.host, made.accelerator, made.threads, made.link_busy) == ("cpu", "loopback", 1, True)
+    assert parse_document(Hardware, record.to_json().encode(), "x") == record
+
+
+def test_transfers_take_what_the_link_says(record):
+    for tensor in block_tensors(LAYER, 0):
+        if len(tensor.shape) > 1:
+            for fmt, found in (("f16", row(record, tensor.op).transfer), ("q4", row(record, tensor.op).transfer_q4)):
+                expected = packed_size(fmt, *tensor.shape) / RATE + LATENCY
+                assert found.p10 == pytest.approx(expected, rel=0.05) and found.value > 0.99 * expected
+    past = size_of(2 * 99 * LAYER.kv_width, "f16")
+    for op in ("scores", "wv"):
+        assert row(record, op).transfer.p10 == pytest.approx(past / RATE + LATENCY, rel=0.05)
+        assert row(record, op).transfer_q4.value < row(record, op).transfer.value
+
+
+def test_expanding_is_a_rate_of_the_accelerator(record):
+    found = record.device("loopback").decompress
+    assert found.n > 0 and 1e7 < found.p10 <= found.p90 < 1e12
+    whole = row(record, "down")
+    size = packed_size("q4", LAYER.hidden, LAYER.ffn) + packed_size("f16", LAYER.hidden, LAYER.ffn)
+    assert 0.2 < size / whole.decompress.value / found.value < 5
+
+
+def test_scores_have_what_the_other_layout_would_add(record):
+    """PARK-15: turning the keys and scores as they are, with and without transfers."""
+    turned = {r.conditions["link"]: r.figure for r in record.readings if r.what == "reshape"}
+    (alone,) = (
+        r.figure
+        for r in record.readings
+        if r.what == "operation" and r.device == "cpu" and r.conditions["op"] == "scores"
+    )
+    assert set(turned) == {"idle", "busy"} and all(figure.n == layer_reshape.ROUNDS for figure in turned.values())
+    assert turned["idle"].value > 0.1 * alone.value
+
+
+def test_a_layer_of_learned_positions_and_biases_is_measured():
+    found = extended(place(), measure_table(place(), Question(OPT_LAYER, context=40, kv_format="bf16")), SOURCE)
+    made = found.tables[0]
+    assert made.row("gate") is None and made.row("append").transfer is None
+    assert made.kv_format == "bf16" and made.row("up").host.value > 0
+    bias = 2 * LATENCY + (packed_size("f16", LAYER.ffn, LAYER.hidden) + 4 * LAYER.ffn) / RATE
+    assert made.row("up").transfer.p10 == pytest.approx(bias, rel=0.05)
+
+
+def test_every_part_is_told_of():
+    heard = []
+    measure_table(place(), replace(QUESTION, batch=1, context=1), heard.append)
+    assert len(heard) == STEPS
+
+
+def test_an_empty_cache_moves_nothing():
+    found = extended(place(), measure_table(place(), Question(LAYER, context=1)), SOURCE).tables[0]
+    assert found.row("scores").transfer is None and found.row("wv").decompress is None
+    assert found.row("scores").host.value > 0
+
+
+def test_arrivals_are_what_was_sent():
+    layers = Layers(QUESTION, 1 << 20)
+    engine = CopyEngine(5e9, 1e-6, two_cpus().cpus[-1])
+    traffic = LayerTraffic(layers, engine, loopback_record(two_cpus(), 5e9).link("dram", "vram"))
+    traffic.loads = [load for load in traffic.loads if load.column == "transfer"]
+    with traffic.flowing():
+        while len(traffic.seconds["transfer"].get("down", [])) < 3:
+            time.sleep(1e-3)
+    blocks = [view(block["up.weight"], np.uint16) for block in layers.blocks]
+    at, size = traffic.arrival("up.weight"), layers.blocks[0]["up.weight"].size
+    arrived = [view(each.part(at, size), np.uint16) for each in traffic.sets]
+    assert all(any(np.array_equal(each, block) for block in blocks) for each in arrived)
+    keys = [view(block["keys"], np.uint16).reshape(-1, QUESTION.capacity) for block in layers.blocks]
+    at, size = traffic.arrival("keys"), layers.blocks[0]["keys"].size
+    arrived = view(traffic.sets[0].part(at, size), np.uint16).reshape(-1, QUESTION.capacity)
+    assert any(np.array_equal(arrived[:, :99], each[:, :99]) for each in keys)
+    assert not arrived[:, 99:].any()
+
+
+def test_seconds_are_restated_at_the_recorded_bandwidth():
+    assert restated(8000, 1e-6, 8e9, 4e9) == pytest.approx(2.0)  # all of it streams
+    assert restated(4000, 1e-6, 8e9, 4e9) == pytest.approx(1.5)
+    assert restated(0, 1e-6, 8e9, 4e9) == 1.0
+    assert restated(8000, 1e-6, 8e9, 8e9) == 1.0
+    assert restated(10**9, 1e-6, 8e9, 16e9) == pytest.approx(0.5)  # served by a cache: never more than all of it
+
+
+def test_the_host_is_tried_with_fewer_threads():
+    found = measure_table(place(cores=4), QUESTION)
+    assert list(found.swept) == [1, 2, 3]
+    best = min(found.swept, key=lambda threads: found.swept[threads].layer_s)
+    assert found.host.threads == best
+    made = extended(place(cores=4), found, SOURCE)
+    assert made.tables[0].threads == best
+    swept = [r.conditions["threads"] for r in made.readings if r.what == "layer"]
+    assert swept == [1, 2, 3]
+
+
+def test_a_table_is_found_by_all_it_depends_on(record):
+    here = replace(place(), hardware=record)
+    assert here.known(QUESTION) == record.tables[0]
+    same = LAYER.model_copy(update={"name": "other", "layers": 9, "vocab": 7, "eos": (1,)})
+    assert here.known(replace(QUESTION, model=same)) == record.tables[0]
+    others = [
+        replace(QUESTION, batch=3), replace(QUESTION, context=101), replace(QUESTION, format="bf16"),
+        replace(QUESTION, kv_format="f32"), replace(QUESTION, storage=(Path("/"),)),
+        replace(QUESTION, model=LAYER.model_copy(update={"qkv_bias": True})),
+    ]  # fmt: skip
+    assert [here.known(other) for other in others] == [None] * len(others)
+    assert place(rate=2e9).key(QUESTION) != here.key(QUESTION)
+    assert place(cores=3).key(QUESTION) != here.key(QUESTION)
+
+
+def test_a_table_of_the_same_key_is_replaced(record, samples):
+    again = extended(replace(place(), hardware=record), replace(samples, took_s=99.0), SOURCE)
+    assert len(again.tables) == 1
+    took = [r.figure.value for r in again.readings if r.what == TOOK]
+    assert took == [99.0]
+    other = replace(samples, question=replace(QUESTION, batch=5))
+    both = extended(replace(place(), hardware=record), other, SOURCE)
+    assert [each.batch for each in both.tables] == [5, 2]
+    assert len({r.conditions[TABLE] for r in both.readings if TABLE in r.conditions}) == 2
+
+
+def test_old_tables_make_room(record, samples, monkeypatch):
+    monkeypatch.setattr("helmsman.executor.profile.table_record.TABLES", 2)
+    hardware = record
+    for batch in (3, 4):
+        newer = replace(samples, question=replace(QUESTION, batch=batch))
+        hardware = extended(replace(place(), hardware=hardware), newer, SOURCE)
+    assert [each.batch for each in hardware.tables] == [4, 3]
+    kept = {each.key for each in hardware.tables}
+    assert {r.conditions[TABLE] for r in hardware.readings if TABLE in r.conditions} == kept
+    assert len([name for name in hardware.sources if name.startswith("table ")]) == 2
+
+
+def planned(hardware: Hardware, **options: object) -> OpSplit:
+    workload = Workload(prompt_tokens=64, output_tokens=71, batch=2, context=136)
+    frame = Frame(LAYER, roles(hardware), workload, "f16", "f16")
+    return OpSplit(frame, OpSplitOptions(**options), CostOptions())
+
+
+def test_plans_use_the_table(record):
+    """At the table's own context every unit costs what was measured."""
+    found = planned(record).table
+    columns = dict(zip([unit.op for unit in found.units], zip(found.host, found.weights, strict=True), strict=True))
+    assert columns["q"] == pytest.approx((row(record, "q").host.value, row(record, "q").transfer.value))
+    assert columns["down"] == pytest.approx((row(record, "down").host.value, row(record, "down").transfer.value))
+    assert columns["v"][0] == pytest.approx(row(record, "v").host.value + row(record, "append").host.value)
+    packed = planned(record, compress="weights").table
+    names = [unit.op for unit in packed.units]
+    assert packed.decompress_weights[names.index("up")] == pytest.approx(row(record, "up").decompress.value)
+
+
+def test_storage_is_measured_and_becomes_a_memory(tmp_path):
+    asked = replace(QUESTION, storage=(tmp_path,))
+    hardware = extended(place(), measure_table(place(), asked), SOURCE)
+    disk = hardware.memory("disk")
+    assert (disk.kind, disk.product) == ("nvme", str(tmp_path)) and 0 < disk.available <= disk.capacity
+    assert hardware.link("disk", "vram").name == "disk-s2d" and hardware.link("disk", "dram") is not None
+    for op in ("q", "k", "v", "o", "gate", "up", "down"):
+        assert row(hardware, op).storage.value > 0
+    assert row(hardware, "scores").storage is None
+    assert list(tmp_path.iterdir()) == []
+    stored = planned(hardware, storage=("disk",)).table
+    assert all(stored.storage[place_] > 0 for place_, unit in enumerate(stored.units) if unit.op in {"q", "up"})
+
+
+def test_several_devices_share_every_weight(tmp_path):
+    folders = (tmp_path / "a", tmp_path / "b")
+    for folder in folders:
+        folder.mkdir()
+    found = measure_table(place(), replace(QUESTION, storage=folders))
+    assert sum(disk.share for disk in found.storage.disks) == pytest.approx(1.0)
+    assert all(disk.share > 0 for disk in found.storage.disks)
+    hardware = extended(place(), found, SOURCE)
+    assert {memory.name for memory in hardware.memories if memory.kind == "nvme"} == {"disk", "disk2"}
+    assert all(each.storage is None for each in hardware.tables[0].rows)
+    again = extended(replace(place(), hardware=hardware), found, SOURCE)
+    assert [link.name for link in again.links] == [link.name for link in hardware.links]
+
+
+def test_a_file_system_without_direct_reads_is_noticed(tmp_path, monkeypatch):
+    def buffered(path: str, size: int, direct: bool, create: bool) -> DiskFile:
+        return DiskFile(path, size, False, create)
+
+    monkeypatch.setattr(layer_storage, "DiskFile", buffered)
+    found = measure_table(place(), replace(QUESTION, storage=(tmp_path,)))
+    (reading,) = (r for r in extended(place(), found, SOURCE).readings if r.what == "share")
+    assert reading.conditions["direct"] == 0
+
+
+def test_places_without_room_are_noticed_before_measuring(tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match="is not a folder"):
+        measure_table(place(), replace(QUESTION, storage=(tmp_path / "absent",)))
+    small = Machine((0, 1), needed_bytes(QUESTION, 2 << 20), 2 << 20)
+    with pytest.raises(HardwareUnavailableError, match="copies of the layer"):
+        table.check_room(small, QUESTION)
+    usage = namedtuple("Usage", "total used free")
+    free = stored_bytes(QUESTION)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(free, 0, free))
+    with pytest.raises(HardwareUnavailableError, match="are free"):
+        table.check_room(two_cpus(), replace(QUESTION, storage=(tmp_path,)))
+
+
+def test_a_folder_that_cannot_be_written_is_noticed(tmp_path, monkeypatch):
+    def refused(**_: object) -> None:
+        raise PermissionError(EACCES, "Permission denied")
+
+    monkeypatch.setattr(layer_storage, "TemporaryDirectory", refused)
+    with pytest.raises(UsageError, match="cannot be written"):
+        table.check_room(two_cpus(), replace(QUESTION, storage=(tmp_path,)))
+
+
+def test_a_record_must_have_an_accelerator_of_this_machine():
+    machine = two_cpus()
+    hardware = loopback_record(machine)
+    alone = hardware.model_copy(update={"devices": hardware.devices[:1], "links": ()})
+    with pytest.raises(HardwareUnavailableError, match="need an accelerator"):
+        TablePlace.of(alone, machine)
+    elsewhere = hardware.model_copy(update={"host": hardware.host.model_copy(update={"cpu": "another"})})
+    with pytest.raises(HardwareUnavailableError, match="another machine"):
+        TablePlace.of(elsewhere, machine)

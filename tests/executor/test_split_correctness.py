@@ -1,0 +1,130 @@
+"""Operation splits compute what the whole model on the CPU computes, wherever they cut a block."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from op_plans import make_op_split_plan
+from plans import make_plan
+from shapes import small_model
+
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+FAMILIES = ("qwen3", "llama", "opt")
+TOLERANCE = 1e-4
+PROMPT, OUTPUT = 8, 64
+
+
+def workload(batch: int = 1, batches: int = 1) -> Workload:
+    return Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, batch=batch, batches=batches, context=PROMPT + OUTPUT)
+
+
+def prompts(sequences: int) -> Any:
+    return np.random.default_rng(7).integers(3, 500, (sequences, PROMPT), dtype=np.int32)
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    written: dict[str, Path] = {}
+
+    def get(family: str) -> Path:
+        if family not in written:
+            written[family] = tmp_path_factory.mktemp("split") / family
+            write_checkpoint(small_model(family), written[family], seed=1, fmt="f32")
+        return written[family]
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def reference(checkpoints: Callable[[str], Path]) -> Callable[[str, int], tuple[Any, Any]]:
+    """Tokens (sequences, OUTPUT) and their logits of the plan that runs everything on the CPU."""
+    found: dict[tuple[str, int], tuple[Any, Any]] = {}
+
+    def get(family: str, sequences: int) -> tuple[Any, Any]:
+        key = family, sequences
+        if key not in found:
+            plan = make_plan(small_model(family), workload=workload(sequences))
+            found[key] = outcome(checkpoints(family), plan, sequences)
+        return found[key]
+
+    return get
+
+
+def outcome(checkpoint: Path, plan: Plan, sequences: int, **options: Any) -> tuple[Any, Any]:
+    with Engine.load(plan, checkpoint, Machine.this(), **options) as engine:
+        tokens = np.array(engine.generate(prompts(sequences), OUTPUT, ignore_eos=True).tokens)
+        return tokens, engine.logits(prompts(sequences), prompt=PROMPT - 3)
+
+
+def check(found: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
+    assert np.abs(found[1] - expected[1]).max() < TOLERANCE * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+def cuts(units: int) -> Iterator[tuple[int, int]]:
+    """All on the host, all streamed, prefixes, suffixes, pieces from the middle."""
+    yield from ((0, 0), (0, units), (4, units), (0, 4), (4, 7), (units - 2, units), (5, 6), (3, units - 1), (7, 8))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("number", range(9))
+def test_a_cut_makes_the_same_tokens(
+    checkpoints: Callable[[str], Path], reference: Callable[[str, int], tuple[Any, Any]], family: str, number: int
+) -> None:
+    model = small_model(family)
+    start, stop = list(cuts(len(pieces(model, {}))))[number]
+    ends = ("host", "accelerator")[number % 2]
+    plan = make_op_split_plan(model, start, stop, workload=workload(), ends=ends)
+    check(outcome(checkpoints(family), plan, 1), reference(family, 1))
+
+
+CHUNKS = {"q": 2, "scores": 2, "wv": 2, "o": 3, "up": 2, "down": 3}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("cut", [(1, 6), (6, 9), (3, 13), (9, 20), (0, 14), (13, 18)])
+def test_chunks_make_the_same_tokens(
+    checkpoints: Callable[[str], Path],
+    reference: Callable[[str, int], tuple[Any, Any]],
+    family: str,
+    cut: tuple[int, int],
+) -> None:
+    model = small_model(family)
+    start, stop = cut[0], min(cut[1], len(pieces(model, CHUNKS)))
+    plan = make_op_split_plan(model, start, stop, CHUNKS, workload=workload())
+    check(outcome(checkpoints(family), plan, 1), reference(family, 1))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("batch", "batches"), [(3, 1), (2, 2)])
+@pytest.mark.parametrize("cut", [(4, 11), (0, 11), (6, 9)])
+def test_batches_make_the_same_tokens(
+    checkpoints: Callable[[str], Path],
+    reference: Callable[[str, int], tuple[Any, Any]],
+    family: str,
+    batch: int,
+    batches: int,
+    cut: tuple[int, int],
+) -> None:
+    plan = make_op_split_plan(small_model(family), *cut, workload=workload(batch, batches))
+    check(outcome(checkpoints(family), plan, batch * batches), reference(family, batch * batches))
+
+
+@pytest.mark.parametrize(("overlap", "prefetch"), [("none", 0), ("next-layer", 0), ("next-layer", 2)])
+def test_schedules_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], reference: Callable[[str, int], tuple[Any, Any]], overlap: str, prefetch: int
+) -> None:
+    plan = make_op_split_plan(
+        small_model("qwen3"), 2, 9, {"wv": 2}, workload=workload(), overlap=overlap, prefetch=prefetch
+    )
+    check(outcome(checkpoints("qwen3"), plan, 1), reference("qwen3", 1))

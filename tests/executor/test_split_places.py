@@ -1,0 +1,300 @@
+"""Operation splits whose data comes from everywhere: 4-bit groups, storage, page-locked copies, whole caches."""
+
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from op_plans import make_op_split_plan
+from plans import make_hardware, make_plan
+from safetensors.numpy import load_file, save_file
+from shapes import small_model
+from splits import with_storage
+
+from helmsman.executor._kernels import Arena, pack, packed_size, unpack
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import spans_of
+from helmsman.lowering.lower import lower
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Schedule, Select
+from helmsman.schemas.workload import Workload
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+MODEL = small_model("qwen3")
+UNITS = len(pieces(MODEL, {}))
+TOLERANCE = 1e-4
+PROMPT, OUTPUT = 8, 24
+WORK = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=PROMPT + OUTPUT)
+
+
+def prompt(sequences: int = 1, length: int = PROMPT) -> Any:
+    return np.random.default_rng(7).integers(3, 500, (sequences, length), dtype=np.int32)
+
+
+def outcome(checkpoint: Path, plan: Plan, storage: Path | None = None, length: int = PROMPT) -> tuple[Any, Any]:
+    tokens = prompt(plan.workload.batch * plan.workload.batches, length)
+    with Engine.load(plan, checkpoint, Machine.this(), storage=storage, prompt_tokens=length) as engine:
+        made = engine.generate(tokens, OUTPUT, ignore_eos=True)
+        spans_of(plan, 0, made)
+        return np.array(made.tokens), engine.logits(tokens, prompt=length - 3)
+
+
+def check(found: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
+    assert np.abs(found[1] - expected[1]).max() < TOLERANCE * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("places") / "qwen3"
+    write_checkpoint(MODEL, place, seed=1, fmt="f32")
+    return place
+
+
+@pytest.fixture(scope="module")
+def expected(checkpoint: Path) -> tuple[Any, Any]:
+    return outcome(checkpoint, make_plan(MODEL, workload=WORK))
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose matrices hold what 4-bit groups stand for."""
+    place = tmp_path_factory.mktemp("quantised") / "qwen3"
+    write_checkpoint(MODEL, place, seed=1, fmt="f32")
+    file = place / "model.safetensors"
+    save_file({name: through_q4(values, name) for name, values in load_file(file).items()}, file)
+    return place
+
+
+def through_q4(values: Any, name: str) -> Any:
+    if values.ndim < 2 or "layers" not in name:
+        return values
+    rows, columns = values.shape
+    size = packed_size("q4", rows, columns)
+    buffer = Arena(size).alloc(size, "groups")
+    pack(np.ascontiguousarray(values), "f32", buffer, "q4", rows, columns)
+    found = np.empty((rows, columns), np.float32)
+    unpack(buffer, "q4", found, rows, columns)
+    return found
+
+
+@pytest.mark.parametrize(("cut", "chunks"), [((0, UNITS), {}), ((8, UNITS), {}), ((9, 14), {"up": 3, "down": 2})])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_compressed_weights_are_what_they_stand_for(
+    quantised: Path, cut: tuple[int, int], chunks: dict[str, int], batches: int
+) -> None:
+    plan = make_op_split_plan(
+        MODEL, *cut, chunks, workload=WORK.model_copy(update={"batches": batches}), weights_q4=True
+    )
+    whole = make_plan(MODEL, workload=WORK.model_copy(update={"batch": batches}))
+    check(outcome(quantised, plan), outcome(quantised, whole))
+
+
+def test_compression_loses_something(checkpoint: Path, expected: tuple[Any, Any]) -> None:
+    found = outcome(checkpoint, make_op_split_plan(MODEL, 0, UNITS, workload=WORK, weights_q4=True))
+    assert np.abs(found[1] - expected[1]).max() > TOLERANCE * np.abs(expected[1]).max()
+
+
+def test_weights_may_stay_compressed_where_they_are_used(quantised: Path) -> None:
+    plan = make_op_split_plan(MODEL, 5, UNITS, workload=WORK)
+    groups = Residence(
+        select=Select(names="q.weight", layers=LayerRange(start=0, stop=3)), memory="dram", format="q4", expanded="f32"
+    )
+    plan = plan.model_copy(update={"residence": (groups, *plan.residence)})
+    check(outcome(quantised, plan), outcome(quantised, make_plan(MODEL, workload=WORK)))
+
+
+def on_storage(*names: str, direct: bool = True, **layout: Any) -> Plan:
+    hardware = with_storage(make_hardware(), *names, direct=direct)
+    path = "direct" if direct else "bounce"
+    stored = ("up", "down")
+    return make_op_split_plan(
+        MODEL, 4, UNITS, workload=WORK, hardware=hardware, stored=stored, storage=names, path=path, **layout
+    )
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize(("names", "stripes"), [(("nvme0",), ()), (("nvme0", "nvme1"), (0.7, 0.3))])
+def test_weights_come_from_storage(
+    checkpoint: Path, expected: tuple[Any, Any], tmp_path: Path, direct: bool, names: tuple[str, ...], stripes: Any
+) -> None:
+    plan = on_storage(*names, direct=direct, stripes=stripes)
+    check(outcome(checkpoint, plan, tmp_path), expected)
+    assert not list(tmp_path.iterdir())
+
+
+def test_storage_needs_a_folder(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder for them"):
+        Engine.load(on_storage("nvme0"), checkpoint, Machine.this())
+    with pytest.raises(UsageError, match="cannot be written"):
+        Engine.load(on_storage("nvme0"), checkpoint, Machine.this(), storage=tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("cut", [(0, UNITS), (4, 9)])
+def test_page_locked_on_transfer(checkpoint: Path, expected: tuple[Any, Any], cut: tuple[int, int]) -> None:
+    plan = make_op_split_plan(MODEL, *cut, workload=WORK, pinning="pin-on-transfer")
+    check(outcome(checkpoint, plan), expected)
+
+
+def test_a_barrier_changes_nothing(checkpoint: Path, expected: tuple[Any, Any]) -> None:
+    plan = make_op_split_plan(MODEL, 3, 10, workload=WORK)
+    barrier = plan.schedule.model_copy(update={"barrier": True})
+    check(outcome(checkpoint, plan.model_copy(update={"schedule": barrier})), expected)
+
+
+@pytest.mark.parametrize("attention", ["whole", "divided"])
+def test_whole_attention_away_from_its_cache(checkpoint: Path, expected: tuple[Any, Any], attention: str) -> None:
+    """Everything on the accelerator, the cache at home: offloading as FlexGen does it."""
+    plan = make_plan(MODEL, 0, workload=WORK)
+    changed = {
+        "kv": (KvRule(select=Select(), memory="dram", format="f32"),),
+        "residence": (
+            *(Residence(select=Select(names=name), memory="vram", format="f32") for name in ("embedding*", "head*")),
+            Residence(select=Select(), memory="dram", format="f32"),
+        ),
+        "schedule": Schedule(overlap="next-layer", prefetch=1, attention=attention),
+    }
+    check(outcome(checkpoint, plan.model_copy(update=changed)), expected)
+
+
+@pytest.mark.parametrize("cut", [(0, UNITS), (4, UNITS), (2, 7)])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_long_prompts_pass_in_chunks(checkpoint: Path, cut: tuple[int, int], batch: int) -> None:
+    work = Workload(prompt_tokens=300, output_tokens=OUTPUT, context=340, batch=batch)
+    for changes in ({}, {"pinning": "pin-on-transfer"}):
+        plan = make_op_split_plan(MODEL, *cut, workload=work, **changes)
+        check(outcome(checkpoint, plan, length=300), outcome(checkpoint, make_plan(MODEL, workload=work), length=300))
+
+
+def spans(checkpoint: Path, plan: Plan, storage: Path | None = None) -> list[Any]:
+    with Engine.load(plan, checkpoint, Machine.this(), storage=storage) as engine:
+        made = engine.generate(prompt(plan.workload.batch * plan.workload.batches), 6, ignore_eos=True)
+    found = spans_of(plan, 0, made)
+    tasks = {task.id: task for iteration in made.iterations for task in lower(plan, iteration).tasks}
+    assert [span.task for span in found] == list(tasks)
+    return found
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_every_task_has_a_span_after_those_it_depends_on(checkpoint: Path, tmp_path: Path, batches: int) -> None:
+    work = WORK.model_copy(update={"batches": batches})
+    plan = make_op_split_plan(MODEL, 4, 13, {"up": 2, "wv": 2}, workload=work, weights_q4=True)
+    found = spans(checkpoint, plan)
+    by_id = {span.task: span for span in found}
+    lanes = defaultdict(list)
+    for span in found:
+        assert 0 <= span.start_s <= span.end_s
+        lanes[span.resource].append((span.start_s, span.end_s))
+    for times in lanes.values():
+        times.sort()
+        assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(times))
+    for index in range(6):
+        iteration = lower(plan, _iteration(plan, index)).tasks
+        for task in iteration:
+            for dep in task.deps:
+                assert by_id[iteration[dep].id].end_s <= by_id[task.id].end_s
+
+
+def _iteration(plan: Plan, index: int) -> Any:
+    from helmsman.lowering.placement import batches_together
+    from helmsman.scheduler.iteration import decode, prefill
+
+    together = batches_together(plan)
+    return prefill(plan.workload, together) if index == 0 else decode(plan.workload, index, together)
+
+
+def test_copies_and_computation_overlap(checkpoint: Path) -> None:
+    """While the next layer's weights come over a slow link, the host works on its share of this one."""
+    hardware = make_hardware(bandwidth=2e7, latency=5e-6)
+    found = spans(checkpoint, make_op_split_plan(MODEL, 8, UNITS, workload=WORK, hardware=hardware))
+    decoding = [span for span in found if span.phase == "decode" and span.layer >= 0]
+    copies = [span for span in decoding if span.resource == "h2d"]
+    work = [span for span in decoding if span.resource == "cpu"]
+    busy = sum(span.end_s - span.start_s for span in work)
+    shared = sum(max(0.0, min(c.end_s, w.end_s) - max(c.start_s, w.start_s)) for c in copies for w in work)
+    assert shared > 0.3 * busy > 0
+    first = {layer: min(c.start_s for c in copies if (c.iteration, c.layer) == (2, layer)) for layer in range(3)}
+    done = max(w.end_s for w in decoding if (w.iteration, w.layer, w.resource) == (2, 0, "loopback"))
+    assert first[0] < first[1] < done < first[2]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "opt"])
+@pytest.mark.parametrize("batch", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("cut", [(0, 0), (0, 12), (2, 9), (1, 2)])
+@pytest.mark.parametrize("changes", [{}, {"weights_q4": True}, {"pinning": "pin-on-transfer"}, {"prefetch": 0}])
+def test_what_the_planner_says_fits_is_enough(
+    tmp_path_factory: pytest.TempPathFactory, family: str, batch: Any, cut: tuple[int, int], changes: Any
+) -> None:
+    model = small_model(family)
+    place = tmp_path_factory.getbasetemp() / f"fits-{family}"
+    if not place.exists():
+        write_checkpoint(model, place, fmt="f32")
+    work = Workload(prompt_tokens=500, output_tokens=100, batch=batch[0], batches=batch[1], context=600)
+
+    def plan(hardware: Hardware) -> Plan:
+        stop = min(cut[1], len(pieces(model, {})))
+        return make_op_split_plan(model, cut[0], stop, workload=work, hardware=hardware, **changes)
+
+    used = {use.memory: use.used for use in memory_use(plan(make_hardware()))}
+    exact = make_hardware(vram=used["vram"], ram=used["dram"])
+    Engine.load(plan(exact), place, Machine.this()).close()
+
+
+def test_an_accelerator_too_small_for_what_passes_by(checkpoint: Path) -> None:
+    plan = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=make_hardware(vram=1 << 18))
+    with pytest.raises(InfeasibleError, match="memory vram: out of memory"):
+        Engine.load(plan, checkpoint, Machine.this())
+
+
+def changed(plan: Plan, **update: Any) -> Plan:
+    return plan.model_copy(update=update)
+
+
+def refused() -> list[tuple[Plan, str]]:
+    plan = make_op_split_plan(MODEL, 4, UNITS, workload=WORK)
+    storage = with_storage(make_hardware(), "nvme0")
+    stored = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=storage)
+    return [
+        (make_op_split_plan(MODEL, 4, UNITS, workload=WORK, cache_q4=True), "only expanded on the way"),
+        (changed(plan, schedule=plan.schedule.model_copy(update={"reshape": True})), "not executed"),
+        (changed(plan, kv=(KvRule(select=Select(names="keys"), memory="vram", format="f32"), *plan.kv)), "several"),
+        (changed(plan, residence=(rows("o.weight", 16, 32, "vram"), *plan.residence)), "live where the others"),
+        (changed(plan, residence=(rows("q.weight", 16, 32, "dram"), *plan.residence)), "one format"),
+        (changed(plan, compute=(away("q", 8, 96), *plan.compute)), "multiples of 16"),
+        (changed(plan, residence=(whole("embedding*", "vram"), *plan.residence)), "tables are not streamed"),
+        (changed(stored, residence=(whole("norm1*", "nvme0"), *stored.residence)), "lives on storage"),
+    ]
+
+
+def away(op: str, start: int, stop: int) -> ComputeRule:
+    part = Part(axis="rows", start=start, stop=stop)
+    select = Select(names=op, layers=LayerRange(start=0, stop=MODEL.layers), part=part)
+    return ComputeRule(select=select, device="loopback", phase="decode")
+
+
+def rows(name: str, start: int, stop: int, memory: str) -> Residence:
+    part = Part(axis="rows", start=start, stop=stop)
+    fmt = "f16" if memory == "dram" else "f32"
+    return Residence(
+        select=Select(names=name, layers=LayerRange(start=0, stop=3), part=part), memory=memory, format=fmt
+    )
+
+
+def whole(name: str, memory: str) -> Residence:
+    return Residence(select=Select(names=name), memory=memory, format="f32")
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_plans_that_are_not_executed_are_refused(checkpoint: Path, tmp_path: Path, number: int) -> None:
+    plan, says = refused()[number]
+    with pytest.raises(UsageError, match=says) as caught:
+        Engine.load(plan, checkpoint, Machine.this(), storage=tmp_path)
+    assert caught.value.remedy
