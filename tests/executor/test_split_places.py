@@ -223,7 +223,8 @@ def test_copies_and_computation_overlap(checkpoint: Path) -> None:
     assert shared > 0.3 * busy > 0
     first = {layer: min(c.start_s for c in copies if (c.iteration, c.layer) == (2, layer)) for layer in range(3)}
     done = max(w.end_s for w in decoding if (w.iteration, w.layer, w.resource) == (2, 0, "loopback"))
-    assert first[0] < first[1] < done < first[2]
+    assert first[0] < first[1]
+    assert done < first[2]  # its buffers are layer 0's
 
 
 @pytest.mark.parametrize("family", ["qwen3", "opt"])
