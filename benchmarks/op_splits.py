@@ -60,7 +60,7 @@ def main() -> int:
     args = _arguments()
     apply_isa()
     asked = _question(args)
-    everything = [_measured(asked, split) for split in _splits(asked)]
+    everything = [_measured(asked, split) for split in _chosen(asked, args.every)]
     for number, each in enumerate(everything):
         _run(each, args, args.steps)
         print(f"{number + 1:3d}/{len(everything)} {_line(each)}", flush=True)
@@ -84,7 +84,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="decode steps per execution")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved executions of the fastest")
     parser.add_argument("--every", type=int, default=1, help="execute only every so many of the splits")
-    parser.add_argument("--layers", type=int, help="only so many layers of the checkpoint")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     return parser.parse_args()
 
@@ -108,6 +107,12 @@ def _splits(asked: OpSplit) -> Iterator[Split]:
     for start in range(units):
         for stop in range(start + 1, units + 1):
             yield asked.found.at(start, stop)
+
+
+def _chosen(asked: OpSplit, every: int) -> list[Split]:
+    """Each `every`-th split, and always the chosen one and streaming everything."""
+    wanted = (asked.found.best, asked.found.at(0, len(asked.units)))
+    return [split for n, split in enumerate(_splits(asked)) if n % every == 0 or split in wanted]
 
 
 def _measured(asked: OpSplit, split: Split) -> Measured:

@@ -6,6 +6,7 @@ it asks for or one of its memories is full (progressive filling)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import BadInputError
@@ -37,35 +38,9 @@ class Pools:
         self.capacity = {root: hardware.memory(root).bandwidth.value for root in self._root.values()}
         for link in hardware.links:
             self.capacity.setdefault(_LINK + link.name, link.bandwidth.value)
-        self._uses: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
 
-    def flow(self, task: Task, seconds: float) -> Flow | None:
-        """The flow of a task that takes `seconds` alone; None when it moves nothing or takes no time.
-
-        A task that alone already exceeds what a pool nominally has counts as using all of it."""
-        if not task.bytes or seconds <= 0.0:
-            return None
-        key = (task.resource, task.memories)
-        uses = self._uses.get(key)
-        if uses is None:
-            uses = self._uses[key] = self._drawn(task)
-        rate = task.bytes / seconds
-        for pool, times in uses.items():
-            if rate * times > self.capacity[pool]:
-                rate = self.capacity[pool] / times
-        return Flow(rate, uses) if rate > 0.0 else None
-
-    @property
-    def rates(self) -> list[float]:
-        """The capacities by number of pool."""
-        return list(self.capacity.values())
-
-    def numbered(self, flow: Flow) -> list[tuple[int, int]]:
-        """What a flow draws on, by number of pool."""
-        numbers = {name: number for number, name in enumerate(self.capacity)}
-        return [(numbers[pool], times) for pool, times in flow.uses.items()]
-
-    def _drawn(self, task: Task) -> dict[str, int]:
+    def uses(self, task: Task) -> dict[str, int]:
+        """How many times a task's bytes count in each pool."""
         uses: dict[str, int] = {}
         for memory in task.memories:
             root = self._root[memory]
@@ -73,6 +48,20 @@ class Pools:
         if task.kind == "transfer":
             uses[self._link[lane_owner(task.resource)]] = 1
         return uses
+
+    def most(self, uses: Mapping[str, int]) -> float:
+        """Bytes/s of a task that has these pools to itself."""
+        return min((self.capacity[pool] / times for pool, times in uses.items()), default=inf)
+
+    @property
+    def rates(self) -> list[float]:
+        """The capacities by number of pool."""
+        return list(self.capacity.values())
+
+    def numbered(self, uses: Mapping[str, int]) -> list[tuple[int, int]]:
+        """`uses` by number of pool."""
+        numbers = {name: number for number, name in enumerate(self.capacity)}
+        return [(numbers[pool], times) for pool, times in uses.items()]
 
 
 def _owner(hardware: Hardware, link: Link) -> str:

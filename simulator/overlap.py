@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from helmsman.schemas.hardware import Hardware, lane_owner
 
-_H2D, _CPU, _GPU, _OTHER = range(4)
+H2D, CPU, GPU, OTHER = range(4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,18 @@ class LaneKinds:
     count = 4
 
     def __init__(self, hardware: Hardware) -> None:
-        self._flags = {device.name: _CPU if device.kind == "cpu" else _GPU for device in hardware.devices}
+        self._flags = {device.name: CPU if device.kind == "cpu" else GPU for device in hardware.devices}
         accelerated = {device.memory for device in hardware.devices if device.kind != "cpu"}
-        self._flags |= {link.name: _H2D if link.target_memory in accelerated else _OTHER for link in hardware.links}
+        self._flags |= {link.name: H2D if link.target_memory in accelerated else OTHER for link in hardware.links}
 
     def flag(self, lane: str) -> int:
         """The bit of a lane's kind; lanes the machine does not know count as other links."""
-        return self._flags.get(lane_owner(lane), _OTHER)
+        return self._flags.get(lane_owner(lane), OTHER)
 
     def shares(self, masks: Mapping[int, float]) -> OverlapShares:
         """`masks`: seconds by the set of kinds that worked, a bit each."""
         totals = dict.fromkeys(FIELDS, 0.0)
         for mask, seconds in masks.items():
-            kinds = (bool(mask >> _H2D & 1), bool(mask >> _CPU & 1), bool(mask >> _GPU & 1))
+            kinds = (bool(mask >> H2D & 1), bool(mask >> CPU & 1), bool(mask >> GPU & 1))
             totals[_NAMES.get(kinds, "other" if mask else "idle")] += seconds
         return OverlapShares(**totals)

@@ -8,7 +8,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
-from helmsman.simulator.fluid import Flow, Pools
+from helmsman.simulator.fluid import Pools
 from helmsman.simulator.overlap import LaneKinds, OverlapShares
 
 Price = Callable[[Task], float]
@@ -16,7 +16,7 @@ Done = Callable[[int, Task, float, float], None]
 
 WINDOW = 4096
 """Unfinished tasks that are looked at. A transfer comes at most a few layers ahead of its use, so what starts next is
-always among far fewer; results are those of the whole graph as long as no task may start before so many others."""
+always among far fewer; results are those of the whole graph if none starts while so many before it are unfinished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def replay(graph: TaskGraph, price: Price, hardware: Hardware) -> Replay:
 
     A task starts when its dependencies are done and its lane is free; of several, the first in the graph.
     Running tasks share bandwidth (`fluid`). Deterministic; cost O(tasks x log), and x running under contention.
-    Raises ValueError for a graph with a cycle."""
+    Raises ValueError for a graph with a cycle, and for seconds that are negative or not a number."""
     start, end = [0.0] * len(graph.tasks), [0.0] * len(graph.tasks)
 
     def record(index: int, _: Task, began: float, ended: float) -> None:
@@ -82,8 +82,9 @@ def replay(graph: TaskGraph, price: Price, hardware: Hardware) -> Replay:
 def replay_stream(
     tasks: Iterable[Task], price: Price, hardware: Hardware, done: Done | None = None, window: int = WINDOW
 ) -> Summary:
-    """`replay` of tasks as they come, in topological order, with memory for `window` unfinished ones only.
+    """`replay` of tasks as they come, in topological order, with memory for twice `window` unfinished ones only.
 
+    Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""
     return _Run(iter(tasks), price, hardware, done).go(window)
 
@@ -119,14 +120,14 @@ class _Run:
         self.loop = Loop(self.pools.rates, record=done is not None)
         self.lanes: dict[str, int] = {}
         self.moved: list[int] = []
-        self.uses: dict[tuple[str, tuple[str, ...]], int] = {}
+        self.seats: dict[tuple[str, tuple[str, ...]], tuple[int, int, float]] = {}
         self.pending: dict[int, Task] = {}
         self.count = 0
 
     def go(self, window: int) -> Summary:
-        """Keep `window` unfinished tasks in the loop until there are no more."""
-        while self._feed(window - self.loop.unfinished):
-            self.loop.run(window // 2)
+        """Keep at least `window` unfinished tasks in the loop, at most twice as many, until there are no more."""
+        while self._feed(2 * window - self.loop.unfinished):
+            self.loop.run(window)
             self._tell()
         self._finish()
         self._tell()
@@ -136,35 +137,36 @@ class _Run:
         """Whether there may be more tasks than the `room` that were fed."""
         lanes, seconds, rates, uses, counts, deps = [], [], [], [], [], list[int]()
         for task in islice(self.tasks, room):
-            alone = self.price(task)
-            flow = self.pools.flow(task, alone)
-            needs = set(task.deps)
-            lanes.append(self._lane(task))
+            alone, size = self.price(task), task.bytes
+            if not alone >= 0.0:
+                raise ValueError(f"task {task.id} cannot take {alone} s")
+            lane, drawn, most = self.seats.get((task.resource, task.memories)) or self._seat(task)
+            self.moved[lane] += size
+            rate = min(size / alone, most) if alone else 0.0
+            lanes.append(lane)
             seconds.append(alone)
-            rates.append(flow.rate if flow else 0.0)
-            uses.append(self._use(task, flow) if flow else -1)
-            counts.append(len(needs))
-            deps += needs
+            rates.append(rate)
+            uses.append(drawn if rate else -1)
+            counts.append(len(task.deps))
+            deps += task.deps
             if self.done is not None:
                 self.pending[self.count + len(lanes) - 1] = task
         self.count += len(lanes)
         self.loop.feed(lanes, seconds, rates, uses, counts, deps)
         return len(lanes) == room
 
-    def _lane(self, task: Task) -> int:
+    def _seat(self, task: Task) -> tuple[int, int, float]:
+        """Numbers of a lane and of what its tasks draw on when they use such memories, and their most bytes/s.
+
+        A task that alone already exceeds what a pool nominally has counts as using all of it."""
         lane = self.lanes.get(task.resource)
         if lane is None:
             lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource))
             self.moved.append(0)
-        self.moved[lane] += task.bytes
-        return lane
-
-    def _use(self, task: Task, flow: Flow) -> int:
-        key = (task.resource, task.memories) if task.kind == "transfer" else ("", task.memories)
-        found = self.uses.get(key)
-        if found is None:
-            found = self.uses[key] = self.loop.add_uses(self.pools.numbered(flow))
-        return found
+        uses = self.pools.uses(task)
+        seat = (lane, self.loop.add_uses(self.pools.numbered(uses)), self.pools.most(uses))
+        self.seats[task.resource, task.memories] = seat
+        return seat
 
     def _finish(self) -> None:
         try:

@@ -7,6 +7,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes, format_seconds
+from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.stream import LaneUse, Phase, Stream
 
@@ -37,7 +38,9 @@ def table(plan: Plan, stream: Stream) -> str:
 def _phase(phase: Phase) -> dict[str, Any]:
     lanes = [_lane(lane) for lane in phase.lanes]
     shares = {f"{name}_s": getattr(phase.shares, name) for name in FIELDS}
-    return {"seconds": phase.seconds, "overlap_s": phase.overlap, "shares": shares, "resources": lanes}
+    rows = {f"{name}_s": getattr(phase.rows, name) for name in ROWS}
+    times = {"seconds": phase.seconds, "overlap_s": phase.overlap}
+    return {**times, "shares": shares, "breakdown": rows, "resources": lanes}
 
 
 def _lane(lane: LaneUse) -> dict[str, Any]:
@@ -78,6 +81,8 @@ def _shares(phase: Phase) -> Iterator[str]:
         return
     parts = [f"{_WORDS[name]} {getattr(shares, name) / phase.seconds:.1%}" for name in FIELDS if getattr(shares, name)]
     yield f"decode by what worked: {', '.join(parts)}"
+    rows = [f"{_ROWS[name]} {format_seconds(getattr(phase.rows, name))}" for name in ROWS if getattr(phase.rows, name)]
+    yield f"decode by what was done: {', '.join(rows)}"
 
 
 _WORDS = {
@@ -90,4 +95,13 @@ _WORDS = {
     "cpu": "CPU only",
     "other": "write-back only",
     "idle": "nothing",
+}
+_ROWS = {
+    "compute": "accelerator computing",
+    "decompression": "decompression",
+    "cache": "cache to it",
+    "weights": "weights to it",
+    "cpu": "CPU",
+    "other": "other transfers",
+    "idle": "accelerator idle",
 }

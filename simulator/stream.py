@@ -9,6 +9,7 @@ from helmsman.lowering.placement import Placed, batches_together
 from helmsman.scheduler.iteration import Iteration, decode, prefill
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
+from helmsman.simulator.breakdown import ROWS, Breakdown, Rows
 from helmsman.simulator.curve import Curve, chosen_steps
 from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
@@ -28,12 +29,22 @@ class LaneUse:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase of a stream: its seconds, its lanes, the seconds in which two or more lanes worked, and what worked."""
+    """A phase of a stream: its seconds, its lanes, the seconds in which two or more lanes worked, what worked, and on
+    what."""
 
     seconds: float
     overlap: float
     lanes: tuple[LaneUse, ...]
     shares: OverlapShares
+    rows: Breakdown
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """A replayed iteration."""
+
+    summary: Summary
+    rows: Breakdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +79,12 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
     workload = plan.workload
     steps = chosen_steps(workload.decode_steps, workload.prompt_tokens)
     together = batches_together(plan)
-    first = replay_stream(lower_tasks(plan, prefill(workload, together)), price, plan.hardware)
-    done = [
-        replay_stream(lower_tasks(plan, decode(workload, step, together)), price, plan.hardware)
-        for step in progress(steps)
-    ]
-    ttft = first.makespan
+    first = _replayed(plan, price, prefill(workload, together))
+    done = [_replayed(plan, price, decode(workload, step, together)) for step in progress(steps)]
+    ttft = first.summary.makespan
     decoding = _phase(plan, steps, done)
     e2e = ttft + decoding.seconds
-    itl = Curve(steps, tuple(step.makespan for step in done)) if done else None
+    itl = Curve(steps, tuple(step.summary.makespan for step in done)) if done else None
     return Stream(
         ttft=ttft,
         tpot=decoding.seconds / workload.decode_steps if done else None,
@@ -126,6 +134,12 @@ def remembering(price: Price) -> Price:
     return remembered
 
 
+def _replayed(plan: Placed, price: Price, iteration: Iteration) -> _Pass:
+    rows = Rows(plan.hardware)
+    summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add)
+    return _Pass(summary, rows.breakdown(summary.shares))
+
+
 def _iterations(plan: Placed, steps: int) -> Iterable[Iteration]:
     together = batches_together(plan)
     yield prefill(plan.workload, together)
@@ -138,10 +152,11 @@ def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0.0 else 0.0
 
 
-def _phase(plan: Placed, steps: tuple[int, ...], done: list[Summary]) -> Phase:
-    """The phase of which `done` replays the iterations `steps`."""
-    if not done:
-        return Phase(0.0, 0.0, (), OverlapShares())
+def _phase(plan: Placed, steps: tuple[int, ...], passes: list[_Pass]) -> Phase:
+    """The phase of which `passes` are the iterations `steps`."""
+    if not passes:
+        return Phase(0.0, 0.0, (), OverlapShares(), Breakdown())
+    done = [each.summary for each in passes]
 
     def total(values: Iterable[float]) -> float:
         return Curve(steps, tuple(values)).total()
@@ -153,7 +168,9 @@ def _phase(plan: Placed, steps: tuple[int, ...], done: list[Summary]) -> Phase:
         moved = total(step.moved.get(lane, 0) for step in done)
         lanes.append(LaneUse(lane, busy, max(0.0, seconds - busy), round(moved)))
     shares = {name: total(getattr(step.shares, name) for step in done) for name in FIELDS}
-    return Phase(seconds, total(step.overlap for step in done), tuple(lanes), OverlapShares(**shares))
+    rows = {name: total(getattr(each.rows, name) for each in passes) for name in ROWS}
+    overlap = total(step.overlap for step in done)
+    return Phase(seconds, overlap, tuple(lanes), OverlapShares(**shares), Breakdown(**rows))
 
 
 def _lanes(plan: Placed, done: list[Summary]) -> list[str]:

@@ -1,12 +1,14 @@
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from helmsman.lowering.graph import Task
+from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.fluid import Flow, Pools, speeds
+from helmsman.simulator.replay import replay
 
 
 def flow(rate: float, **uses: int) -> Flow:
@@ -59,18 +61,33 @@ def test_every_flow_is_at_full_speed_or_the_fastest_in_a_full_pool(seed: int) ->
 def test_pools_follow_shares_to_the_physical_memory(hardware: Hardware, task: Callable[..., Task]) -> None:
     pools = Pools(hardware)
     assert pools.capacity == {"dram": 30e9, "far": 5e9, "link h2d": 2e9, "link d2h": 2e9}
-    assert pools.flow(task("t", "h2d", 10**9, ("dram", "vram")), 1.0) == Flow(1e9, {"dram": 2})
-    assert pools.flow(task("t", "x", 10**9, ("dram", "far")), 1.0) == Flow(1e9, {"dram": 1, "far": 1})
+    assert pools.uses(task("t", "h2d", 10**9, ("dram", "vram"))) == {"dram": 2}
+    assert pools.uses(task("t", "x", 10**9, ("dram", "far"))) == {"dram": 1, "far": 1}
+    moved = replace(task("t", "h2d", 10**9, ("dram", "vram")), kind="transfer")
+    assert pools.uses(moved) == {"dram": 2, "link h2d": 1}
 
 
-def test_a_demand_beyond_the_memory_counts_as_all_of_it(hardware: Hardware, task: Callable[..., Task]) -> None:
-    assert Pools(hardware).flow(task("t", "cpu", 10**11, ("dram",)), 1.0) == Flow(30e9, {"dram": 1})
-
-
-def test_work_without_bytes_or_time_uses_no_memory(hardware: Hardware, task: Callable[..., Task]) -> None:
+def test_the_most_is_what_the_narrowest_pool_lets_through(hardware: Hardware) -> None:
     pools = Pools(hardware)
-    assert pools.flow(task("t", "cpu", 0, ("dram",)), 1.0) is None
-    assert pools.flow(task("t", "cpu", 5, ("dram",)), 0.0) is None
+    assert pools.most({"dram": 1}) == 30e9 and pools.most({"dram": 2}) == 15e9
+    assert pools.most({"dram": 2, "far": 1}) == 5e9
+
+
+def test_a_demand_beyond_the_memory_counts_as_all_of_it(
+    hardware: Hardware, task: Callable[..., Task], graph: Callable[..., TaskGraph]
+) -> None:
+    """100 GB/s are asked of 30: beside another that wants all 30, each gets half."""
+    pair = graph(task("a", "cpu", 10**11, ("dram",)), task("b", "acc", 30 * 10**9, ("dram",)))
+    assert replay(pair, lambda _: 1.0, hardware).end == (2.0, 2.0)
+
+
+def test_work_without_bytes_or_time_uses_no_memory(
+    hardware: Hardware, task: Callable[..., Task], graph: Callable[..., TaskGraph]
+) -> None:
+    full = task("a", "cpu", 30 * 10**9, ("dram",))
+    assert replay(graph(full, task("b", "acc", 0, ("dram",))), lambda _: 1.0, hardware).makespan == 1.0
+    instant = task("b", "acc", 5, ("dram",))
+    assert replay(graph(full, instant), lambda t: float(t.id == "a"), hardware).makespan == 1.0
 
 
 def test_memories_that_share_in_a_circle_are_refused(hardware: Hardware) -> None:
