@@ -28,7 +28,7 @@ def _expanded(graph: TaskGraph) -> float:
     """By how many bytes the operations read more than memories hold in 4-bit groups."""
     more = 0.0
     for task in graph.tasks:
-        if task.kind == "decompress" and task.batch == 0:
+        if task.kind == "decompress":
             stored = sum(graph.tasks[dep].bytes for dep in task.deps if graph.tasks[dep].kind == "transfer")
             more += task.bytes - 2 * stored
     return more

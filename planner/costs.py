@@ -22,6 +22,9 @@ Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 _Z90 = 1.2815515655446004
 _Z95 = 1.6448536269514722
 
+STRETCH = _Z95 / _Z90
+"""From the distance of the 10th and 90th percentile to that of the 5th and 95th."""
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -151,16 +154,14 @@ class CostModel:
             faster += log(rate.p90 / rate.value) ** 2
             slower += log(rate.value / rate.p10) ** 2
         mid = amount / product
-        stretch = _Z95 / _Z90
-        low, high = mid * exp(-stretch * faster**0.5), mid * exp(stretch * slower**0.5)
+        low, high = mid * exp(-STRETCH * faster**0.5), mid * exp(STRETCH * slower**0.5)
         moving = mid if bound in ("memory", "link") else 0.0
         return Estimate(low, mid, high, bound, self._source(rates[-1]), moving)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
-        stretch = _Z95 / _Z90
-        low = max(0.0, figure.value - stretch * (figure.value - figure.p10))
-        high = figure.value + stretch * (figure.p90 - figure.value)
+        low = max(0.0, figure.value - STRETCH * (figure.value - figure.p10))
+        high = figure.value + STRETCH * (figure.p90 - figure.value)
         return Estimate(low, figure.value, high, bound, self._source(figure))
 
     def _source(self, figure: Figure) -> str:

@@ -32,13 +32,14 @@ class Rejected:
 class Decision:
     """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit.
 
-    `unused`: devices of the machine that the strategy cannot use."""
+    `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced."""
 
     plan: Plan
     seconds: float
     runner_ups: tuple[tuple[str, float], ...]
     rejected: tuple[Rejected, ...]
     unused: tuple[str, ...] = ()
+    evaluated: int = 1
 
     @property
     def nearest(self) -> Rejected | None:
@@ -57,7 +58,8 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> D
         raise _infeasible(split, rejected)
     best, score = ranking.feasible[0]
     others = tuple((split.label(k), other.value) for k, other in ranking.feasible[1:])
-    return Decision(build_plan(split, best, options), score.value, others, rejected, split.roles.unused)
+    plan, count = build_plan(split, best, options), 1 + len(others) + len(rejected)
+    return Decision(plan, score.value, others, rejected, split.roles.unused, count)
 
 
 def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:

@@ -46,6 +46,7 @@ def _memory(plan: Plan) -> Iterator[str]:
 
 def _use(use: MemoryUse) -> str:
     parts = f"weights {format_bytes(use.weights)}, KV {format_bytes(use.kv)}, buffers {format_bytes(use.buffers)}"
+    parts += f", page-locking {format_bytes(use.pinned)}" if use.pinned else ""
     return f"{use.memory}: {format_bytes(use.used)} of {format_bytes(use.available)} ({parts})"
 
 

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Iterator
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed, batches_together
-from helmsman.lowering.rules import homes, kv_homes, kv_rule, places, residence
+from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, kv_rule, places, residence
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.turns import divides_attention
 from helmsman.scheduler.iteration import PHASES, Phase, decode, prefill
 from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
-from helmsman.schemas.plan import MemoryUse, Path, Residence
+from helmsman.schemas.plan import KvRule, MemoryUse, Path, Residence
 from helmsman.schemas.workload import Workload
 
 UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
@@ -26,7 +27,7 @@ STOP_PADDING = 4096
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
     """What the placement needs in each memory of its hardware, against what it may use."""
-    weights, kv, buffers = _weights(placed), _kv(placed), _buffers(placed)
+    weights, kv, buffers, pinned = _weights(placed), _kv(placed), _buffers(placed), _pinned(placed)
     return tuple(
         MemoryUse(
             memory=memory.name,
@@ -34,6 +35,7 @@ def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
             kv=kv.get(memory.name, 0),
             buffers=buffers.get(memory.name, 0),
             available=memory.available,
+            pinned=pinned.get(memory.name, 0),
         )
         for memory in placed.hardware.memories
     )
@@ -54,6 +56,18 @@ def pinned_bytes(size: int) -> int:
     """Bytes that a page-locked allocation of `size` takes: PyTorch's host allocator rounds up to a power of two, which
     is why pinned regions may take twice the memory of pageable ones (PARK-53, 75)."""
     return 1 << (size - 1).bit_length() if size else 0
+
+
+def page_locks(hardware: Hardware) -> bool:
+    """Whether a driver of the machine page-locks memory: those of GPUs do."""
+    return any(device.kind in ("cuda", "rocm") for device in hardware.devices)
+
+
+def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int:
+    """What a block's page-locked keys, or values, of `width` elements per token take beyond their size: one
+    allocation per batch."""
+    size = size_of(workload.batch * workload.context * width, kv_format)
+    return workload.batches * (pinned_bytes(size) - size)
 
 
 def staging_bytes(placed: Placed, memory: str) -> int:
@@ -159,6 +173,35 @@ def _kv(placed: Placed) -> dict[str, int]:
         size = kv_block_bytes(placed.model, placed.workload, rule.format)
         total[rule.memory] = total.get(rule.memory, 0) + size
     return total
+
+
+def _pinned(placed: Placed) -> dict[str, int]:
+    """What page-locked caches take beyond their sizes, where drivers of GPUs page-lock: every batch's keys, and
+    values, of a block that another memory's devices use are an allocation of their own (PARK-53, 67, 75).
+
+    Weights are taken to be page-locked in place (assumed: rounded up matrix by matrix, OPT-30B beside a batch of 50
+    would not fit the machine on which the paper runs it)."""
+    total: dict[str, int] = {}
+    if not page_locks(placed.hardware):
+        return total
+    for layer in range(placed.model.layers):
+        for piece in _streamed_pinned(placed, layer):
+            width = (piece.stop - piece.start) * placed.model.head_dim
+            extra = pinned_extra(placed.workload, width, piece.rule.format)
+            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + extra
+    return total
+
+
+def _streamed_pinned(placed: Placed, layer: int) -> Iterator[Slice[KvRule]]:
+    """Page-locked keys and values of a block that come to another memory in decode steps."""
+    for what, op in _CACHES:
+        for piece in kv_homes(placed, what, layer, placed.model.kv_heads):
+            away = _memories_of(placed, op, layer, "decode") - {piece.rule.memory}
+            if piece.rule.path == "pinned" and away:
+                yield piece
+
+
+_CACHES: tuple[tuple[Cached, str], ...] = (("keys", "scores"), ("values", "wv"))
 
 
 def _buffers(placed: Placed) -> dict[str, int]:

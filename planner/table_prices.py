@@ -28,6 +28,15 @@ class Priced:
     scale: float
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The rows and the column that a task's price stands in; it does `scale` times the work of those rows."""
+
+    ops: tuple[str, ...]
+    column: Column
+    scale: float
+
+
 @dataclass(frozen=True)
 class TablePrices:
     """A table, and how much work each of its rows stands for.
@@ -44,6 +53,15 @@ class TablePrices:
 
     def measured(self, task: Task) -> Priced | None:
         """What the table says about `task`; None when it was not measured (prompts, ends, hidden states)."""
+        place = self.place(task)
+        if place is None:
+            return None
+        figures = [_figure(self.table.row(op), place.column) for op in place.ops]
+        found = tuple(figure for figure in figures if figure is not None)
+        return Priced(found, place.scale) if len(found) == len(figures) else None
+
+    def place(self, task: Task) -> Place | None:
+        """Where a table has the price of `task`; None when it has no such place."""
         if task.phase != "decode" or task.layer is None:
             return None
         if task.kind == "transfer":
@@ -52,29 +70,30 @@ class TablePrices:
             return self._decompress(task)
         return self._compute(task)
 
-    def _compute(self, task: Task) -> Priced | None:
-        column = {self.table.host: "host", self.table.accelerator: "accelerator"}.get(task.resource)
+    def _compute(self, task: Task) -> Place | None:
+        columns: dict[str, Column] = {self.table.host: "host", self.table.accelerator: "accelerator"}
+        column = columns.get(task.resource)
         if column is None or task.kind in ("pin", "reshape"):
             return None
         ops = DIVIDED if task.kind == "attention" else (task.op,)
         amount, of = task.bytes, sum(self.reads.get(op, 0) for op in ops)
         if task.kind in ("softmax", "append", "norm"):
             amount, of = task.activation_bytes, self.moves[task.op]
-        return self._found(ops, column, amount / of if of else 1.0)
+        return Place(ops, column, amount / of if of else 1.0)
 
-    def _transfer(self, task: Task) -> Priced | None:
+    def _transfer(self, task: Task) -> Place | None:
         source, target = task.memories
         if target != self.hardware.device(self.table.accelerator).memory:
             return None
         stored = self.hardware.memory(source).kind == "nvme"
-        column = "storage" if stored else "transfer_q4" if task.format == "q4" else "transfer"
+        column: Column = "storage" if stored else "transfer_q4" if task.format == "q4" else "transfer"
         ops, elements = self._content(task.op)
-        return self._found(ops, column, task.bytes / size_of(elements, task.format)) if elements else None
+        return Place(ops, column, task.bytes / size_of(elements, task.format)) if elements else None
 
-    def _decompress(self, task: Task) -> Priced | None:
+    def _decompress(self, task: Task) -> Place | None:
         ops, elements = self._content(task.op.removesuffix(".decompress"))
         of = size_of(elements, "q4") + size_of(elements, self.table.format)
-        return self._found(ops, "decompress", task.bytes / of) if elements else None
+        return Place(ops, "decompress", task.bytes / of) if elements else None
 
     def _content(self, name: str) -> tuple[tuple[str, ...], int]:
         """The rows a transfer called `name` belongs to, and the elements those rows moved."""
@@ -82,12 +101,6 @@ class TablePrices:
             return _CACHES[name], len(_CACHES[name]) * self.cache_elements
         op = name.removesuffix(".weights")
         return ((op,), self.weights.get(op, 0)) if name.endswith(".weights") else ((), 0)
-
-    def _found(self, ops: tuple[str, ...], column: str, scale: float) -> Priced | None:
-        rows = [self.table.row(op) for op in ops]
-        figures = [_figure(row, column) for row in rows]
-        found = tuple(figure for figure in figures if figure is not None)
-        return Priced(found, scale) if len(found) == len(ops) else None
 
 
 def _figure(row: OperationRow | None, column: str) -> Figure | None:

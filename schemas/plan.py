@@ -167,18 +167,21 @@ class Seconds(Frozen):
 
 
 class MemoryUse(Frozen):
-    """Bytes a plan needs in one memory against what it may use."""
+    """Bytes a plan needs in one memory against what it may use.
+
+    `pinned`: what page-locked caches take beyond their sizes (PARK-53, 75)."""
 
     memory: Name
     weights: Total
     kv: Total
     buffers: Total
     available: Bytes
+    pinned: Total = 0
 
     @property
     def used(self) -> int:
         """All bytes together."""
-        return self.weights + self.kv + self.buffers
+        return self.weights + self.kv + self.buffers + self.pinned
 
 
 class Predicted(Frozen):

@@ -14,7 +14,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
-from helmsman.planner.memory import kv_block_bytes
+from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.schedule import makespan
 from helmsman.planner.search import Score
@@ -134,6 +134,9 @@ class LayerSplit:
         on_host = max(k - 1, 0)
         kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
         staging = [(target, 2 * sizes.kv)] if self._streams(k) and on_host < model.layers else []
+        if staging and page_locks(self.roles.hardware):
+            extra = pinned_extra(self.workload, model.kv_width, self.options.kv)
+            staging.append((host, (model.layers - on_host) * 2 * extra))
         if k == 0:
             return [(target, sizes.weights(model.layers)), *kv, *staging, (target, buffers)]
         split = [

@@ -197,6 +197,15 @@ def test_zig_zag_beats_batch_after_batch():
     assert "2x25" in twice.label
 
 
+@pytest.mark.parametrize(("batch", "batches"), [(60, 4), (25, 2)])
+def test_compressed_batches_lie_above_their_lower_bound(batch, batches):
+    """What is read in 4-bit groups counts as such for every batch (the bound would be too high otherwise)."""
+    asked = question(compress="all")
+    work = WORK.model_copy(update={"batch": batch, "batches": batches})
+    decode = replace(asked, frame=replace(asked.frame, workload=work)).decide({}).plan.predicted.decode
+    assert 0 < decode.lower_bound < decode.seconds.mid
+
+
 def test_a_table_prices_the_operations_it_measured():
     """Scaled by the work: half the context is half the scores."""
     asked = question()

@@ -1,6 +1,6 @@
 """From a split to rules: which units run where, which weights and caches are streamed, pinned or kept on storage."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from helmsman.lowering.ops import op_extent
@@ -10,6 +10,7 @@ from helmsman.planner.strategies.op_split.division import Piece, joined
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
+from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Path, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 
@@ -60,6 +61,12 @@ class Frame:
         """The device that gets the streamed units."""
         assert self.roles.accelerator is not None
         return self.roles.accelerator
+
+    def with_tables(self, *tables: OperationTable) -> "Frame":
+        """The same question on a machine with these operation tables before its own."""
+        hardware = self.roles.hardware
+        changed = hardware.model_copy(update={"tables": (*tables, *hardware.tables)})
+        return replace(self, roles=replace(self.roles, hardware=changed))
 
 
 def place(frame: Frame, layout: Layout) -> Placement:

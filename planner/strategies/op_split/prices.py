@@ -30,11 +30,11 @@ def layer_table(
     whole = pieces(frame.model, {})
     everything = Layout(whole, 0, len(whole))
     names = layer_operations(frame.model)
-    here = _tasks(frame, Layout(whole, 0, 0))
-    there = _tasks(frame, everything)
-    packed = _tasks(frame, replace(everything, weights_q4=weights_q4, cache_q4=cache_q4))
+    here = layer_tasks(frame, Layout(whole, 0, 0))
+    there = layer_tasks(frame, everything)
+    packed = layer_tasks(frame, replace(everything, weights_q4=weights_q4, cache_q4=cache_q4))
     linear = tuple(op for op in names if f"{op}.weights" in {task.op for task in there})
-    stored = _tasks(frame, replace(everything, stored=linear, storage=storage)) if storage else []
+    stored = layer_tasks(frame, replace(everything, stored=linear, storage=storage)) if storage else []
 
     def sum_of(tasks: list[Task], name: Callable[[str], tuple[str, ...]], kinds: tuple[str, ...]) -> Seconds:
         return {op: sum(costs.price(t).mid for t in tasks if t.op in name(op) and t.kind in kinds) for op in names}
@@ -80,7 +80,7 @@ def _cache_name(op: str) -> tuple[str, ...]:
     return {"scores": ("keys",), "wv": ("values",)}.get(op, ())
 
 
-def _tasks(frame: Frame, layout: Layout) -> list[Task]:
+def layer_tasks(frame: Frame, layout: Layout) -> list[Task]:
     """The tasks of the only block of a one-block model in the mean decode step."""
     small = frame.model.model_copy(update={"layers": 1})
     one = frame.workload.model_copy(update={"batches": 1})

@@ -162,7 +162,7 @@ class OpSplit:
         seconds, order = plan.predicted.decode.seconds.mid, self.found.ranked(TRIED)
         worse = order[order.index(split) + 1 :][:SHOWN]
         others = [(label(self.frame, self.layout(o)), seconds * o.seconds / split.seconds) for o in worse]
-        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused)
+        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, self.found.evaluated)
 
     def _infeasible(self, seen: list[Rejected]) -> InfeasibleError:
         nearest = min(seen, key=lambda rejected: rejected.missing)

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
@@ -47,11 +48,13 @@ def execute(args: argparse.Namespace) -> int:
     workload = _workload(args, model)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
+    began = perf_counter()
     decision = decide(args, model, hardware, workload)
+    seconds = perf_counter() - began
     if args.plot:
         draw_search(args.plot, op_split(args, model, hardware, workload), decision)
     drawn = f"\n\nplot         {args.plot}" if args.plot else ""
-    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose) + drawn)
+    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds) + drawn)
     return 0
 
 
@@ -94,10 +97,11 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
     return Workload(**shape, context=context)
 
 
-def _explained(decision: "Decision", every_term: bool) -> str:
+def _explained(decision: "Decision", verbose: bool, seconds: float) -> str:
     from helmsman.planner.explain import explain
 
-    return explain(decision, every_term)
+    cost = f"\n\nsearch       {decision.evaluated} candidates priced, {seconds:.2f} s in all" if verbose else ""
+    return explain(decision, verbose) + cost
 
 
 def _print_longest(args: argparse.Namespace, split: "LayerSplit") -> int:

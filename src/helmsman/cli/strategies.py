@@ -1,11 +1,12 @@
 """The arguments that choose a strategy and its options, and the decision they lead to."""
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.cli.app import Parser
+from helmsman.cli.app import Parser, write_text
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
 
@@ -31,7 +32,10 @@ _OP_SPLIT: Mapping[str, object] = {
     "pinning": "pinned",
     "no_cpu_offload": False,
     "no_overlap": False,
+    "write_table": None,
 }
+_FILES = ("table", "write_table")
+"""Options that a plan does not record: a table is in its hardware."""
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
 _FOREIGN: Mapping[str, Mapping[str, object]] = {
     "layer-split": {**_STREAMING, **_OP_SPLIT, **_FLEXGEN},
@@ -66,15 +70,22 @@ def _add_streaming(parser: Parser) -> None:
     group.add_argument("--no-overlap", action="store_true", help="transfers wait for the operation before them")
     group.add_argument("--reshape", action="store_true", help="caches are kept (batch, tokens, hidden) and turned")
     group.add_argument("--table", type=Path, metavar="FILE", help="measured operation latencies (helm.optable/1)")
+    group.add_argument("--write-table", type=Path, metavar="FILE", help="write the prices of every operation, to edit")
 
 
 def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decision":
     """The best plan of the strategy that the arguments name."""
     _refuse_foreign(args)
     if args.strategy == "op-split":
-        return op_split(args, model, hardware, workload).decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
+        asked = op_split(args, model, hardware, workload)
+        _warn_of_table(args, asked.frame)
+        decision = asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
+        _write_table(args, asked)
+        return decision
     if args.strategy == "flexgen":
-        return flexgen(args, model, hardware, workload).decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))
+        schedule = flexgen(args, model, hardware, workload)
+        _warn_of_table(args, schedule.frame)
+        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))
     from helmsman.planner.decide import decide as decide_split
 
     return decide_split(layer_split(args, model, hardware, workload), _recorded(args, {"kv_offload": False}))
@@ -131,8 +142,17 @@ def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
         remedy = "use --objective latency: prompts run on the accelerator whatever the split"
         raise UsageError("streaming strategies do not change TTFT", field="--objective", value="ttft", remedy=remedy)
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
-    machine = roles(_with_table(args, hardware))
-    return Frame(model, machine, workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
+    frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
+    return frame if args.table is None else _with_table(args.table, frame)
+
+
+def _warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
+    """Say on standard error which figures of the user's table cannot be seconds."""
+    from helmsman.planner.table_check import table_warnings
+
+    if args.table is not None and frame.roles.separate:
+        for warning in table_warnings(frame.roles.hardware.tables[0], frame, _storage(args, frame.roles.hardware)):
+            print(f"helm-plan: warning: {warning}", file=sys.stderr)
 
 
 def _refuse_foreign(args: argparse.Namespace) -> None:
@@ -171,20 +191,30 @@ def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
     return names[:1]
 
 
-def _with_table(args: argparse.Namespace, hardware: "Hardware") -> "Hardware":
-    """The machine with the user's operation table before its own."""
-    if args.table is None:
-        return hardware
+def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:
+    """The prices of the question as a table to edit and give back."""
+    from helmsman.planner.strategies.op_split.tabulate import tabulate
+
+    if args.write_table is not None:
+        storage = _storage(args, asked.frame.roles.hardware)
+        write_text(args.write_table, tabulate(asked.frame, asked.costs, storage).to_json() + "\n")
+
+
+def _with_table(path: Path, frame: "Frame") -> "Frame":
+    """The question with the user's operation table before those of the machine."""
+    from helmsman.planner.table_check import check_table
     from helmsman.schemas.operation_table import OperationTable
     from helmsman.schemas.read import read_document
 
-    table = read_document(OperationTable, args.table)
-    return hardware.model_copy(update={"tables": (table, *hardware.tables)})
+    table = read_document(OperationTable, path)
+    if frame.roles.separate:
+        check_table(table, frame, str(path))
+    return frame.with_tables(table)
 
 
 def _recorded(args: argparse.Namespace, own: Mapping[str, object]) -> Recorded:
-    """What a plan says of the options it was made with; a table is in its hardware."""
-    chosen = {name: getattr(args, name) for name in own if name != "table" and getattr(args, name) is not None}
+    """What a plan says of the options it was made with."""
+    chosen = {name: getattr(args, name) for name in own if name not in _FILES and getattr(args, name) is not None}
     return {
         "objective": args.objective,
         **chosen,
