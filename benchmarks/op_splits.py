@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from helmsman.cli.isa import apply_isa
+from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.hwdb.load_hardware import load_hardware
@@ -58,7 +58,7 @@ class Measured:
 def main() -> int:
     """Measure all, then the fastest again, and print what holds."""
     args = _arguments()
-    apply_isa()
+    select_from_environment()
     asked = _question(args)
     everything = [_measured(asked, split) for split in _chosen(asked, args.every)]
     for number, each in enumerate(everything):
