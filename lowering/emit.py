@@ -54,7 +54,6 @@ class Emitter:
         tokens: int = 0,
         activation_bytes: int = 0,
         flops: int = 0,
-        part: float = 1.0,
         path: Path = "pinned",
     ) -> int:
         """The index of a new task."""
@@ -76,7 +75,6 @@ class Emitter:
                 memories=memories,
                 deps=deps,
                 batch=self.batch,
-                part=part,
                 path=path,
             )
         )

@@ -18,8 +18,8 @@ class Task:
     `id`: `iteration/layer.op` (`7/3.q`, `7/head`), the join key of every Trace; transfers are
     `7/3.hidden@h2d`, parts `7/3.scores:0-4`, later batches of a zig-zag pass `7/3.q#1`. `resource`: the lane (a
     device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer. `format`: of
-    those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `part`: the
-    share of the operation. `path`: how a transfer leaves its home.
+    those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `path`: how a
+    transfer leaves its home.
 
     Kinds beside operations: `transfer`; `decompress` expands 4-bit groups; `pin` copies to page-locked memory;
     `reshape` turns a cache that is kept (batch, tokens, hidden)."""
@@ -38,7 +38,6 @@ class Task:
     memories: tuple[str, ...]
     deps: tuple[int, ...]
     batch: int = 0
-    part: float = 1.0
     path: Path = "pinned"
 
 

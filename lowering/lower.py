@@ -195,7 +195,6 @@ class _Builder:
             tokens=op.tokens,
             activation_bytes=round(op.activation_bytes * part),
             flops=round(op.flops * part),
-            part=part,
         )
         self.last_compute = index
         self.worked.setdefault((self.now, self.out.batch, device), []).append(index)

@@ -4,27 +4,15 @@ A task alone runs at its price, which is a measured fact, whatever the memory's 
 several tasks want more of a memory than it has, their byte rates are raised together until each has what
 it asks for or one of its memories is full (progressive filling)."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from math import inf
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware, Link, lane_owner
-from helmsman.simulator._replay import fair_speeds
 
 _LINK = "link "
 """Before the name of a link's pool: memories and links may have equal names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Flow:
-    """What a running task asks of memories and links: `rate` bytes/s at full speed, `uses[pool]` times in each.
-
-    A copy inside one physical memory uses it twice: it reads and writes every byte."""
-
-    rate: float
-    uses: Mapping[str, int]
 
 
 class Pools:
@@ -75,17 +63,6 @@ def _owner(hardware: Hardware, link: Link) -> str:
         seen.add(link.shares)
         link = by_name[link.shares]
     return link.name
-
-
-def speeds(flows: Sequence[Flow | None], capacity: Mapping[str, float]) -> list[float]:
-    """Speed of each flow relative to running alone, in (0, 1], as the native loop shares it out.
-
-    Max-min fair in bytes/s: no flow can be raised without lowering one that is not faster."""
-    names = {name: number for number, name in enumerate(capacity)}
-    moving = [flow for flow in flows if flow is not None]
-    uses = [[(names[pool], times) for pool, times in flow.uses.items()] for flow in moving]
-    found = iter(fair_speeds([flow.rate for flow in moving], uses, list(capacity.values())))
-    return [1.0 if flow is None else next(found) for flow in flows]
 
 
 def _root(hardware: Hardware, name: str) -> str:

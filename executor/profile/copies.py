@@ -1,8 +1,8 @@
 """A link: seconds of copies by size and direction, and traffic that keeps it busy."""
 
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from threading import Event, Thread
 
 from helmsman.executor._kernels import CopyEngine
@@ -35,6 +35,19 @@ def measure_link(engine: CopyEngine) -> LinkSamples:
     return samples
 
 
+@contextmanager
+def feeding(feed: Callable[[Event], None]) -> Iterator[None]:
+    """While inside, `feed` runs on a thread of its own; then it is told to stop, and awaited."""
+    stop = Event()
+    feeder = Thread(target=feed, args=(stop,))
+    feeder.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        feeder.join()
+
+
 class Traffic:
     """Copies over `engine`, of nominal `rate` bytes/s, as many as it can move; `rates` are bytes/s of each."""
 
@@ -44,17 +57,9 @@ class Traffic:
         self._size = min(COPY_BYTES, max(4096, int(COPY_S * rate)))
         self._source, self._target = copy_buffers()
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def flowing(self) -> AbstractContextManager[None]:
         """While inside, the engine's queue never runs dry; the engine rests again afterwards."""
-        stop = Event()
-        feeder = Thread(target=self._feed, args=(stop,))
-        feeder.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            feeder.join()
+        return feeding(self._feed)
 
     def _feed(self, stop: Event) -> None:
         queue = deque(self._submit() for _ in range(QUEUED))

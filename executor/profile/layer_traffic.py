@@ -2,13 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import cycle
-from threading import Event, Thread
+from threading import Event
 from typing import Literal
 
 from helmsman.executor._kernels import Arena, CopyEngine, packed_size
+from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.layer import F32_BYTES, Layers, Seconds, matrices, matrix_shape, vectors
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Link
@@ -89,17 +90,9 @@ class LayerTraffic:
         """Where a matrix, keys or values arrive uncompressed, in bytes from the beginning of a set."""
         return next(load.target for load in self.loads if (load.column, load.name) == ("transfer", name))
 
-    @contextmanager
-    def flowing(self) -> Iterator[None]:
+    def flowing(self) -> AbstractContextManager[None]:
         """While inside, the engine's queue never runs dry; the engine rests again afterwards."""
-        stop = Event()
-        feeder = Thread(target=self._feed, args=(stop,))
-        feeder.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            feeder.join()
+        return feeding(self._feed)
 
     def _feed(self, stop: Event) -> None:
         """Wakes when half of what was submitted ahead is done; one copy at least is always waiting."""

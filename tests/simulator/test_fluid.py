@@ -1,14 +1,36 @@
 import random
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
-from helmsman.simulator.fluid import Flow, Pools, speeds
+from helmsman.simulator._replay import fair_speeds
+from helmsman.simulator.fluid import Pools
 from helmsman.simulator.replay import replay
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What a running task asks of memories and links: `rate` bytes/s at full speed, `uses[pool]` times in each.
+
+    A copy inside one physical memory uses it twice: it reads and writes every byte."""
+
+    rate: float
+    uses: Mapping[str, int]
+
+
+def speeds(flows: Sequence[Flow | None], capacity: Mapping[str, float]) -> list[float]:
+    """Speed of each flow relative to running alone, in (0, 1], as the native loop shares it out.
+
+    Max-min fair in bytes/s: no flow can be raised without lowering one that is not faster."""
+    names = {name: number for number, name in enumerate(capacity)}
+    moving = [flow for flow in flows if flow is not None]
+    uses = [[(names[pool], times) for pool, times in flow.uses.items()] for flow in moving]
+    found = iter(fair_speeds([flow.rate for flow in moving], uses, list(capacity.values())))
+    return [1.0 if flow is None else next(found) for flow in flows]
 
 
 def flow(rate: float, **uses: int) -> Flow:

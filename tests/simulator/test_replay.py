@@ -4,6 +4,7 @@ from fractions import Fraction
 from itertools import pairwise
 
 import pytest
+from exact_replay import ExactReplay
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
@@ -38,62 +39,12 @@ def random_case(seed: int, task: MakeTask, graph: MakeGraph, scale: float = 60e9
     return graph(*tasks), prices
 
 
-class Reference:
-    """The same model by other means: exact rationals, every task scanned at every event, rates filled in
-    increments."""
-
-    def __init__(self, graph: TaskGraph, prices: dict[str, float]) -> None:
-        self.tasks = graph.tasks
-        self.left = [Fraction(prices[task.id]) for task in self.tasks]
-        self.price = list(self.left)
-        self.begun: set[int] = set()
-        self.end: dict[int, Fraction] = {}
-        self.now = Fraction(0)
-
-    def run(self) -> list[Fraction]:
-        while len(self.end) < len(self.tasks):
-            self.begin()
-            running = [i for i in self.begun if i not in self.end]
-            speed = self.speeds(running)
-            wait = min(self.left[i] / speed[i] for i in running)
-            self.now += wait
-            for i in running:
-                self.left[i] -= speed[i] * wait
-                if self.left[i] == 0:
-                    self.end[i] = self.now
-        return [self.end[i] for i in range(len(self.tasks))]
-
-    def begin(self) -> None:
-        for i, task in enumerate(self.tasks):
-            lane_free = all(self.tasks[j].resource != task.resource or j in self.end for j in self.begun)
-            if i not in self.begun and lane_free and all(dep in self.end for dep in task.deps):
-                self.begun.add(i)
-
-    def speeds(self, running: list[int]) -> dict[int, Fraction]:
-        uses = {i: [ROOT[m] for m in self.tasks[i].memories] for i in running}
-        full = {}
-        for i in running:
-            if self.price[i] and self.tasks[i].bytes:
-                most = [CAPACITY[p] / uses[i].count(p) for p in uses[i]]
-                full[i] = min(self.tasks[i].bytes / self.price[i], *most)
-        rate = dict.fromkeys(full, Fraction(0))
-        growing = set(full)
-        while growing:
-            step = min(full[i] - rate[i] for i in growing)
-            room = {p: c - sum(rate[i] * uses[i].count(p) for i in rate) for p, c in CAPACITY.items()}
-            drain = {p: sum(uses[i].count(p) for i in growing) for p in room}
-            step = min([step, *(room[p] / drain[p] for p in room if drain[p])])
-            rate = {i: r + step if i in growing else r for i, r in rate.items()}
-            tight = {p for p in room if drain[p] and room[p] == step * drain[p]}
-            growing = {i for i in growing if rate[i] < full[i] and not tight & set(uses[i])}
-        return {i: rate[i] / full[i] if i in full else Fraction(1) for i in running}
-
-
 @pytest.mark.parametrize("seed", range(250))
 def test_equals_an_exact_reference(seed: int, hardware: Hardware, task: MakeTask, graph: MakeGraph) -> None:
     dag, prices = random_case(seed, task, graph)
     done = replay(dag, at(prices), hardware)
-    assert done.end == pytest.approx([float(end) for end in Reference(dag, prices).run()], rel=1e-9, abs=1e-12)
+    exact = ExactReplay(dag.tasks, at(prices), hardware).run()
+    assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-12)
 
 
 def check_bounds(done: Replay, prices: dict[str, float]) -> None:
