@@ -20,8 +20,9 @@ Partial partial_at(const Attention& s, float* scratch, size_t index) {
   return {out, out + s.group() * s.head_dim, out + s.group() * (s.head_dim + 1)};
 }
 
-const void* cache_at(const Attention& s, const void* cache, size_t pair) {
-  return static_cast<const char*>(cache) + pair * s.capacity * s.head_dim * size_of(s.format);
+const void* cache_at(const Attention& s, const HeadCache* caches, size_t pair) {
+  const HeadCache& head = caches[pair % s.kv_heads];
+  return head.data + pair / s.kv_heads * head.sequence;
 }
 
 // Where the query heads of (sequence, head) pair `pair` start, in q and in out, when every sequence has one row.

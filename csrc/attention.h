@@ -1,5 +1,7 @@
 // Attention shared by the threads of a pool.
 #pragma once
+#include <vector>
+
 #include "kernels.h"
 #include "pool.h"
 
@@ -14,11 +16,26 @@ struct Attention {
   size_t kv_width() const { return kv_heads * head_dim; }
 };
 
+// The keys, or values, of one KV head: of its first sequence, and how many bytes the next is away.
+struct HeadCache {
+  char* data = nullptr;
+  size_t sequence = 0;
+};
+using HeadCaches = std::vector<HeadCache>;  // by KV head
+
+// KV heads [begin, end) in one buffer [batch][end - begin][capacity * head_dim]; the others have none.
+inline HeadCaches caches_in(const Attention& s, void* data, size_t begin, size_t end) {
+  const size_t head = s.capacity * s.head_dim * size_of(s.format);
+  HeadCaches found(s.kv_heads);
+  for (size_t h = begin; h < end; ++h) found[h] = {static_cast<char*>(data) + (h - begin) * head, (end - begin) * head};
+  return found;
+}
+
 // One layer's work: every sequence has `tokens` new rows on top of `past` cached positions, whose keys and
 // values are in the cache already. Rows are [batch * tokens][heads * head_dim].
 struct AttentionCall {
-  const void* keys;    // [batch][kv_heads][capacity][head_dim]
-  const void* values;  // same shape
+  const HeadCache* keys;    // of every KV head: [capacity][head_dim] per sequence
+  const HeadCache* values;  // same shape
   size_t batch, tokens, past;
   const float* q;
   float* out;

@@ -13,9 +13,7 @@ constexpr size_t kColumns = 32;    // and its weighted sum: whole cache lines of
 struct Pair {
   size_t sequence, kv_head;
 
-  size_t cache(const Attention& s) const {  // elements
-    return (sequence * s.kv_heads + kv_head) * s.capacity * s.head_dim;
-  }
+  const void* in(const HeadCache* caches) const { return caches[kv_head].data + sequence * caches[kv_head].sequence; }
   size_t row(const Attention& s, size_t tokens) const {  // floats of q and out
     return sequence * tokens * s.q_width() + kv_head * s.group() * s.head_dim;
   }
@@ -31,10 +29,6 @@ Pair pair_at(const DividedCall& c, size_t index) {
 
 size_t pairs_of(const DividedCall& c) { return c.batch * (c.kv_heads.end - c.kv_heads.begin); }
 
-const void* cache_at(const Attention& s, const void* cache, const Pair& pair) {
-  return static_cast<const char*>(cache) + pair.cache(s) * size_of(s.format);
-}
-
 // piece(pair, first, last) for this thread's units of [pairs][units]: units that follow each other in one piece.
 template <class Piece>
 void for_pieces(const DividedCall& c, size_t units, size_t thread, size_t threads, const Piece& piece) {
@@ -48,13 +42,13 @@ void for_pieces(const DividedCall& c, size_t units, size_t thread, size_t thread
 
 // prompt(args, pair) for this thread's pieces of the tokens. Later tokens see more: dealt from the last to the first.
 template <class Prompt>
-void for_prompt(Pool& pool, size_t thread, const Attention& s, const DividedCall& c, const void* cache,
-                const Prompt& prompt) {
+void for_prompt(Pool& pool, size_t thread, const Attention& s, const DividedCall& c,
+                const HeadCache* caches, const Prompt& prompt) {
   const size_t piece = prompt_piece(s, c.tokens), pieces = (c.tokens + piece - 1) / piece, pairs = pairs_of(c);
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const Pair pair = pair_at(c, item % pairs);
     const size_t first = (pieces - 1 - item / pairs) * piece, row = pair.row(s, c.tokens);
-    prompt({s.format, cache_at(s, cache, pair), s.capacity, c.past, first, std::min(c.tokens, first + piece),
+    prompt({s.format, pair.in(caches), s.capacity, c.past, first, std::min(c.tokens, first + piece),
             s.head_dim, s.group(), c.q + row, c.scores + pair.scores(s, c.tokens), scores_stride(s),
             s.heads * scores_stride(s), c.out + row, s.q_width(), pool.scratch(thread)});
   }
@@ -66,7 +60,7 @@ void scores_share(const Kernels& k, Pool& pool, size_t thread, const Attention& 
   if (c.tokens > 1) return for_prompt(pool, thread, s, c, c.keys, k.scores_prompt);
   const size_t context = c.past + 1, units = (context + kPositions - 1) / kPositions;
   for_pieces(c, units, thread, pool.threads(), [&](const Pair& pair, size_t first, size_t last) {
-    k.scores({s.format, cache_at(s, c.keys, pair), s.capacity, s.head_dim, s.group(), first * kPositions,
+    k.scores({s.format, pair.in(c.keys), s.capacity, s.head_dim, s.group(), first * kPositions,
               std::min(context, last * kPositions), c.q + pair.row(s, 1), c.scores + pair.scores(s, 1),
               scores_stride(s)});
   });
@@ -88,7 +82,7 @@ void weighted_share(const Kernels& k, Pool& pool, size_t thread, const Attention
   if (c.tokens > 1) return for_prompt(pool, thread, s, c, c.values, k.weighted_prompt);
   const size_t units = (s.head_dim + kColumns - 1) / kColumns;
   for_pieces(c, units, thread, pool.threads(), [&](const Pair& pair, size_t first, size_t last) {
-    k.weighted({s.format, cache_at(s, c.values, pair), c.past + 1, s.head_dim, s.group(), first * kColumns,
+    k.weighted({s.format, pair.in(c.values), c.past + 1, s.head_dim, s.group(), first * kColumns,
                 std::min(s.head_dim, last * kColumns), c.scores + pair.scores(s, 1), scores_stride(s),
                 c.out + pair.row(s, 1)});
   });

@@ -9,8 +9,8 @@ inline size_t scores_stride(const Attention& shape) { return round_up(shape.capa
 
 // One layer's work, as in AttentionCall, but with scores in memory and keys transposed.
 struct DividedCall {
-  const void* keys;    // [batch][kv_heads][head_dim][capacity]; scores only
-  const void* values;  // [batch][kv_heads][capacity][head_dim]; weighted sum only
+  const HeadCache* keys;    // of the KV heads: [head_dim][capacity] per sequence; scores only
+  const HeadCache* values;  // of the KV heads: [capacity][head_dim] per sequence; weighted sum only
   size_t batch, tokens, past;
   Range kv_heads;  // which of them scores and the weighted sum compute; softmax always takes all
   const float* q;

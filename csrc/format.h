@@ -24,11 +24,14 @@ static inline uint32_t bits_of(float value) {
   return bits;
 }
 
+// Without subnormal numbers on the way: threads of a pool take those for zero.
 static inline float widen_f16(uint16_t half) {
-  // A half's exponent and mantissa, moved up by 13 bits, are its value times 2^-112, denormals included.
-  const float magnitude = float_of(static_cast<uint32_t>(half & 0x7fffu) << 13) * 0x1p112f;
-  const uint32_t special = (half & 0x7c00u) == 0x7c00u ? 0x7f800000u : 0;
-  return float_of(bits_of(magnitude) | special | static_cast<uint32_t>(half & 0x8000u) << 16);
+  const uint32_t bits = static_cast<uint32_t>(half & 0x7fffu) << 13;  // exponent and mantissa where f32 has them
+  const uint32_t shift = bits >= 0x0f800000u ? 0x70000000u : 0x38000000u;  // infinities and NaN: to exponent 255
+  const float normal = float_of(bits + shift);
+  const float tiny = float_of(bits + 0x38800000u) - 0x1p-14f;
+  const float magnitude = bits < 0x00800000u ? tiny : normal;
+  return float_of(bits_of(magnitude) | static_cast<uint32_t>(half & 0x8000u) << 16);
 }
 
 static inline float widen_bf16(uint16_t half) { return float_of(static_cast<uint32_t>(half) << 16); }

@@ -92,6 +92,17 @@ struct PromptArgs {
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
 };
 
+// `tokens` rows of a cache (see cache_rows.h) of one head, `stride` bytes apart, to plain values in `format`.
+struct TurnArgs {
+  const void* rows;
+  size_t stride, tokens, width;
+  bool groups;  // rows are in 4-bit groups; else in `format`
+  Format format;
+  void* target;          // transposed: [width] lines of tokens, else [tokens] rows; nothing beyond is written
+  size_t target_stride;  // bytes
+  bool transposed;
+};
+
 constexpr size_t kDecodeTile = 256;   // positions whose scores are kept between reading K and reading V
 constexpr size_t kDecodeRows = 16;    // positions widened to f32 at once
 constexpr size_t kPrefillTile = 64;   // positions of K and V kept as f32 panels (64 KiB with head_dim 128)
@@ -142,6 +153,9 @@ struct Kernels {
   void (*narrow)(Format format, const float* source, size_t n, void* target);
   // `panels` consecutive panels of q4 (see compress.h) to packed panels of `format`.
   void (*expand)(Format format, const void* source, size_t columns, size_t panels, void* target);
+  // f32 to a row in 4-bit groups: rounded as compress.h says, in one round; NaN counts as the lowest value.
+  void (*compress_row)(const float* values, size_t width, void* row);
+  void (*turn_rows)(const TurnArgs&);
   size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
 };

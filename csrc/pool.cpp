@@ -7,6 +7,7 @@
 
 #include "affinity.h"
 #include "clock.h"
+#include "subnormals.h"
 
 namespace helm {
 namespace {
@@ -71,6 +72,7 @@ uint64_t Pool::await(uint64_t seen) {
 }
 
 void Pool::work(size_t thread) {
+  flush_subnormals();
   for (uint64_t seen = 0;;) {
     seen = await(seen);
     if (stopping_) return;

@@ -11,7 +11,8 @@
 namespace helm {
 
 // Threads spin shortly after a call (the next one usually follows at once), then sleep; the caller sleeps
-// meanwhile, so that `cpus` belong to the workers. Calls from several threads run one after another.
+// meanwhile, so that `cpus` belong to the workers. Calls from several threads run one after another. To the workers
+// subnormal numbers are zero.
 class Pool {
  public:
   // Throws std::invalid_argument when `cpus` is empty or one of them cannot be used.

@@ -37,6 +37,10 @@ std::vector<double> timed(Pool& pool, size_t repeats, const Once& once) {
   return seconds;
 }
 
+HeadCaches whole(const Attention& shape, const void* cache) {
+  return caches_in(shape, const_cast<void*>(cache), 0, shape.kv_heads);
+}
+
 // One of scores_share and weighted_share, which read one of K and V each.
 template <class Share>
 std::vector<double> time_divided(const Share& share, Pool& pool, const Attention& shape,
@@ -46,9 +50,11 @@ std::vector<double> time_divided(const Share& share, Pool& pool, const Attention
   const std::vector<float> q = random_floats(batch * shape.q_width());
   std::vector<float> scores = random_floats(batch * shape.heads * scores_stride(shape));
   std::vector<float> out(batch * shape.q_width());
+  std::vector<HeadCaches> heads;
+  for (const void* cache : caches) heads.push_back(whole(shape, cache));
   pool.reserve(attention_scratch(shape));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
-    const void* cache = caches[repeat % caches.size()];
+    const HeadCache* cache = heads[repeat % heads.size()].data();
     share(k, pool, thread, shape,
           {cache, cache, batch, 1, context - 1, {0, shape.kv_heads}, q.data(), scores.data(), out.data()});
   });
@@ -84,10 +90,12 @@ std::vector<double> time_attention(Pool& pool, const Attention& shape,
   const Kernels& k = kernels();
   const std::vector<float> q = random_floats(shape.q_width());
   std::vector<float> out(shape.q_width());
+  std::vector<std::pair<HeadCaches, HeadCaches>> heads;
+  for (const auto& [keys, values] : caches) heads.emplace_back(whole(shape, keys), whole(shape, values));
   pool.reserve(attention_scratch(shape));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
-    const auto& [keys, values] = caches[repeat % caches.size()];
-    attention_share(k, pool, thread, shape, {keys, values, 1, 1, context - 1, q.data(), out.data()});
+    const auto& [keys, values] = heads[repeat % heads.size()];
+    attention_share(k, pool, thread, shape, {keys.data(), values.data(), 1, 1, context - 1, q.data(), out.data()});
   });
 }
 

@@ -63,7 +63,8 @@ std::vector<Step> steps_of(const StageSpec& s) {
   block.insert(block.end(), {Op::up, Op::down});
   for (const BlockSpec& b : s.blocks)
     for (const Op op : block) steps.push_back({op, &b});
-  if (s.head) steps.insert(steps.end(), {{Op::final_norm, nullptr}, {Op::head, nullptr}});
+  if (s.final_norm) steps.push_back({Op::final_norm, nullptr});
+  if (s.head) steps.push_back({Op::head, nullptr});
   return steps;
 }
 
@@ -76,9 +77,20 @@ std::vector<std::string> names_of(const StageSpec& s, const std::vector<Step>& s
   return names;
 }
 
-// Whether only the hidden states are live before or after an operation.
-bool begins_alone(Op op) { return op == Op::embedding || op == Op::norm1 || op == Op::norm2 || op == Op::final_norm; }
-bool ends_alone(Op op) { return op == Op::embedding || op == Op::o || op == Op::down || op == Op::head; }
+// Whether KV heads [begin, end) have a cache.
+bool cover(const HeadCaches& caches, size_t begin, size_t end) {
+  if (caches.empty()) return false;
+  return std::all_of(caches.begin() + begin, caches.begin() + end, [](const HeadCache& c) { return c.data != nullptr; });
+}
+
+// Whether only the hidden states are live before or after an operation; the final norm of the last tokens stays where
+// it is, because no chunk follows.
+bool begins_alone(Op op) {
+  return op == Op::embedding || op == Op::norm1 || op == Op::norm2 || op == Op::final_norm || op == Op::head;
+}
+bool ends_alone(Op op) {
+  return op == Op::embedding || op == Op::o || op == Op::down || op == Op::final_norm || op == Op::head;
+}
 
 }  // namespace
 
@@ -115,15 +127,16 @@ std::vector<std::pair<std::string, Region>> Stage::regions() const {
 
 bool Stage::present(const Step& step) const {
   const BlockSpec* b = step.block;
+  const size_t heads = spec_.attention.kv_heads;
   switch (step.op) {
     case Op::norm1: return b->norm1.has_value();
     case Op::q: return b->q.has_value();
     case Op::k: return b->k.has_value();
     case Op::v: return b->v.has_value();
     case Op::append:
-    case Op::attention: return b->keys != nullptr && b->values != nullptr;
-    case Op::scores: return b->keys != nullptr;
-    case Op::wv: return b->values != nullptr;
+    case Op::attention: return cover(b->keys, 0, heads) && cover(b->values, 0, heads);
+    case Op::scores: return cover(b->keys, b->scores_heads.begin, b->scores_heads.end);
+    case Op::wv: return cover(b->values, b->weighted_heads.begin, b->weighted_heads.end);
     case Op::o: return b->o.has_value();
     case Op::norm2: return b->norm2.has_value();
     case Op::gate: return b->gate.has_value();
@@ -151,7 +164,8 @@ void Stage::check_range(bool source, bool target, size_t tokens, size_t first, s
 void Stage::run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last,
                 double* stamps) {
   std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
-  const StageIo io{source, target, tokens, past, first, last, last - first < steps_.size()};
+  const bool part = last - first < steps_.size() || steps_[last - 1].op == Op::final_norm;
+  const StageIo io{source, target, tokens, past, first, last, part};
   const size_t chunk = std::min(tokens, chunk_tokens());
   auto work = [&](size_t thread) {
     StagePass pass(*this, io, thread);

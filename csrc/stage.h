@@ -15,12 +15,21 @@ struct NormWeights {
   const float* bias = nullptr;    // same or null
 };
 
+// Rows of one KV head as a memory keeps them beside its cache, bytes apart; `groups`: in 4-bit groups (cache_rows.h).
+struct KeptHead {
+  char* data = nullptr;
+  size_t sequence = 0, token = 0;
+  bool groups = false;
+};
+using KeptHeads = std::vector<KeptHead>;  // by KV head
+
 // What a stage never runs may be missing. Matrices may be parts of an operation: rows [first, first + rows) of it.
 struct BlockSpec {
   std::optional<NormWeights> norm1, norm2, q_norm, k_norm;
   std::optional<Matrix> q, k, v, o, gate, up, down;
-  void* keys = nullptr;    // [batch][kv_heads][capacity][head_dim]; divided: [batch][kv_heads][head_dim][capacity]
-  void* values = nullptr;  // [batch][kv_heads][capacity][head_dim]
+  HeadCaches keys{};    // of each KV head [capacity][head_dim] per sequence, divided: [head_dim][capacity]; or empty
+  HeadCaches values{};  // [capacity][head_dim]; or empty
+  KeptHeads kept_keys{}, kept_values{};  // where else `append` leaves new rows; or empty
   Range scores_heads{}, weighted_heads{};  // divided: the KV heads that scores and wv compute
 };
 
@@ -39,8 +48,8 @@ struct StageSpec {
   std::optional<Matrix> embedding;
   const float* positions;  // [capacity][hidden] or null
   std::vector<BlockSpec> blocks;
-  std::optional<NormWeights> final_norm;
-  std::optional<Matrix> head;
+  std::optional<NormWeights> final_norm;  // of the last token of every sequence; leaves what `norm1` leaves
+  std::optional<Matrix> head;             // here or in another stage than the final norm
 };
 
 // Throws std::invalid_argument naming the first inconsistency: shapes, missing parts.

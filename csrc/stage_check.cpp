@@ -56,8 +56,7 @@ void check(const StageSpec& s) {
   expect(s.rotary_dim % 2 == 0 && s.rotary_dim <= a.head_dim, "rotary_dim must be even and at most head_dim");
   expect(s.rotary_dim == 0 || (s.cos != nullptr && s.sin != nullptr), "rotation needs cos and sin");
   expect(s.positions == nullptr || s.embedding.has_value(), "positions need an embedding");
-  expect(s.final_norm.has_value() == s.head.has_value(), "final_norm and head come together");
-  expect(s.embedding || s.head || !s.blocks.empty(), "there is nothing to compute");
+  expect(s.embedding || s.final_norm || s.head || !s.blocks.empty(), "there is nothing to compute");
   expect(s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
   if (s.embedding) check_matrix("embedding", *s.embedding, s.vocab, s.hidden);
   for (const BlockSpec& b : s.blocks) check_block(s, b);

@@ -133,7 +133,7 @@ void StagePass::linear(const Matrix& m, const float* x, float* y, size_t width, 
 
 void StagePass::attend(const BlockSpec& b) {
   attention_share(k_, pool_, thread_, spec_.attention,
-                  {b.keys, b.values, spec_.batch, count_, io_.past + first_, work_.q, work_.wide});
+                  {b.keys.data(), b.values.data(), spec_.batch, count_, io_.past + first_, work_.q, work_.wide});
   done_by_all();
 }
 
@@ -142,7 +142,7 @@ void StagePass::divided(const Step& step) {
   const Range heads = step.op == Op::wv ? b.weighted_heads : b.scores_heads;
   const auto share = step.op == Op::scores ? scores_share : step.op == Op::wv ? weighted_share : softmax_share;
   share(k_, pool_, thread_, spec_.attention,
-        {b.keys, b.values, spec_.batch, count_, io_.past + first_, heads, work_.q, work_.scores, work_.wide});
+        {b.keys.data(), b.values.data(), spec_.batch, count_, io_.past + first_, heads, work_.q, work_.scores, work_.wide});
   done_by_all();
 }
 
@@ -194,21 +194,30 @@ void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
   for (size_t g = 0; g < s.group(); ++g) prepare(q + g * s.head_dim, b.q_norm);
   float* key = work_.k + row * s.kv_width() + kv_head * s.head_dim;
   prepare(key, b.k_norm);
-  const size_t slot = ((row / count_ * s.kv_heads + kv_head) * s.capacity + position(row)) * s.head_dim;
-  const size_t at = slot * size_of(s.format);
+  const float* value = work_.v + row * s.kv_width() + kv_head * s.head_dim;
+  const size_t sequence = row / count_, at = position(row) * s.head_dim * size_of(s.format);
+  const HeadCache &keys = b.keys[kv_head], &values = b.values[kv_head];
   if (spec_.divided)
-    append_transposed(b, row, kv_head, key);
+    append_transposed(keys, row, key);
   else
-    k_.narrow(s.format, key, s.head_dim, static_cast<char*>(b.keys) + at);
-  k_.narrow(s.format, work_.v + row * s.kv_width() + kv_head * s.head_dim, s.head_dim,
-            static_cast<char*>(b.values) + at);
+    k_.narrow(s.format, key, s.head_dim, keys.data + sequence * keys.sequence + at);
+  k_.narrow(s.format, value, s.head_dim, values.data + sequence * values.sequence + at);
+  keep(b.kept_keys, row, kv_head, key);
+  keep(b.kept_values, row, kv_head, value);
 }
 
-void StagePass::append_transposed(const BlockSpec& b, size_t row, size_t kv_head, const float* key) {
+void StagePass::keep(const KeptHeads& kept, size_t row, size_t kv_head, const float* values) {
+  if (kept.empty() || kept[kv_head].data == nullptr) return;
+  const Attention& s = spec_.attention;
+  const KeptHead& head = kept[kv_head];
+  char* to = head.data + row / count_ * head.sequence + position(row) * head.token;
+  head.groups ? k_.compress_row(values, s.head_dim, to) : k_.narrow(s.format, values, s.head_dim, to);
+}
+
+void StagePass::append_transposed(const HeadCache& keys, size_t row, const float* key) {
   const Attention& s = spec_.attention;
   const size_t width = size_of(s.format), column = s.capacity * width;
-  char* to = static_cast<char*>(b.keys) + (row / count_ * s.kv_heads + kv_head) * s.head_dim * column +
-             position(row) * width;
+  char* to = keys.data + row / count_ * keys.sequence + position(row) * width;
   const char* from = reinterpret_cast<const char*>(scratch_);
   k_.narrow(s.format, key, s.head_dim, scratch_);
   for (size_t d = 0; d < s.head_dim; ++d) memcpy(to + d * column, from + d * width, width);

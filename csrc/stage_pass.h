@@ -34,7 +34,9 @@ class StagePass {
   void down(const BlockSpec& b);
   void append(const BlockSpec& b);
   void append_heads(const BlockSpec& b, size_t row, size_t kv_head);
-  void append_transposed(const BlockSpec& b, size_t row, size_t kv_head, const float* key);
+  void append_transposed(const HeadCache& keys, size_t row, const float* key);
+  // A new row to where it is kept beside its cache.
+  void keep(const KeptHeads& kept, size_t row, size_t kv_head, const float* values);
   void rotate(float* head, size_t position);
   void final_norm();
   void head();

@@ -1,7 +1,7 @@
 // The table of the instruction set whose Simd was included before.
 #pragma once
 #include "attention_divided_impl.h"
-#include "compress_impl.h"
+#include "cache_rows_impl.h"
 
 namespace helm {
 namespace {
@@ -11,7 +11,7 @@ const Kernels kTable = {Simd::name, Simd::stream_tokens, Simd::stream_block, Sim
                         divided_scores, scores_prompt, softmax, divided_weighted, weighted_prompt,
                         norm,       rope,                activate,           add,
                         scale,      widen,               narrow,             expand,
-                        argmax, read};
+                        compress_row, turn_rows,         argmax,             read};
 
 }  // namespace
 }  // namespace helm

@@ -68,6 +68,33 @@ def unpack(source: Buffer, fmt: StoredFormat, target: SupportsBuffer, rows: int,
 def decompress(pool: Pool, source: Buffer, target: Buffer, fmt: Format, rows: int, columns: int) -> None:
     """Packed q4 to a packed matrix in `fmt`, by all threads of the pool."""
 
+def q4_row_size(width: int) -> int:
+    """Bytes of a row of a cache in 4-bit groups."""
+
+def compress_rows(source: SupportsBuffer, target: Buffer, rows: int, width: int) -> None:
+    """f32 (rows, width) to rows in 4-bit groups, as `append` keeps them: per group of 64 values of a row (the last may
+    be shorter) a scale and a minimum (f16), then per 16 values 8 bytes, byte i holding the codes of values i (low) and
+    i + 8. The minimum is rounded down; NaN and what is below f16 count as its lowest value."""
+
+def turn_rows(
+    pool: Pool,
+    source: Buffer,
+    source_offset: int,
+    source_strides: tuple[int, int, int],
+    target: Buffer,
+    target_offset: int,
+    target_strides: tuple[int, int, int],
+    counts: tuple[int, int, int, int],
+    stored: StoredFormat,
+    fmt: Format,
+    transposed: bool,
+) -> None:
+    """Rows of a cache to what attention reads, by all threads of the pool.
+
+    counts: sequences, heads, tokens, head_dim. source_strides: bytes from sequence to sequence, head to head, token to
+    token. Transposed, the target has a line of tokens per dimension, its last stride from line to line; else a row per
+    token. `stored` is q4 or `fmt`. Nothing beyond `tokens` is written."""
+
 def linear(
     pool: Pool,
     fmt: Format,
@@ -149,6 +176,15 @@ class Linear(TypedDict):
     """A part of an operation of a block: the matrix holds its output rows [first, first + rows). Default 0; a
     multiple of 16."""
 
+class Kept(TypedDict):
+    """Rows of KV heads [begin, end) as a memory keeps them: (batch, heads, capacity, row), or (batch, capacity, heads,
+    row) `by_token`. `groups`: rows are in 4-bit groups (`compress_rows`), else in the KV format."""
+
+    heads: tuple[int, int]
+    rows: Buffer
+    groups: bool
+    by_token: bool
+
 class Block(TypedDict):
     """One layer. What a stage never runs may be None; running it all the same raises ValueError."""
 
@@ -164,10 +200,15 @@ class Block(TypedDict):
     up: Linear | None
     """Its activation is applied to the same rows, with the gate's values in the workspace."""
     down: Linear | None
-    keys: Buffer | None
-    """(batch, kv_heads, capacity, head_dim) in the KV format; divided: (batch, kv_heads, head_dim, capacity)."""
-    values: Buffer | None
+    keys: Buffer | list[tuple[int, int, Buffer]] | None
+    """(batch, kv_heads, capacity, head_dim) in the KV format; divided: (batch, kv_heads, head_dim, capacity).
+
+    A list: (begin, end, buffer) of some KV heads each; later entries count where several hold a head."""
+    values: Buffer | list[tuple[int, int, Buffer]] | None
     """(batch, kv_heads, capacity, head_dim)."""
+    kept_keys: NotRequired[list[Kept]]
+    """Where else `append` leaves new rows."""
+    kept_values: NotRequired[list[Kept]]
     scores_heads: NotRequired[tuple[int, int] | None]
     """Divided: the KV heads [begin, end) that `scores` computes. Default: all."""
     wv_heads: NotRequired[tuple[int, int] | None]
@@ -180,7 +221,9 @@ class Region(TypedDict):
     stride: int
     """From row to row."""
 
-class StageSpec(TypedDict):
+class Dimensions(TypedDict):
+    """What a stage needs to know of a model."""
+
     hidden: int
     heads: int
     kv_heads: int
@@ -190,6 +233,10 @@ class StageSpec(TypedDict):
     norm: Literal["rms", "layer"]
     norm_eps: float
     activation: Literal["silu", "relu", "gelu", "gelu_tanh"]
+    gated: NotRequired[bool]
+    """Whether blocks have the operation `gate`. Default: whether a block here has one."""
+
+class StageSpec(Dimensions):
     batch: int
     capacity: int
     """Tokens each sequence's cache can hold."""
@@ -198,8 +245,6 @@ class StageSpec(TypedDict):
     kv_format: Format
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
-    gated: NotRequired[bool]
-    """Whether blocks have the operation `gate`. Default: whether a block here has one."""
     rotary_dim: int
     """0: no rotation."""
     cos: SupportsBuffer | None
@@ -299,6 +344,23 @@ class Queue:
         fmt: Format,
         rows: int,
         columns: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None: ...
+    def turn_rows(
+        self,
+        pool: Pool,
+        source: Buffer,
+        source_offset: int,
+        source_strides: tuple[int, int, int],
+        target: Buffer,
+        target_offset: int,
+        target_strides: tuple[int, int, int],
+        counts: tuple[int, int, int, int],
+        stored: StoredFormat,
+        fmt: Format,
+        transposed: bool,
         times: SupportsBuffer | None = None,
         wait: Sequence[Event] = (),
         done: Event | None = None,

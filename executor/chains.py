@@ -63,6 +63,14 @@ class Stops:
     by_task: dict[int, Stop]
     rest: Rest = field(default_factory=lambda: Rest({}))
 
+    def ends(self, found: Pass, index: int) -> tuple[str, str]:
+        """Where the bytes of a transfer come from and go to in the end, stops left out."""
+        stop = self.by_task.get(index)
+        if stop is None:
+            return found.tasks[index].memories[0], found.tasks[index].memories[1]
+        first = next(each for each, other in self.by_task.items() if other == stop and each != stop.owner)
+        return found.tasks[first].memories[0], found.tasks[stop.owner].memories[1]
+
 
 def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, BoundedMemory]) -> Rest:
     """Every buffer as large as the largest of `sizes` (stop, bytes) that stops in it."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.executed import check_executed
 from helmsman.executor.generation import Generation
 from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
@@ -52,9 +53,12 @@ class Engine:
         on storage; `on_bytes` is told of every tensor loaded. Raises HardwareUnavailableError, InfeasibleError (a
         memory is too small), BadInputError (the checkpoint), UsageError (a plan of a kind that is not executed, no
         place for its files)."""
+        check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
-        devices = open_devices(plan.hardware, [lane for each in passes for lane in each.lanes], machine)
+        devices = open_devices(
+            plan.hardware, [lane for each in passes for lane in each.lanes], machine, plan.schedule.threads
+        )
         longest = prompt_tokens or plan.workload.prompt_tokens
         opened = open_storage(plan, storage)
         return cls(plan, devices, opened, load(plan, passes, devices, opened, checkpoint, longest, on_bytes))

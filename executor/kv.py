@@ -1,17 +1,17 @@
-"""Key and value caches: at home, and where blocks pass by that are used away from it."""
+"""Key and value caches: as they are kept at home, and as attention reads them where they are used."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.devices.opening import STORAGE
-from helmsman.executor.formats import computing_format
-from helmsman.executor.passes import Pass
+from helmsman.executor.staging import ALIGNMENT
+from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
 from helmsman.lowering.placement import batches_together
-from helmsman.lowering.rules import kv_homes
+from helmsman.lowering.rules import Cached
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import Format, StoredFormat, rows_size
 from helmsman.schemas.plan import Plan
 
 CACHED = ("append", "attention", "scores", "wv")
@@ -19,126 +19,191 @@ CACHED = ("append", "attention", "scores", "wv")
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
-    """Keys and values of one block: (batch, kv_heads, capacity, head_dim) each, keys transposed for divided attention.
+class Heads:
+    """KV heads start <= h < stop of a block's keys or values, in a buffer (batch, heads `room`, ...).
 
-    `passing`: which buffers of a memory they share with other blocks; None at home."""
+    As attention reads them (`turned` false): (capacity, head_dim) a head, keys of divided attention (head_dim,
+    capacity). As they are kept (`turned`): rows in `format`, (capacity, row) a head; in plans that reshape (batch,
+    capacity, heads, row)."""
+
+    start: int
+    stop: int
+    buffer: Buffer
+    format: StoredFormat
+    turned: bool
+    room: range
+
+
+Part = tuple[Heads, ...]
+"""Heads in several buffers, in order."""
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A block's keys and values in one memory.
+
+    `read`: as attention reads them; `kept`: rows, at home or on their way; `plain`: rows that are expanded before they
+    are turned. `passing`: which of the memory's buffers that blocks share is used; None when all is at home."""
 
     memory: str
-    keys: Buffer
-    values: Buffer
+    read: Mapping[Cached, Part]
+    kept: Mapping[Cached, Part]
+    plain: Mapping[Cached, Part]
     passing: tuple[str, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
-    """Where a block's cache lives, and in which format."""
-
-    memory: str
-    format: Format
-
-
+@dataclass
 class Caches:
-    """The caches of every block and batch. `transposed`: keys are (batch, kv_heads, head_dim, capacity)."""
+    """The caches of every block and batch, by memory. `transposed`: attention reads keys (head_dim, capacity)."""
 
-    def __init__(
-        self,
-        home: dict[tuple[int, int], Cache],
-        passing: Mapping[str, Sequence[Cache]],
-        batches: int,
-        transposed: bool,
-    ) -> None:
-        self.transposed = transposed
-        self._home = home
-        self._passing = passing
-        self._batches = batches
-
-    def home(self, layer: int, batch: int) -> Cache:
-        """Where a batch's keys and values of a block live."""
-        return self._home[layer, batch]
+    transposed: bool
+    by_tokens: bool
+    found: dict[tuple[str, int, int], Cache] = field(default_factory=dict)
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""
-        return memory == self._home[layer, batch].memory or memory in self._passing
+        return (memory, layer, batch) in self.found
 
     def at(self, memory: str, layer: int, batch: int) -> Cache:
-        """Where they are used in `memory`."""
-        home = self._home[layer, batch]
-        if home.memory == memory:
-            return home
-        passing = self._passing[memory]
-        return passing[(layer * self._batches + batch) % len(passing)]
+        """Where they are in `memory`."""
+        return self.found[memory, layer, batch]
 
 
-def allocate_caches(plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], transposed: bool) -> Caches:
-    """All caches of a plan. Raises UsageError for caches in pieces that no kernel reads."""
-    batches = batches_together(plan)
-    home = {}
-    for layer in range(plan.model.layers):
-        place = cache_home(plan, layer)
+def allocate_caches(plan: Plan, memories: dict[str, BoundedMemory], transposed: bool) -> Caches:
+    """All caches of a plan. Raises UsageError for those that no kernel reads."""
+    _check(plan)
+    caches = Caches(transposed, plan.schedule.reshape)
+    batches, layers = batches_together(plan), range(plan.model.layers)
+    sets = _Sets(plan, memories)
+    for layer in layers:
         for batch in range(batches):
-            home[layer, batch] = _allocate(plan, memories[place.memory], place, f"of block {layer}")
-    passing = {}
-    for memory, fmt in _away(plan, passes):
-        place = Home(memory, fmt)
-        sets = range(plan.schedule.prefetch + 1)
-        passing[memory] = [_allocate(plan, memories[memory], place, "passing by", (memory, n)) for n in sets]
-    return Caches(home, passing, batches, transposed)
-
-
-def cache_home(plan: Plan, layer: int) -> Home:
-    """Memory and format of a block's cache. Raises UsageError when its heads are kept apart or in 4-bit groups."""
-    model = plan.model
-    rules = {
-        (piece.rule.memory, computing_format(piece.rule.format, "the cache"))
-        for what in ("keys", "values")
-        for piece in kv_homes(plan, what, layer, model.kv_heads)
-    }
-    if len(rules) > 1:
-        raise UsageError(
-            f"keys and values of block {layer} live in several memories or formats",
-            field="kv",
-            value=sorted(rules),
-            remedy="keep the cache of a block in one memory and one format",
-        )
-    memory, fmt = rules.pop()
-    if plan.hardware.memory(memory).kind == STORAGE:
-        raise UsageError(
-            f"keys and values of block {layer} live on storage, and only weights do",
-            field="kv",
-            value=memory,
-            remedy="keep the cache in host memory or on a device",
-        )
-    return Home(memory, fmt)
+            home = {piece: _at_home(plan, memories, layer, piece) for piece in pieces_of(plan, layer)}
+            for memory in memories:
+                number = (layer * batches + batch) % (plan.schedule.prefetch + 1)
+                cache = _cache(plan, memory, home, sets.take(memory, layer, number))
+                if any(cache.read.values()) or any(cache.kept.values()):
+                    caches.found[memory, layer, batch] = cache
+    return caches
 
 
 def kv_format(plan: Plan, layers: Sequence[int]) -> Format:
-    """The format of the caches of `layers`. Raises UsageError when they differ."""
-    formats = {cache_home(plan, layer).format for layer in layers}
+    """The format in which attention reads the caches of `layers`. Raises UsageError when they differ."""
+    formats = {piece.used for layer in layers for piece in pieces_of(plan, layer)}
     if len(formats) > 1:
         raise UsageError(
             "the caches of one device must share a format",
             field="kv",
             value=sorted(formats),
-            remedy="give every block of a device the same KV format",
+            remedy="give every block of a device the same KV format, and expand 4-bit groups to it",
         )
     return next(iter(formats), "f32")
 
 
-def _away(plan: Plan, passes: Sequence[Pass]) -> Iterator[tuple[str, Format]]:
-    """Memories in which caches are used that live elsewhere, each once."""
-    found: dict[str, Format] = {}
-    for task in (task for each in passes for task in each.tasks if task.op in CACHED and task.kind != "transfer"):
-        home = cache_home(plan, task.layer or 0)
-        memory = plan.hardware.device(task.resource).memory
-        if memory != home.memory:
-            found[memory] = home.format
-    yield from found.items()
+def _check(plan: Plan) -> None:
+    for layer in range(plan.model.layers):
+        kv_format(plan, [layer])
+        for piece in pieces_of(plan, layer):
+            if plan.hardware.memory(piece.rule.memory).kind == STORAGE:
+                raise UsageError(
+                    f"{piece.what} of block {layer} live on storage, and only weights do",
+                    field="kv",
+                    value=piece.rule.memory,
+                    remedy="keep the cache in host memory or on a device",
+                )
 
 
-def _allocate(
-    plan: Plan, memory: BoundedMemory, home: Home, what: str, passing: tuple[str, int] | None = None
-) -> Cache:
-    model, workload = plan.model, plan.workload
-    size = size_of(workload.batch * model.kv_heads * workload.context * model.head_dim, home.format)
-    return Cache(memory.name, memory.alloc(size, f"keys {what}"), memory.alloc(size, f"values {what}"), passing)
+def _rows(plan: Plan, heads: int) -> int:
+    """Rows of so many heads of one batch."""
+    return plan.workload.batch * plan.workload.context * heads
+
+
+def _at_home(plan: Plan, memories: dict[str, BoundedMemory], layer: int, piece: CachePiece) -> Heads:
+    rule = piece.rule
+    size = rows_size(_rows(plan, piece.heads), plan.model.head_dim, rule.format)
+    buffer = memories[rule.memory].alloc(size, f"{piece.what} of block {layer}")
+    return _heads(piece, buffer, rule.format, turned(plan, piece))
+
+
+def _heads(piece: CachePiece, buffer: Buffer, fmt: StoredFormat, turned: bool) -> Heads:
+    """A piece that has a buffer of its own."""
+    return Heads(piece.start, piece.stop, buffer, fmt, turned, range(piece.start, piece.stop))
+
+
+@dataclass(frozen=True)
+class _Room:
+    """What a memory holds of one block while a pass is there."""
+
+    whole: Mapping[Cached, Heads]
+    arriving: Mapping[CachePiece, Heads]
+    plain: Mapping[CachePiece, Heads]
+    number: int
+
+
+class _Sets:
+    """Buffers that blocks share: prefetch + 1 sets per memory, each as large as the block that needs most of it."""
+
+    def __init__(self, plan: Plan, memories: dict[str, BoundedMemory]) -> None:
+        self._plan = plan
+        layers = range(plan.model.layers)
+        self._held = {name: [passing(plan, layer, name) for layer in layers] for name in memories}
+        self._buffers: dict[str, list[Buffer]] = {}
+        for name, held in self._held.items():
+            size = max(sum(_aligned(part) for *_, part in self._parts(layer, held[layer])) for layer in layers)
+            sets = range(plan.schedule.prefetch + 1) if size else ()
+            self._buffers[name] = [memories[name].alloc(size, "keys and values passing by") for _ in sets]
+
+    def take(self, memory: str, layer: int, number: int) -> _Room | None:
+        """The places of a block in set `number`; None when all it uses is at home."""
+        if not self._buffers[memory] or not self._held[memory][layer].whole:
+            return None
+        buffer, at = self._buffers[memory][number], 0
+        whole: dict[Cached, Heads] = {}
+        arriving: dict[CachePiece, Heads] = {}
+        plain: dict[CachePiece, Heads] = {}
+        for kind, key, fmt, size in self._parts(layer, self._held[memory][layer]):
+            part = buffer.part(at, size)
+            at += _aligned(size)
+            if isinstance(key, CachePiece):
+                places = arriving if kind == "arriving" else plain
+                places[key] = _heads(key, part, fmt, turned=True)
+            else:
+                heads = range(self._plan.model.kv_heads)
+                whole[key] = Heads(0, len(heads), part, fmt, False, heads)
+        return _Room(whole, arriving, plain, number)
+
+    def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, StoredFormat, int]]:
+        plan = self._plan
+        if held.whole:
+            fmt, rows = kv_format(plan, [layer]), _rows(plan, plan.model.kv_heads)
+            for what in BOTH:
+                yield "whole", what, fmt, rows_size(rows, plan.model.head_dim, fmt)
+        for kind, pieces in (("arriving", held.arriving), ("plain", held.expanded)):
+            for piece in pieces:
+                stored: StoredFormat = piece.rule.format if kind == "arriving" else piece.used
+                yield kind, piece, stored, rows_size(_rows(plan, piece.heads), plan.model.head_dim, stored)
+
+
+def _cache(plan: Plan, memory: str, home: Mapping[CachePiece, Heads], room: _Room | None) -> Cache:
+    """What of a block's cache is in `memory`: what lives there, and what passes by."""
+    read: dict[Cached, list[Heads]] = {"keys": [], "values": []}
+    kept: dict[Cached, list[Heads]] = {"keys": [], "values": []}
+    plain: dict[Cached, list[Heads]] = {"keys": [], "values": []}
+    for piece, heads in home.items():
+        here = piece.rule.memory == memory
+        if here and not heads.turned:
+            read[piece.what].append(heads)
+        elif room is not None:
+            whole = room.whole[piece.what]
+            read[piece.what].append(replace(whole, start=piece.start, stop=piece.stop))
+        if heads.turned and here:
+            kept[piece.what].append(heads)
+        if room is not None and piece in room.arriving:
+            kept[piece.what].append(room.arriving[piece])
+        if room is not None and piece in room.plain:
+            plain[piece.what].append(room.plain[piece])
+    first, second, third = ({what: tuple(heads) for what, heads in each.items()} for each in (read, kept, plain))
+    return Cache(memory, first, second, third, None if room is None else (memory, room.number))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -23,7 +23,6 @@ from helmsman.executor.transfers import Transfers
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.store import Store
 from helmsman.scheduler.iteration import Phase
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 UNLIMITED = 1e15
@@ -48,10 +47,9 @@ def load(
     on_bytes: Callable[[int], None],
 ) -> Loaded:
     """Load `checkpoint` and prepare the passes of `plan`, for prompts of up to `max_tokens`."""
-    _check_executed(plan)
     memories = devices.memories
     store = Store(plan, Checkpoint.open(checkpoint, plan.model), memories, storage, on_bytes)
-    caches = allocate_caches(plan, passes, memories, divides(passes))
+    caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
     transfers = [
@@ -82,13 +80,3 @@ def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes
         elif task.kind == "transfer" and task.resource not in engines and task.resource not in queues:
             queues[task.resource] = Queue()
     return Lanes(devices, queues, engines)
-
-
-def _check_executed(plan: Plan) -> None:
-    if plan.schedule.reshape:
-        raise UsageError(
-            "caches that are turned for every step are simulated, not executed",
-            field="schedule.reshape",
-            value=True,
-            remedy="plan without reshaping: caches are kept as attention reads them",
-        )

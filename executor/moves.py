@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, StoredFormat
 
 Submit = Callable[[int, int], None]
 """What a pass calls with its tokens and its past."""
@@ -14,8 +14,8 @@ Submit = Callable[[int, int], None]
 class Pieces:
     """counts[0] x counts[1] pieces of `fixed` + `per_token` x tokens + `per_past` x past bytes each.
 
-    `rows`: which count is per token. `at_past`: bytes by which every cached token moves either side's offset; strides
-    in bytes, for either count."""
+    `rows`: which count is per token, `pasts`: which is per cached token. `at_past`: bytes by which every cached token
+    moves either side's offset; strides in bytes, for either count."""
 
     fixed: int = 0
     per_token: int = 0
@@ -25,19 +25,23 @@ class Pieces:
     at_past: int = 0
     source_strides: tuple[int, int] = (0, 0)
     target_strides: tuple[int, int] = (0, 0)
+    pasts: int | None = None
 
     def size(self, tokens: int, past: int) -> int:
         """Bytes of one piece."""
         return self.fixed + self.per_token * tokens + self.per_past * past
 
-    def times(self, tokens: int) -> tuple[int, int]:
+    def times(self, tokens: int, past: int) -> tuple[int, int]:
         """How many pieces."""
-        first, second = self.counts
-        return (first * tokens if self.rows == 0 else first, second * tokens if self.rows == 1 else second)
+        first, second = (
+            count * (tokens if self.rows == number else past if self.pasts == number else 1)
+            for number, count in enumerate(self.counts)
+        )
+        return first, second
 
     def total(self, tokens: int, past: int) -> int:
         """Bytes of all pieces."""
-        first, second = self.times(tokens)
+        first, second = self.times(tokens, past)
         return first * second * self.size(tokens, past)
 
 
@@ -82,6 +86,24 @@ class Expansion:
     columns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """The past of some heads, `stored` in rows, to what attention reads, or to plain rows; see `turn_rows`.
+
+    `counts`: sequences, heads, head dimension."""
+
+    source: Buffer
+    source_offset: int
+    source_strides: tuple[int, int, int]
+    target: Buffer
+    target_offset: int
+    target_strides: tuple[int, int, int]
+    counts: tuple[int, int, int]
+    stored: StoredFormat
+    format: Format
+    transposed: bool
+
+
 @dataclass(frozen=True)
 class Signals:
     """What a submission waits for, what it signals, and where its two times go."""
@@ -95,7 +117,7 @@ def submit_move(engine: CopyEngine, move: Move, signals: Signals) -> Submit:
     """A copy through `engine`."""
     pieces, at = move.pieces, move.pieces.at_past
     rest = (signals.wait, signals.done, signals.times)
-    if pieces.counts == (1, 1) and pieces.rows is None:
+    if pieces.counts == (1, 1) and pieces.rows is None and pieces.pasts is None:
 
         def whole(tokens: int, past: int) -> None:
             size, shift = pieces.size(tokens, past), at * past
@@ -112,7 +134,7 @@ def submit_move(engine: CopyEngine, move: Move, signals: Signals) -> Submit:
             move.source,
             move.source_offset + shift,
             pieces.source_strides,
-            pieces.times(tokens),
+            pieces.times(tokens, past),
             pieces.size(tokens, past),
             *rest,
         )
@@ -131,3 +153,17 @@ def submit_expansion(queue: Queue, pool: Pool, expansion: Expansion, signals: Si
     e = expansion
     arguments = (pool, e.source, e.target, e.format, e.rows, e.columns)
     return lambda tokens, past: queue.decompress(*arguments, signals.times, signals.wait, signals.done)
+
+
+def submit_turn(queue: Queue, pool: Pool, turn: Turn, signals: Signals) -> Submit:
+    """A turn of all cached tokens on a device's threads."""
+    t = turn
+    places = (t.source, t.source_offset, t.source_strides, t.target, t.target_offset, t.target_strides)
+    how = (t.stored, t.format, t.transposed)
+    sequences, heads, width = t.counts
+
+    def submit(tokens: int, past: int) -> None:
+        counts = sequences, heads, past, width
+        queue.turn_rows(pool, *places, counts, *how, signals.times, signals.wait, signals.done)
+
+    return submit

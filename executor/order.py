@@ -5,18 +5,20 @@ from dataclasses import dataclass
 
 from helmsman.executor.chains import Stop
 from helmsman.executor.kv import CACHED, Caches
-from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.executor.passes import WEIGHTS, Pass, carried, stores
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.submissions import Submission, hazards, steps_of, submissions
+from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 
 PIN_LANE = ":pin"
 """Ends the lane of copies to page-locked memory, which take turns with a device's operations."""
 
-BEGINS = ("embedding", "norm1", "norm2", "final_norm")
-ENDS = ("embedding", "o", "down", "head")
-"""Operations before and after which hidden states are all there is: where prompts may be cut that pass in chunks."""
+BEGINS = ("embedding", "norm1", "norm2", "final_norm", "head")
+ENDS = ("embedding", "o", "down", "final_norm", "head")
+"""Operations before and after which hidden states, or those of the last tokens, are all there is: where prompts may be
+cut that pass in chunks."""
 
 Access = tuple[object, object]
 
@@ -34,13 +36,18 @@ def order(
 ) -> Ordered:
     """The submissions of `found`. Raises UsageError where prompts that pass in chunks are divided within a block."""
     accesses = [list(_accesses(found, index, staging, caches, stops)) for index in range(len(found.tasks))]
-    deps = [set(task.deps) | more for task, more in zip(found.tasks, hazards(accesses), strict=True)]
+    overtaken = hazards(accesses)
+    deps = [set(task.deps) | more for task, more in zip(found.tasks, overtaken, strict=True)]
     _take_turns(found, deps)
     together = list(_halves(found)) if chunked else []
     if chunked:
         _start_before(found, deps, together)
     steps = steps_of(_lanes(found), deps, together)
-    return Ordered(submissions(steps, lambda one, other: _joins(found, seats, one, other)), chunked)
+    # A buffer that one block leaves to the next must not meet the next chunk of the first.
+    apart = {members[0] for members in together if any(overtaken[member] for member in members)}
+    return Ordered(
+        submissions(steps, lambda one, other: other not in apart and _joins(found, seats, one, other)), chunked
+    )
 
 
 def _lanes(found: Pass) -> list[str]:
@@ -70,9 +77,18 @@ def _accesses(found: Pass, index: int, staging: Staging, caches: Caches, stops: 
     elif carried(task).endswith(WEIGHTS):
         use = found.uses[found.user[index]]
         yield from ((slot.set, slot.owner) for _, slot in staging.of(use))
-    elif carried(task) in ("keys", "values", "kv", "new_kv"):
-        for memory in task.memories:
+    elif carried(task) in ("keys", "values", "kv", "new_kv") or task.kind == "reshape":
+        for memory in _touched(task):
             yield from _passing(caches, memory, task.layer or 0, task.batch)
+
+
+def _touched(task: Task) -> tuple[str, ...]:
+    """The memories in which a move reads or writes what passes by: not where past keys and values come from."""
+    if task.kind != "transfer":
+        return () if task.kind == "pin" else task.memories[:1]
+    if carried(task) == "new_kv":
+        return task.memories
+    return task.memories[:1] if stores(task) else task.memories[1:]
 
 
 def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Access]:

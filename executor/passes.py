@@ -105,6 +105,11 @@ def carried(task: Task) -> str:
     return op + weights if weights else op.partition(":")[0].partition(".")[0]
 
 
+def stores(task: Task) -> bool:
+    """Whether a transfer brings new keys and values to where they live, as they are kept there."""
+    return task.kind == "transfer" and ".kv.new" in name_of(task)
+
+
 def part_of(task_id: str) -> tuple[int, int] | None:
     """(start, stop) of `7/3.q:0-64#1`; None for a whole operation."""
     head = task_id.partition("@")[0].partition("#")[0]

@@ -8,7 +8,18 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import CopyEngine, Event, Queue
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.moves import Expansion, Move, Read, Signals, Submit, submit_expansion, submit_move, submit_read
+from helmsman.executor.moves import (
+    Expansion,
+    Move,
+    Read,
+    Signals,
+    Submit,
+    Turn,
+    submit_expansion,
+    submit_move,
+    submit_read,
+    submit_turn,
+)
 from helmsman.executor.order import Ordered
 from helmsman.executor.passes import Pass, name_of
 from helmsman.executor.recorded import NOT_MOVED, Recorded
@@ -16,7 +27,7 @@ from helmsman.executor.seats import Seat, Seats
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
 
-Part = Move | Read | Expansion
+Part = Move | Read | Expansion | Turn
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ class _Builder:
         return 2 * len(parts)
 
     def _parts(self, index: int) -> Sequence[Part]:
-        if self._found.tasks[index].kind == "decompress":
+        if self._found.tasks[index].kind in ("decompress", "reshape"):
             return self._transfers.expansions(index)
         return self.moved[index]
 
@@ -164,6 +175,8 @@ class _Builder:
         if isinstance(part, Read):
             return submit_read(self._lanes.queues[lane], part, signals)
         pool = self._lanes.devices.by_name[lane].pool
+        if isinstance(part, Turn):
+            return submit_turn(self._lanes.queues[lane], pool, part, signals)
         return submit_expansion(self._lanes.queues[lane], pool, part, signals)
 
     def _take(self, count: int) -> slice:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import computing_format
-from helmsman.executor.kv import CACHED, Caches, kv_format
+from helmsman.executor.kv import CACHED, Caches, Part, kv_format
 from helmsman.executor.passes import Pass, Use
 from helmsman.executor.staging import F32_BYTES, Staging, rows_of
 from helmsman.executor.weights.store import PANEL, Store, place_of
@@ -20,7 +21,7 @@ from helmsman.schemas.model import LearnedPositions, Rope
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
+    from helmsman.executor._kernels import Block, Kept, Linear, Norm, StageSpec
 
 RopeTables = tuple[NDArray[np.float32], NDArray[np.float32]]
 Vector = Buffer | memoryview
@@ -44,16 +45,7 @@ class StageBuilder:
         model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
         cos, sin = self._rotation(device) if any(op == "append" for op, _ in uses) else (None, None)
         return {
-            "hidden": model.hidden,
-            "heads": model.heads,
-            "kv_heads": model.kv_heads,
-            "head_dim": model.head_dim,
-            "ffn": model.ffn,
-            "vocab": model.vocab,
-            "norm": model.norm,
-            "norm_eps": model.norm_eps,
-            "activation": model.activation,
-            "gated": model.gated,
+            **dimensions(model),
             "attention": "divided" if self.divided else "fused",
             "batch": workload.batch,
             "capacity": workload.context,
@@ -65,7 +57,7 @@ class StageBuilder:
             "embedding": part.table() if part.has("embedding", None) else None,
             "positions": part.positions() if part.has("embedding", None) else None,
             "blocks": [part.block(layer) for layer in layers],
-            "final_norm": part.norm("final_norm", None) if part.has("head", None) else None,
+            "final_norm": part.norm("final_norm", None),
             "head": part.linear("head", None),
         }
 
@@ -117,11 +109,20 @@ class _Part:
             "gate": self.linear("gate", layer),
             "up": self.linear("up", layer),
             "down": self.linear("down", layer),
-            "keys": None if cache is None else cache.keys,
-            "values": None if cache is None else cache.values,
+            "keys": None if cache is None else _read(cache.read["keys"]),
+            "values": None if cache is None else _read(cache.read["values"]),
+            "kept_keys": [] if cache is None else self._kept(cache.kept["keys"]),
+            "kept_values": [] if cache is None else self._kept(cache.kept["values"]),
             "scores_heads": self._heads("scores", layer),
             "wv_heads": self._heads("wv", layer),
         }
+
+    def _kept(self, part: Part) -> "list[Kept]":
+        tokens = self.builder.caches.by_tokens
+        return [
+            {"heads": (each.start, each.stop), "rows": each.buffer, "groups": each.format == "q4", "by_token": tokens}
+            for each in part
+        ]
 
     def norm(self, op: str, layer: int | None) -> "Norm | None":
         """Scale and, for layer norms, shift in f32."""
@@ -202,6 +203,12 @@ class _Part:
                 value=rule.memory,
                 remedy="keep the table where it is looked up",
             )
+
+
+def _read(part: Part) -> list[tuple[int, int, Buffer]]:
+    """Buffers of several blocks first, so that what lives here counts where both hold a head."""
+    found = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
+    return sorted(found, key=lambda each: found[each], reverse=True)
 
 
 def _check_panels(tensor: Tensor, rows: range) -> None:

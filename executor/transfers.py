@@ -1,15 +1,17 @@
 """What the moves of a pass move, whatever it is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from helmsman.executor.cache_moves import CacheMoves
 from helmsman.executor.chains import Stop, Stops, stops_of
 from helmsman.executor.kv import Caches
-from helmsman.executor.moves import Expansion, Move, Read
+from helmsman.executor.moves import Expansion, Move, Read, Turn
 from helmsman.executor.passes import WEIGHTS, Pass, carried
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
-from helmsman.executor.value_moves import CacheMoves, ValueMoves
+from helmsman.executor.value_moves import ValueMoves
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import Store
 from helmsman.schemas.plan import Plan
@@ -50,9 +52,10 @@ class Transfers:
             return [*self._caches.moves(index)]
         return [self._values.token(task) if what == "token" else self._values.move(index)]
 
-    def expansions(self, index: int) -> list[Expansion]:
-        """What a task expands from 4-bit groups."""
-        return self._weights.expansions(index)
+    def expansions(self, index: int) -> Sequence[Expansion | Turn]:
+        """What a task expands from 4-bit groups, or turns."""
+        weights = carried(self.found.tasks[index]).endswith(WEIGHTS)
+        return self._weights.expansions(index) if weights else self._caches.turns(index)
 
     def _stop_size(self, index: int) -> int:
         weights = carried(self.found.tasks[index]).endswith(WEIGHTS)

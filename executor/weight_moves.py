@@ -61,7 +61,7 @@ class WeightMoves:
 
     def _segments(self, index: int) -> Iterator[_Segment]:
         task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
-        home, path = self._home(index), "pin-on-transfer" if task.kind == "pin" else task.path
+        (home, _), path = self.stops.ends(self.found, index), "pin-on-transfer" if task.kind == "pin" else task.path
         for tensor, slot in self.staging.of(use):
             if len(tensor.shape) == 1:
                 rule = self.store.rule(tensor)
@@ -72,15 +72,6 @@ class WeightMoves:
             for piece, first, last in _overlaps(self.store.pieces(tensor), rows_of(use, tensor)):
                 if home in piece.copies and (piece.rule.format, piece.rule.path) == (task.format, path):
                     yield _segment(piece, home, slot, first, last, rows_of(use, tensor).start)
-
-    def _home(self, index: int) -> str:
-        """Where the bytes of a transfer live, however many stops there were before."""
-        task = self.found.tasks[index]
-        stop = self.stops.by_task.get(index)
-        if stop is None or stop.owner != index:
-            return task.memories[0]
-        before = next(each for each, other in self.stops.by_task.items() if other == stop and each != index)
-        return self.found.tasks[before].memories[0]
 
     def _through(self, index: int, segments: list[_Segment]) -> list[_Segment]:
         """Segments as this task moves them: to a stop, from it, or all the way."""

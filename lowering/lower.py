@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from helmsman.lowering.caches import CACHED, appended_sizes
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Cached, Slice, kv_homes, kv_rule, places
-from helmsman.lowering.streams import Resident, hops, weights_of
+from helmsman.lowering.rules import Slice, kv_rule, places
+from helmsman.lowering.streams import Resident, cached_of, grouped, hops, weights_of
 from helmsman.lowering.turns import turns
+from helmsman.lowering.variants import REORDERED, attending, reorders
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
 from helmsman.schemas.plan import ComputeRule
 
@@ -41,8 +43,6 @@ _INPUTS: dict[str, tuple[str, ...]] = {
 _ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
 """By which other name an output is read: what comes out of attention, and what goes into the next unit."""
 
-_CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
-
 
 def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
     """The task graph of one iteration: operations where the rules put them, and the transfers this implies.
@@ -53,7 +53,7 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     """The tasks of `lower`, turn after turn, without keeping what has been handed out."""
-    builder = _Builder(plan, iteration, Emitter(iteration))
+    builder = _Builder(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
     for ops in turns(plan, iteration):
         yield from builder.turn(ops)
     yield from builder.return_tokens()
@@ -61,11 +61,14 @@ def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
 
 @dataclass
 class _Value:
-    """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory."""
+    """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory.
+
+    `parts`: new keys and values only, the tasks that brought to a memory what lives there."""
 
     size: int
     made: list[tuple[str, int, float]]
     at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass
@@ -161,10 +164,11 @@ class _Builder:
         memory = self.memory_of[device]
         weights = self._weights(op, start, stop)
         deps = self.gate if op.name in ("embedding", "norm1", "final_norm") else []
-        deps = deps + [task for name in self._inputs(op) for task in self._bring(name, memory, op.layer)]
+        deps = deps + [task for name in self._inputs(op) for task in self._input(name, op, memory, start, stop)]
         streams = self._stream_weights(op, device, weights, start, stop)
-        streams = streams + self._stream_kv(op, device, start, stop)
-        deps += [*streams, *self._reshaped(op, device)]
+        cached = self._stream_kv(op, device, start, stop)
+        streams = streams + cached
+        deps += [*streams, *self._reshaped(op, device, start, stop, cached)]
         index = self._compute(op, device, weights, deps, start, stop)
         if streams:
             self.consumers.setdefault(self.now, []).append(index)
@@ -176,7 +180,10 @@ class _Builder:
         return weights_of(self.plan, op.tensors, first, last, rows)
 
     def _inputs(self, op: Operation) -> Iterable[str]:
-        return (name for name in _INPUTS[op.name] if (self.out.batch, name) in self.values)
+        read = _INPUTS[op.name]
+        if op.layer is not None and reorders(self.plan.schedule.cache, self.iteration):
+            read = REORDERED.get(op.name, read)
+        return (name for name in read if (self.out.batch, name) in self.values)
 
     def _compute(
         self, op: Operation, device: str, weights: list[Resident], deps: list[int], start: int, stop: int
@@ -200,6 +207,21 @@ class _Builder:
         self.worked.setdefault((self.now, self.out.batch, device), []).append(index)
         return index
 
+    def _input(self, name: str, op: Operation, memory: str, start: int, stop: int) -> tuple[int, ...]:
+        """The tasks after which an input of an operation's part is in `memory`.
+
+        New keys and values that live there as they are used have been sent there; others come all together."""
+        value = self.values[self.out.batch, name]
+        if memory in value.parts and self._ready_at_home(op, memory, start, stop):
+            return value.parts[memory]
+        return self._bring(name, memory, op.layer)
+
+    def _ready_at_home(self, op: Operation, memory: str, start: int, stop: int) -> bool:
+        """Whether all that heads start <= h < stop read is kept in `memory`, as it is used."""
+        if self.plan.schedule.reshape:
+            return False
+        return all(each.lives_in(memory) and each.format != "q4" for each in self._cached(op, start, stop))
+
     def _bring(self, name: str, memory: str, layer: int | None) -> tuple[int, ...]:
         """The tasks after which value `name` is in `memory`; adds transfers the first time it is not."""
         value = self.values[self.out.batch, name]
@@ -216,80 +238,75 @@ class _Builder:
             (hop,) = hops(self.plan, origin, memory, round(value.size * part), "pinned")
             what = label if len(value.made) == 1 else f"{label}:{number}"
             lane = self._activation_lane(hop.link)
-            yield self.out.transfer(what, layer, hop, self.plan.activations, (made,), label, lane)
+            deps = (made, *value.parts.get(memory, ()))
+            yield self.out.transfer(what, layer, hop, self.plan.activations, deps, label, lane)
 
     def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
-        memory = self.memory_of[device]
         key = (op.unit, op.name, device, start, stop)
         if key not in self.brought:
             suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-            away = [weight for weight in weights if not weight.lives_in(memory)]
-            found = [
-                self._stream(f"{op.name}.weights", suffix, op, device, each, self._may_start())
-                for each in _grouped(away)
-            ]
-            found += [self._expanded(op, device, each) for each in weights if each not in away and each.format == "q4"]
-            self.brought[key] = [task for tasks in found for task in tasks]
+            deps = self._may_start()
+            self.brought[key] = self._arrive(f"{op.name}.weights", suffix, op, device, weights, deps)
         return self.brought[key]
 
-    def _expanded(self, op: Operation, device: str, here: Resident) -> list[int]:
-        return [self._decompress(f"{op.name}.weights", op, device, here, self._may_start())]
+    def _arrive(
+        self, what: str, suffix: str, op: Operation, device: str, residents: list[Resident], deps: tuple[int, ...]
+    ) -> list[int]:
+        """The last tasks of what brings resident data to `device` and expands it, there or where it lives."""
+        memory = self.memory_of[device]
+        groups = grouped(each for each in residents if not each.lives_in(memory) or each.format == "q4")
+        found: list[int] = []
+        for number, each in enumerate(groups):
+            part = f"{suffix}.{number}" if number else suffix
+            if each.lives_in(memory):
+                found.append(self._decompress(what, part, op, device, each, self._may_start()))
+            else:
+                found += self._stream(what, part, op, device, each, deps)
+        return found
 
     def _stream_kv(self, op: Operation, device: str, start: int, stop: int) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
-        if op.name not in _CACHED or op.layer is None or self.iteration.past == 0:
+        if op.name not in CACHED or op.layer is None or self.iteration.past == 0:
             return []
-        memory, found = self.memory_of[device], list[int]()
-        away = [each for each in self._cached(op, start, stop) if not each.lives_in(memory)]
         what = {"attention": "kv", "scores": "keys", "wv": "values"}[op.name]
         suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-        for each in _grouped(away):
-            found += self._stream(what, suffix, op, device, each, self._cache_may_start(device))
-        return found
+        return self._arrive(what, suffix, op, device, self._cached(op, start, stop), self._cache_may_start(device))
 
     def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
         """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
-        heads = self.plan.model.kv_heads
-        first, last = (0, heads) if op.name == "attention" else (start, stop)
-        per_head = self.iteration.batch * self.iteration.past * self.plan.model.head_dim
-        found = []
-        for what in _CACHED[op.name]:
-            for piece in kv_homes(self.plan, what, op.layer or 0, heads):
-                count = min(last, piece.stop) - max(first, piece.start)
-                if count > 0:
-                    rule = piece.rule
-                    expanded = rule.expanded if rule.format == "q4" else rule.format
-                    copies = ((rule.memory, 1.0),)
-                    found.append(Resident(copies, (), rule.format, rule.path, count * per_head, expanded))
-        return found
+        part = (0, self.plan.model.kv_heads) if op.name == "attention" else (start, stop)
+        return cached_of(self.plan, self.iteration, CACHED[op.name], op.layer or 0, *part)
 
     def _written(self, op: Operation, made: list[tuple[str, int, float]]) -> None:
-        """New keys and values: where they were made, and on their way to the cache's home."""
+        """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
         value = _Value(op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
         memory, index, _ = made[0]
-        rule = kv_rule(self.plan, op.layer or 0)
-        if rule.memory != memory:
-            elements = 2 * op.tokens * self.plan.model.kv_width
-            (hop,) = hops(self.plan, memory, rule.memory, size_of(elements, rule.format), "pinned")
-            value.at[rule.memory] = (self.out.transfer("kv", op.layer, hop, rule.format, (index,)),)
+        sizes = appended_sizes(self.plan, op.layer or 0, op.tokens)
+        for number, ((home, fmt), size) in enumerate(sizes.items()):
+            if home != memory:
+                name, task = f"kv.new.{number}" if number else "kv.new", index
+                for hop in hops(self.plan, memory, home, size, "pinned"):
+                    task = self.out.transfer(name, op.layer, hop, fmt, (task,), "kv")
+                value.parts[home] = (*value.parts.get(home, ()), task)
 
-    def _reshaped(self, op: Operation, device: str) -> list[int]:
-        """Caches that are kept (batch, tokens, hidden) are turned before they are used (PARK-14, 15)."""
-        if not self.plan.schedule.reshape or op.name not in _CACHED or self.iteration.past == 0:
+    def _reshaped(self, op: Operation, device: str, start: int, stop: int, arrived: list[int]) -> list[int]:
+        """Caches that are kept (batch, tokens, hidden) are turned once they are here (PARK-14, 15)."""
+        if not self.plan.schedule.reshape or op.name not in CACHED or self.iteration.past == 0:
             return []
         memory = self.memory_of[device]
+        suffix = "" if stop - start == op.extent else f":{start}-{stop}"
         index = self.out.append(
-            f"{op.name}.reshape",
+            f"{op.name}{suffix}.reshape",
             op.layer,
             "reshape",
             f"{op.name}.reshape",
             device,
-            size=2 * op.kv_read,
+            size=2 * sum(each.used for each in self._cached(op, start, stop)),
             fmt=self._format(op, []),
             memories=(memory, memory),
-            deps=self.values[self.out.batch, "new_kv"].at.get(memory, ()),
+            deps=tuple(arrived),
         )
         return [index]
 
@@ -310,7 +327,7 @@ class _Builder:
                 after = (self.latest[hop.link.name],)
             arrived += after
         if resident.format == "q4":
-            return [self._decompress(f"{what}{suffix}", op, device, resident, tuple(arrived))]
+            return [self._decompress(what, suffix, op, device, resident, tuple(arrived))]
         return arrived
 
     def _behind(self, link: Link) -> tuple[int, ...]:
@@ -327,13 +344,21 @@ class _Builder:
         deps = () if self.last_compute is None else (self.last_compute,)
         return self.out.append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
 
-    def _decompress(self, what: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]) -> int:
+    def _decompress(
+        self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]
+    ) -> int:
         ahead = self.plan.schedule.expand == "on-arrival"
         lane = self.plan.hardware.device(device).decompression_lane if ahead else device
-        name = f"{what}.decompress"
-        size = resident.size + resident.used
         return self.out.append(
-            name, op.layer, "decompress", name, lane, size=size, fmt="q4", memories=(self.memory_of[device],), deps=deps
+            f"{what}{suffix}.decompress",
+            op.layer,
+            "decompress",
+            f"{what}.decompress",
+            lane,
+            size=resident.size + resident.used,
+            fmt="q4",
+            memories=(self.memory_of[device],),
+            deps=deps,
         )
 
     def _may_start(self) -> tuple[int, ...]:
@@ -357,19 +382,7 @@ class _Builder:
 
     def _format(self, op: Operation, weights: list[Resident]) -> StoredFormat:
         """The format of most bytes that the operation reads."""
-        if op.name in _CACHED:
+        if op.name in CACHED:
             rule = kv_rule(self.plan, op.layer or 0)
             return rule.expanded if rule.format == "q4" else rule.format
         return max(weights, key=lambda weight: weight.used).expanded if weights else self.plan.activations
-
-
-def _grouped(residents: list[Resident]) -> list[Resident]:
-    """Data of one home, format and path travel together."""
-    groups: dict[tuple[object, ...], Resident] = {}
-    for each in residents:
-        key = (each.copies, each.format, each.path, each.expanded)
-        before = groups[key].elements if key in groups else 0
-        groups[key] = Resident(
-            each.copies, each.replicas, each.format, each.path, before + each.elements, each.expanded
-        )
-    return list(groups.values())

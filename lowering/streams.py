@@ -1,13 +1,16 @@
 """Resident data on its way to an operation: which hops it takes, and what expands or pins it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import homes
+from helmsman.lowering.rules import Cached, homes
 from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.variants import cached_elements
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import Format, StoredFormat, size_of
+from helmsman.schemas.formats import Format, StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Link
 from helmsman.schemas.plan import Path
 
@@ -16,7 +19,8 @@ from helmsman.schemas.plan import Path
 class Resident:
     """Bytes that an operation reads: where copies are, how they are stored and leave, what they become.
 
-    `copies`: (memory, share of a transfer that it serves); `expanded`: the format in which they are used."""
+    `copies`: (memory, share of a transfer that it serves); `expanded`: the format in which they are used; `width`: of
+    the rows of a cache, 0 for weights."""
 
     copies: tuple[tuple[str, float], ...]
     replicas: tuple[str, ...]
@@ -24,10 +28,13 @@ class Resident:
     path: Path
     elements: int
     expanded: Format
+    width: int = 0
 
     @property
     def size(self) -> int:
         """Bytes as stored."""
+        if self.width:
+            return rows_size(self.elements // self.width, self.width, self.format)
         return size_of(self.elements, self.format)
 
     @property
@@ -64,6 +71,32 @@ def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, l
                 expanded = rule.expanded if rule.format == "q4" else rule.format
                 found.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, expanded))
     return found
+
+
+def cached_of(
+    plan: Placed, iteration: Iteration, cached: Iterable[Cached], layer: int, start: int, stop: int
+) -> list[Resident]:
+    """The past keys or values of a block's heads start <= h < stop."""
+    width = plan.model.head_dim
+    found = []
+    for piece in pieces_of(plan, layer):
+        count = min(stop, piece.stop) - max(start, piece.start)
+        if piece.what in cached and count > 0:
+            elements = count * iteration.batch * iteration.past * width
+            elements, rule = cached_elements(plan.model, plan.schedule.cache, elements), piece.rule
+            copies = ((rule.memory, 1.0),)
+            found.append(Resident(copies, (), rule.format, rule.path, elements, piece.used, width))
+    return found
+
+
+def grouped(residents: Iterable[Resident]) -> list[Resident]:
+    """Data of one home, format and path travel together."""
+    groups: dict[tuple[object, ...], Resident] = {}
+    for each in residents:
+        key = (each.copies, each.format, each.path, each.expanded)
+        before = groups[key].elements if key in groups else 0
+        groups[key] = replace(each, elements=before + each.elements)
+    return list(groups.values())
 
 
 def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> list[Hop]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.ops import DIVIDED, Formats, Operation, block_ops, embedding_ops, output_ops
+from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, places
+from helmsman.lowering.variants import varied_ops
 from helmsman.scheduler.iteration import Iteration
 
 
@@ -24,7 +25,8 @@ def _units(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]
         rule = kv_rule(plan, layer)
         used = rule.expanded if rule.format == "q4" else rule.format
         formats = Formats(kv=used, activations=plan.activations)
-        yield block_ops(model, layer, iteration, formats, divides_attention(plan, layer, iteration))
+        divided = divides_attention(plan, layer, iteration)
+        yield varied_ops(model, layer, iteration, formats, divided, plan.schedule.cache)
     yield output_ops(model, iteration, plain)
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from helmsman.lowering.lower import lower
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.variants import check_cache_use
 from helmsman.planner.memory import devices_used, memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import prefill
-from helmsman.schemas.errors import BadInputError, InfeasibleError
+from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes
@@ -19,6 +20,7 @@ def accept(plan: Plan) -> Plan:
 
     Raises BadInputError naming the rule, the place and the numbers; InfeasibleError when a memory is too small."""
     _check_digests(plan)
+    _check_cache_use(plan)
     _check_selectors(plan)
     _check_homes(plan)
     for iteration in (prefill(plan.workload), mean_step(plan.workload)):
@@ -51,6 +53,14 @@ def _check_selectors(plan: Plan) -> None:
                 value=[layers.start, layers.stop],
                 remedy="correct the range",
             )
+
+
+def _check_cache_use(plan: Plan) -> None:
+    try:
+        check_cache_use(plan.model, plan.schedule.cache)
+    except UsageError as error:
+        message, remedy = error.message, "plan again without an activation cache"
+        raise BadInputError(message, field="schedule.cache.holds", remedy=remedy) from error
 
 
 def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:

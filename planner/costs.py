@@ -88,7 +88,7 @@ class CostModel:
         parts = [self._constant(figure, derived.bound) for figure in measured.figures]
         low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
         moving = mid * derived.memory / derived.mid if derived.mid else 0.0
-        return Estimate(low, mid, high, derived.bound, parts[0].source, moving)
+        return Estimate(low, mid, high, derived.bound, measured.source or parts[0].source, moving)
 
     @cached_property
     def _priced(self) -> dict[tuple[object, ...], Estimate]:

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.buffers import buffer_bytes
+from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed, batches_together
-from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, kv_rule, places, residence
+from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.turns import divides_attention
+from helmsman.lowering.variants import cached_elements
+from helmsman.planner.partial_keys import partial_keys
 from helmsman.scheduler.iteration import PHASES, Phase, decode, prefill
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import KvRule, MemoryUse, Path, Residence
@@ -49,7 +52,7 @@ def shortages(uses: Iterable[MemoryUse]) -> dict[str, int]:
 def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat) -> int:
     """Cache bytes of one block for every sequence in flight, at full context (eq 4.12)."""
     sequences = workload.batch * workload.batches
-    return size_of(2 * sequences * workload.context * model.kv_width, kv_format)
+    return rows_size(2 * sequences * workload.context * model.kv_heads, model.head_dim, kv_format)
 
 
 def pinned_bytes(size: int) -> int:
@@ -120,17 +123,25 @@ def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Itera
 
 
 def _streamed_kv(placed: Placed, memory: str) -> int:
-    """A block's keys and values that come to `memory`, or are made there to be sent home: of one batch at a time."""
+    """A block's keys and values that come to `memory`, are expanded or turned there, or made there to be sent home: of
+    one batch at a time."""
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
     for layer in range(placed.model.layers):
-        rule = kv_rule(placed, layer)
-        cached = ((op, phase) for op in ("append", "scores", "wv") for phase in PHASES)
-        if rule.memory != memory and any(memory in _memories_of(placed, op, layer, phase) for op, phase in cached):
-            stored = kv_block_bytes(placed.model, workload, rule.format)
-            expanded = kv_block_bytes(placed.model, workload, rule.expanded) if rule.format == "q4" else 0
-            most = max(most, stored + expanded)
+        held = passing(placed, layer, memory)
+        used = pieces_of(placed, layer)[0].used
+        size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
+        size += sum(_piece_bytes(placed, each, workload, each.rule.format) for each in held.arriving)
+        size += sum(_piece_bytes(placed, each, workload, each.used) for each in held.expanded)
+        most = max(most, size)
     return most
+
+
+def _piece_bytes(placed: Placed, piece: CachePiece, workload: Workload, fmt: StoredFormat) -> int:
+    """Bytes of some heads' keys or values at full context, for every sequence in flight."""
+    rows = workload.batch * workload.batches * workload.context * piece.heads
+    rows = cached_elements(placed.model, placed.schedule.cache, rows)
+    return rows_size(rows, placed.model.head_dim, fmt)
 
 
 def _memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> set[str]:
@@ -169,9 +180,11 @@ def _weights(placed: Placed) -> dict[str, int]:
 def _kv(placed: Placed) -> dict[str, int]:
     total: dict[str, int] = {}
     for layer in range(placed.model.layers):
-        rule = kv_rule(placed, layer)
-        size = kv_block_bytes(placed.model, placed.workload, rule.format)
-        total[rule.memory] = total.get(rule.memory, 0) + size
+        for piece in pieces_of(placed, layer):
+            size = _piece_bytes(placed, piece, placed.workload, piece.rule.format)
+            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + size
+    for memory, size in partial_keys(placed).items():
+        total[memory] = total.get(memory, 0) + size
     return total
 
 
@@ -187,6 +200,7 @@ def _pinned(placed: Placed) -> dict[str, int]:
     for layer in range(placed.model.layers):
         for piece in _streamed_pinned(placed, layer):
             width = (piece.stop - piece.start) * placed.model.head_dim
+            width = cached_elements(placed.model, placed.schedule.cache, width)
             extra = pinned_extra(placed.workload, width, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + extra
     return total

@@ -62,6 +62,9 @@ def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, obj
     shape = shape_of(frame.model)
     for name in BlockShape.model_fields:
         yield f"shape.{name}", getattr(table.shape, name), getattr(shape, name), "name the model it was measured on"
+    if not table.cache.plain:
+        remedy = "give the options that it was written with, or a table of plain attention"
+        yield "cache", table.cache.label, frame.cache.label, remedy
     yield "batch", table.batch, frame.workload.batch, f"use --batch {table.batch}, or measure this batch"
     for name, fmt, asked in (("format", table.format, frame.weights), ("kv_format", table.kv_format, frame.kv)):
         if size_of(1, fmt) != size_of(1, asked):

@@ -1,31 +1,44 @@
 """Prices from a measured operation table, scaled from the work it was measured on to the work of a task (PARK-46)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.ops import DIVIDED, Formats, block_ops
+from helmsman.lowering.ops import DIVIDED, Formats, Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import block_tensors
+from helmsman.lowering.variants import attending, cached_elements, varied_ops
+from helmsman.planner.strategies.op_split.storage import together
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
-from helmsman.schemas.operation_table import BlockShape, OperationRow, OperationTable
+from helmsman.schemas.operation_table import COLUMNS, BlockShape, OperationRow, OperationTable
 
 Column = Literal["host", "accelerator", "transfer", "transfer_q4", "decompress", "storage"]
+
+INTERPOLATED = "interpolated"
+"""The source of a price that was measured at other contexts."""
+
+FAR = 4.0
+"""So many times the context of a table, attention is no longer scaled: rooflines take over."""
+
+_GROWING = frozenset({"scores", "softmax", "wv", "attention"})
+"""The rows that depend on the context."""
 
 _CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Measured seconds for `work` units of which a task does `amount`."""
+    """Measured seconds of which a task takes `scale`; `source`: what they are where they were not measured as asked."""
 
     figures: tuple[Figure, ...]
     scale: float
+    source: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,7 @@ class TablePrices:
     """A table, and how much work each of its rows stands for.
 
     `weights`: elements of an operation's tensors; `reads`: bytes that an operation reads at the table's context;
-    `moves`: activation bytes it touches."""
+    `moves`: activation bytes it touches; `asked`: the context of the question; `interpolated`: from two tables."""
 
     table: OperationTable
     hardware: Hardware
@@ -50,6 +63,8 @@ class TablePrices:
     reads: dict[str, int]
     moves: dict[str, int]
     cache_elements: int
+    asked: int
+    interpolated: bool = False
 
     def measured(self, task: Task) -> Priced | None:
         """What the table says about `task`; None when it was not measured (prompts, ends, hidden states)."""
@@ -58,7 +73,18 @@ class TablePrices:
             return None
         figures = [_figure(self.table.row(op), place.column) for op in place.ops]
         found = tuple(figure for figure in figures if figure is not None)
-        return Priced(found, place.scale) if len(found) == len(figures) else None
+        if len(found) < len(figures):
+            return None
+        if not set(place.ops) <= _GROWING or self._off == 1.0:
+            return Priced(found, place.scale, INTERPOLATED if self.interpolated else None)
+        if self._off > FAR:
+            return None
+        return Priced(tuple(_wider(figure, self._off) for figure in found), place.scale, INTERPOLATED)
+
+    @property
+    def _off(self) -> float:
+        """How many times the context of the question is larger, or smaller, than that of the table."""
+        return max(self.asked / self.table.context, self.table.context / self.asked)
 
     def place(self, task: Task) -> Place | None:
         """Where a table has the price of `task`; None when it has no such place."""
@@ -75,11 +101,16 @@ class TablePrices:
         column = columns.get(task.resource)
         if column is None or task.kind in ("pin", "reshape"):
             return None
-        ops = DIVIDED if task.kind == "attention" else (task.op,)
+        ops = self._fused if task.kind == "attention" else (task.op,)
         amount, of = task.bytes, sum(self.reads.get(op, 0) for op in ops)
         if task.kind in ("softmax", "append", "norm"):
-            amount, of = task.activation_bytes, self.moves[task.op]
+            amount, of = task.activation_bytes, self.moves.get(task.op, 0)
         return Place(ops, column, amount / of if of else 1.0)
+
+    @property
+    def _fused(self) -> tuple[str, ...]:
+        """The rows of undivided attention."""
+        return ("attention",) if self.table.row("attention") else DIVIDED
 
     def _transfer(self, task: Task) -> Place | None:
         source, target = task.memories
@@ -88,7 +119,15 @@ class TablePrices:
         stored = self.hardware.memory(source).kind == "nvme"
         column: Column = "storage" if stored else "transfer_q4" if task.format == "q4" else "transfer"
         ops, elements = self._content(task.op)
-        return Place(ops, column, task.bytes / size_of(elements, task.format)) if elements else None
+        if not elements:
+            return None
+        whole = size_of(elements, task.format) * (self._stripes.get(source, 1.0) if stored else 1.0)
+        return Place(ops, column, task.bytes / whole)
+
+    @cached_property
+    def _stripes(self) -> dict[str, float]:
+        """The column for storage is of all devices together: the share of a weight that each reads in that time."""
+        return together(self.hardware, self.hardware.device(self.table.accelerator).memory)
 
     def _decompress(self, task: Task) -> Place | None:
         ops, elements = self._content(task.op.removesuffix(".decompress"))
@@ -97,6 +136,8 @@ class TablePrices:
 
     def _content(self, name: str) -> tuple[tuple[str, ...], int]:
         """The rows a transfer called `name` belongs to, and the elements those rows moved."""
+        if name == "kv" and self.table.row("attention"):
+            return ("attention",), 2 * self.cache_elements
         if name in _CACHES:
             return _CACHES[name], len(_CACHES[name]) * self.cache_elements
         op = name.removesuffix(".weights")
@@ -109,24 +150,67 @@ def _figure(row: OperationRow | None, column: str) -> Figure | None:
 
 
 def table_prices(placed: Placed) -> TablePrices | None:
-    """The table of the hardware that was measured on such a layer with such a batch, if there is one."""
-    computed = _used_format(placed)
+    """Prices from the tables of the hardware that were measured on such a layer with such a batch, if there are any.
+
+    At the context of the mean decode step: between the nearest tables below and above it, or by the nearest one."""
+    fitting = [table for table in placed.hardware.tables if _fits(table, placed)]
+    if not fitting:
+        return None
+    asked = min(placed.workload.mean_context, placed.workload.context)
+    below = max((t for t in fitting if t.context <= asked), key=lambda t: t.context, default=None)
+    above = min((t for t in fitting if t.context >= asked), key=lambda t: t.context, default=None)
+    if below is None or above is None or below.context == above.context:
+        nearest = below or above or fitting[0]
+        return prices(nearest, placed.hardware, placed.model, placed.activations, asked)
+    found = prices(between(below, above, asked), placed.hardware, placed.model, placed.activations, asked)
+    return replace(found, interpolated=True)
+
+
+def _fits(table: OperationTable, placed: Placed) -> bool:
+    """Whether `table` is of such a layer, batch, formats and use of the cache."""
     kv = kv_rule(placed, 0)
-    for table in placed.hardware.tables:
-        same = table.shape == shape_of(placed.model) and table.batch == placed.workload.batch
-        stored = kv.expanded if kv.format == "q4" else kv.format
-        if same and (size_of(1, table.format), size_of(1, table.kv_format)) == (
-            size_of(1, computed),
-            size_of(1, stored),
-        ):
-            return prices(table, placed.hardware, placed.model, placed.activations)
-    return None
+    stored = kv.expanded if kv.format == "q4" else kv.format
+    formats = (size_of(1, table.format), size_of(1, table.kv_format))
+    return (
+        table.shape == shape_of(placed.model)
+        and table.batch == placed.workload.batch
+        and table.cache == placed.schedule.cache
+        and formats == (size_of(1, _used_format(placed)), size_of(1, stored))
+    )
 
 
-def prices(table: OperationTable, hardware: Hardware, model: Model, activations: Format) -> TablePrices:
-    """`table`, with the work its rows stand for in a layer of `model`."""
+def between(low: OperationTable, high: OperationTable, context: int) -> OperationTable:
+    """The table at `context` of two at contexts around it: linear, figure by figure, where both have one.
+
+    The host's threads are those of the nearer table; sources are those of `low`."""
+    weight = (context - low.context) / (high.context - low.context)
+    rows = []
+    for row in low.rows:
+        other = high.row(row.op)
+        found = {name: _mixed(_figure(row, name), _figure(other, name), weight) for name in COLUMNS}
+        rows.append(row.model_copy(update=found))
+    threads = (low if weight <= 0.5 else high).threads
+    return low.model_copy(update={"context": context, "rows": tuple(rows), "threads": threads})
+
+
+def _mixed(low: Figure | None, high: Figure | None, weight: float) -> Figure | None:
+    if low is None or high is None:
+        return None
+    found = {end: getattr(low, end) * (1 - weight) + getattr(high, end) * weight for end in ("value", "p10", "p90")}
+    return low.model_copy(update=found)
+
+
+def _wider(figure: Figure, off: float) -> Figure:
+    """A figure that is scaled from another context: the spread grows as the square root of the ratio."""
+    return figure.model_copy(update={"p10": figure.p10 / off**0.5, "p90": figure.p90 * off**0.5})
+
+
+def prices(
+    table: OperationTable, hardware: Hardware, model: Model, activations: Format, asked: int | None = None
+) -> TablePrices:
+    """`table`, with the work its rows stand for in a layer of `model`; `asked`: the context of the question."""
     step = Iteration(1, "decode", table.batch, 1, table.context)
-    ops = block_ops(model, 0, step, Formats(table.format, table.kv_format, activations), divided=True)
+    ops = _operations(table, model, step, Formats(table.format, table.kv_format, activations))
     weights: dict[str, int] = {}
     for tensor in block_tensors(model, 0):
         weights[tensor.op] = weights.get(tensor.op, 0) + tensor.elements
@@ -136,8 +220,14 @@ def prices(table: OperationTable, hardware: Hardware, model: Model, activations:
         weights,
         {op.name: op.memory_bytes for op in ops},
         {op.name: op.activation_bytes for op in ops},
-        table.batch * (table.context - 1) * model.kv_width,
+        table.batch * cached_elements(model, table.cache, attending(table.cache, step).past * model.kv_width),
+        asked or table.context,
     )
+
+
+def _operations(table: OperationTable, model: Model, step: Iteration, fmt: Formats) -> tuple[Operation, ...]:
+    """The operations that the table's rows stand for."""
+    return varied_ops(model, 0, step, fmt, table.row("attention") is None, table.cache)
 
 
 def shape_of(model: Model) -> BlockShape:

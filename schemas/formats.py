@@ -16,6 +16,18 @@ Q4_GROUP_BYTES = Q4_GROUP // 2 + 4
 _BYTES: dict[StoredFormat, int] = {"f32": 4, "f16": 2, "bf16": 2}
 
 
+Q4_CODES = 16
+"""Values of a row in 4-bit groups whose codes are stored together."""
+
+
+def rows_size(rows: int, width: int, fmt: StoredFormat) -> int:
+    """Bytes of cached rows: a token's `width` values of one head. 4-bit groups never cross rows, so that appending a
+    token touches no other's; the last of a row may be shorter."""
+    if fmt == "q4":
+        return rows * (-(-width // Q4_GROUP) * 4 + -(-width // Q4_CODES) * Q4_CODES // 2)
+    return size_of(rows * width, fmt)
+
+
 def size_of(elements: int, fmt: StoredFormat) -> int:
     """Bytes that `elements` values take in `fmt`; 4-bit groups are counted whole."""
     if fmt == "q4":

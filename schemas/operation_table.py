@@ -8,10 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Count, Document, Frozen, Index, Name, mistake, version
+from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Delay, Figure
 from helmsman.schemas.formats import Format
 
-OperationName = Literal["norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "o", "norm2", "gate", "up", "down"]
+OperationName = Literal[
+    "norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "attention", "o", "norm2", "gate", "up", "down"
+]
 
 
 class BlockShape(Frozen):
@@ -55,7 +58,8 @@ class OperationTable(Document):
     """One profile: the layer's shape, the workload, who computed, and a row per operation.
 
     `context`: tokens in the cache of every sequence; `threads`: of the host; `link_busy`: whether the host computed
-    while the link was moving weights (PARK-47); `key`: digest of what the profile depends on (PARK-49)."""
+    while the link was moving weights (PARK-47); `key`: digest of what the profile depends on (PARK-49); `cache`: what
+    attention read in it (PARK-66). Attention is one row where it is fused, or scores, softmax and wv."""
 
     schema_id: Literal["helm.optable/1"] = version("helm.optable/1")
     shape: BlockShape
@@ -68,6 +72,7 @@ class OperationTable(Document):
     threads: Index | None = None
     link_busy: bool = False
     key: Name | None = None
+    cache: CacheUse = PLAIN
     rows: Annotated[tuple[OperationRow, ...], Field(min_length=1, max_length=32)]
 
     @model_validator(mode="after")
@@ -76,7 +81,7 @@ class OperationTable(Document):
         twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
         if twice is not None:
             raise mistake("an operation has two rows", "remove one of them", "rows", twice)
-        missing = [op for op in required(self.shape) if op not in names]
+        missing = [op for op in required(self.shape, fused="attention" in names) if op not in names]
         if missing:
             raise mistake(f"rows are missing: {', '.join(missing)}", "measure every operation", "rows", missing[0])
         return self
@@ -86,7 +91,8 @@ class OperationTable(Document):
         return next((row for row in self.rows if row.op == op), None)
 
 
-def required(shape: BlockShape) -> tuple[OperationName, ...]:
-    """The operations a table must have: those of Fig 2, and the gate where there is one."""
+def required(shape: BlockShape, fused: bool = False) -> tuple[OperationName, ...]:
+    """The operations a table must have: those of Fig 2 (attention in one row where it is fused), and any gate."""
     gate: tuple[OperationName, ...] = ("gate",) if shape.gated else ()
-    return ("norm1", "q", "k", "v", "scores", "softmax", "wv", "o", "norm2", *gate, "up", "down")
+    attention: tuple[OperationName, ...] = ("attention",) if fused else ("scores", "softmax", "wv")
+    return ("norm1", "q", "k", "v", *attention, "o", "norm2", *gate, "up", "down")

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
+from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -103,7 +104,9 @@ class Schedule(Frozen):
     and weighted values even where they run together. `reshape`: caches are kept (batch, tokens, hidden) and turned
     for every step, instead of being kept as attention reads them (PARK-14, 15). `barrier`: a layer starts when all of
     the one before and all that it needs is done, stores included, as FlexGen does. `expand`: 4-bit groups are expanded
-    as soon as they arrive, on a lane of their own where the device has one (PARK-35), or just before their use."""
+    as soon as they arrive, on a lane of their own where the device has one (PARK-35), or just before their use.
+    `cache`: what decode steps read of past tokens (PARK-66, 70). `threads` of the host, where fewer than its cores were
+    measured to be faster (PARK-48)."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
@@ -112,6 +115,14 @@ class Schedule(Frozen):
     reshape: bool = False
     barrier: bool = False
     expand: Literal["on-arrival", "before-use"] = "on-arrival"
+    cache: CacheUse = PLAIN
+    threads: Count | None = None
+
+    @model_validator(mode="after")
+    def _undivided(self) -> Self:
+        if self.cache.holds == "activations" and self.attention == "divided":
+            raise mistake("cached activations are read by undivided attention", "write whole", "attention", "divided")
+        return self
 
 
 class Strategy(Frozen):

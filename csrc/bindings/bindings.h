@@ -70,6 +70,11 @@ std::function<void()> decompression(Pool& pool, const Buffer& source, const Buff
 std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
                                  long long tokens, long long past, const py::buffer& stamps, long long first,
                                  std::optional<long long> last);
+std::function<void()> turning(Pool& pool, const Buffer& source, long long source_offset,
+                              const std::vector<long long>& source_strides, const Buffer& target,
+                              long long target_offset, const std::vector<long long>& target_strides,
+                              const std::vector<long long>& counts, const std::string& stored,
+                              const std::string& format, bool transposed);
 class DiskFile;
 std::function<void()> disk_read(const std::shared_ptr<DiskFile>& file, long long offset, const Buffer& target,
                                 long long target_offset, long long size);

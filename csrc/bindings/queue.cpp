@@ -58,6 +58,16 @@ void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const 
                Times(times), wait, done);
 }
 
+void run_turn_rows(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, long long source_offset,
+                   const std::vector<long long>& source_strides, const Buffer& target, long long target_offset,
+                   const std::vector<long long>& target_strides, const std::vector<long long>& counts,
+                   const std::string& stored, const std::string& format, bool transposed, const py::object& times,
+                   const Waits& wait, const std::shared_ptr<Event>& done) {
+  queue.submit(turning(*pool, source, source_offset, source_strides, target, target_offset, target_strides, counts,
+                       stored, format, transposed),
+               std::make_tuple(pool, source, target), Times(times), wait, done);
+}
+
 void run_read(BoundQueue& queue, const std::shared_ptr<DiskFile>& file, long long file_offset, const Buffer& target,
               long long target_offset, long long size, const py::object& times, const Waits& wait,
               const std::shared_ptr<Event>& done) {
@@ -80,6 +90,10 @@ void register_queue(py::module_& module) {
       .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
            py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
            py::arg("done") = nullptr)
+      .def("turn_rows", &run_turn_rows, py::arg("pool"), py::arg("source"), py::arg("source_offset"),
+           py::arg("source_strides"), py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
+           py::arg("counts"), py::arg("stored"), py::arg("fmt"), py::arg("transposed"), py::arg("times") = py::none(),
+           py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("read", &run_read, py::arg("file"), py::arg("file_offset"), py::arg("target"), py::arg("target_offset"),
            py::arg("size"), py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("check", &BoundQueue::check)

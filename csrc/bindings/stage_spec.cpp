@@ -1,5 +1,6 @@
 #include "stage_spec.h"
 
+#include "../cache_rows.h"
 #include "../shape.h"
 
 namespace helm {
@@ -125,14 +126,63 @@ class Parser {
     return {count_of(name, begin, 0), count_of(name, end, 0)};
   }
 
-  void* cache(const py::dict& fields, const char* name) {
-    const StageSpec& s = parsed_.spec;
-    if (field(fields, name).is_none()) return nullptr;
-    const Buffer& buffer = keep(field(fields, name));
-    expect_size(name, buffer,
-                product({s.batch, s.attention.kv_heads, s.attention.capacity, s.attention.head_dim,
-                         size_of(s.attention.format)}));
-    return buffer.data;
+  // [begin, end) of KV heads, from a pair.
+  Range some_heads(const char* name, const py::object& pair) const {
+    const auto [first, last] = pair.cast<std::pair<long long, long long>>();
+    const Range heads{count_of(name, first, 0), count_of(name, last, 0)};
+    if (heads.begin >= heads.end || heads.end > parsed_.spec.attention.kv_heads)
+      throw py::value_error(std::string(name) + ": there are no KV heads [" + std::to_string(first) + ", " +
+                            std::to_string(last) + ") among " + std::to_string(parsed_.spec.attention.kv_heads));
+    return heads;
+  }
+
+  // A buffer of all heads, or a list of (begin, end, buffer) of some each.
+  HeadCaches cache(const py::dict& fields, const char* name) {
+    const Attention& a = parsed_.spec.attention;
+    HeadCaches found;
+    const py::object value = field(fields, name);
+    if (value.is_none()) return found;
+    if (!py::isinstance<py::list>(value)) {
+      const Buffer& buffer = sized(name, value, {a.kv_heads, a.capacity, a.head_dim, size_of(a.format)});
+      return caches_in(a, buffer.data, 0, a.kv_heads);
+    }
+    found.resize(a.kv_heads);
+    for (const py::handle part : value.cast<py::list>()) {
+      const auto [first, last, content] = part.cast<std::tuple<py::object, py::object, py::object>>();
+      const Range heads = some_heads(name, py::make_tuple(first, last));
+      const Buffer& buffer =
+          sized(name, content, {heads.end - heads.begin, a.capacity, a.head_dim, size_of(a.format)});
+      const HeadCaches each = caches_in(a, buffer.data, heads.begin, heads.end);
+      std::copy(each.begin() + heads.begin, each.begin() + heads.end, found.begin() + heads.begin);
+    }
+    return found;
+  }
+
+  // Where else new rows of some heads are kept; nothing when the field is missing.
+  KeptHeads kept(const py::dict& fields, const char* name) {
+    const Attention& a = parsed_.spec.attention;
+    KeptHeads found;
+    if (!fields.contains(name)) return found;
+    found.resize(a.kv_heads);
+    for (const py::handle part : fields[name].cast<py::list>()) {
+      const auto p = part.cast<py::dict>();
+      const Range heads = some_heads(name, field(p, "heads"));
+      const bool groups = field(p, "groups").cast<bool>(), by_token = field(p, "by_token").cast<bool>();
+      const size_t count = heads.end - heads.begin;
+      const size_t row = groups ? q4_row_size(a.head_dim) : a.head_dim * size_of(a.format);
+      char* data = static_cast<char*>(sized(name, field(p, "rows"), {count, a.capacity, row}).data);
+      const size_t token = by_token ? count * row : row, head = by_token ? row : a.capacity * row;
+      for (size_t h = 0; h < count; ++h)
+        found[heads.begin + h] = {data + h * head, count * a.capacity * row, token, groups};
+    }
+    return found;
+  }
+
+  // A buffer with room for the product of `factors` for every sequence.
+  const Buffer& sized(const char* name, const py::object& value, std::initializer_list<size_t> factors) {
+    const Buffer& buffer = keep(value);
+    expect_size(name, buffer, product({parsed_.spec.batch, product(factors)}));
+    return buffer;
   }
 
   BlockSpec block(const py::dict& fields) {
@@ -147,6 +197,8 @@ class Parser {
     b.gate = part("gate"), b.up = part("up"), b.down = part("down");
     b.keys = cache(fields, "keys");
     b.values = cache(fields, "values");
+    b.kept_keys = kept(fields, "kept_keys");
+    b.kept_values = kept(fields, "kept_values");
     b.scores_heads = heads(fields, "scores_heads");
     b.weighted_heads = heads(fields, "wv_heads");
     return b;

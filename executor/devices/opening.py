@@ -25,8 +25,8 @@ class Devices:
     lanes: dict[str, Lane]
 
 
-def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine) -> Devices:
-    """Open the devices and lanes called `resources`.
+def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine, threads: int | None = None) -> Devices:
+    """Open the devices and lanes called `resources`; the host on at most `threads` of its CPUs (PARK-48).
 
     Raises HardwareUnavailableError for a device that this machine does not have."""
     names = list(dict.fromkeys(resources))
@@ -35,7 +35,7 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine)
     _check_exclusive(records)
     memories = {m.name: _memory(m, machine) for m in hardware.memories if m.kind != STORAGE}
     by_name = {
-        record.name: CpuDevice(record.name, memories[record.memory], assign_cpus(hardware, record, machine))
+        record.name: CpuDevice(record.name, memories[record.memory], _cpus(hardware, record, machine, threads))
         for record in records
     }
     copied = {name: links[lane_owner(name)] for name in names if lane_owner(name) in links}
@@ -78,6 +78,11 @@ def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> t
     if not 0 < wanted <= len(free):
         raise _unavailable(record, f"it needs {wanted} CPUs where {len(free)} are left")
     return free[-wanted:] if record.kind == "loopback" else free[:wanted]
+
+
+def _cpus(hardware: Hardware, record: DeviceRecord, machine: Machine, threads: int | None) -> tuple[int, ...]:
+    cpus = assign_cpus(hardware, record, machine)
+    return cpus[:threads] if record.name == hardware.devices[0].name else cpus
 
 
 def _memory(record: Memory, machine: Machine) -> BoundedMemory:

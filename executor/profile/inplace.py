@@ -9,6 +9,7 @@ import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import view
+from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.samples import InplaceSamples
 from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration
@@ -93,15 +94,8 @@ def _spec(arena: Arena) -> "StageSpec":
     angles = np.outer(np.arange(TOKENS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
     head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
     return {
-        "hidden": MODEL.hidden,
-        "heads": MODEL.heads,
-        "kv_heads": MODEL.kv_heads,
-        "head_dim": MODEL.head_dim,
-        "ffn": MODEL.ffn,
-        "vocab": MODEL.vocab,
-        "norm": MODEL.norm,
-        "norm_eps": MODEL.norm_eps,
-        "activation": MODEL.activation,
+        **dimensions(MODEL),
+        "attention": "fused",
         "batch": 1,
         "capacity": TOKENS[-1],
         "max_tokens": TOKENS[-1],

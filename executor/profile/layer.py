@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
+from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.buffers import LARGEST, ROTATION, filled_as
 from helmsman.executor.profile.question import Question
 from helmsman.executor.rope import rope_tables
@@ -128,16 +129,7 @@ def _spec(layers: Layers) -> "StageSpec":
     model = question.model
     tables = rope_tables(model, question.capacity)
     return {
-        "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "head_dim": model.head_dim,
-        "ffn": model.ffn,
-        "vocab": model.vocab,
-        "norm": model.norm,
-        "norm_eps": model.norm_eps,
-        "activation": model.activation,
-        "gated": model.gated,
+        **dimensions(model),
         "attention": "divided",
         "batch": question.batch,
         "capacity": question.capacity,

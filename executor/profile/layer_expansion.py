@@ -13,7 +13,7 @@ from helmsman.executor.profile.layer_times import ENOUGH_S, restated
 from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
 from helmsman.executor.profile.processor import Bench
 from helmsman.executor.profile.question import Question
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, rows_size, size_of
 
 ROUNDS = (4, 16)
 PASSES = 5
@@ -29,7 +29,9 @@ class ExpansionTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Expansion:
+class _Matrix:
+    """A matrix of an operation, expanded to where it arrives uncompressed."""
+
     op: str
     format: Format
     rows: int
@@ -43,6 +45,44 @@ class _Expansion:
     @property
     def expanded(self) -> int:
         return packed_size(self.format, self.rows, self.columns)
+
+    def submit(self, queue: Queue, pool: Pool, source: Buffer, target: Buffer, times: memoryview) -> None:
+        ready = target.part(self.target, self.expanded)
+        queue.decompress(pool, source, ready, self.format, self.rows, self.columns, times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """The past keys (`lines`: by dimension) or values of all heads of a batch, turned as the executor turns them."""
+
+    op: str
+    question: Question
+    lines: bool
+    target: int
+
+    @property
+    def _rows(self) -> int:
+        return self.question.batch * self.question.model.kv_heads * (self.question.context - 1)
+
+    @property
+    def stored(self) -> int:
+        return rows_size(self._rows, self.question.model.head_dim, "q4")
+
+    @property
+    def expanded(self) -> int:
+        return rows_size(self._rows, self.question.model.head_dim, self.question.kv_format)
+
+    def submit(self, queue: Queue, pool: Pool, source: Buffer, target: Buffer, times: memoryview) -> None:
+        q, width = self.question, self.question.model.head_dim
+        past, value, row = q.context - 1, size_of(1, q.kv_format), rows_size(1, width, "q4")
+        head = q.capacity * width * value
+        to = q.model.kv_heads * head, head, q.capacity * value if self.lines else width * value
+        came = q.model.kv_heads * past * row, past * row, row
+        counts = q.batch, q.model.kv_heads, past, width
+        queue.turn_rows(pool, source, 0, came, target, self.target, to, counts, "q4", q.kv_format, self.lines, times)
+
+
+_Expansion = _Matrix | _Past
 
 
 def measure_expansion(
@@ -78,14 +118,15 @@ def _keep(
 
 
 def _expansions(question: Question, traffic: LayerTraffic) -> list[_Expansion]:
-    """The matrices, and the past of keys and values as matrices of tokens."""
-    rows, past = question.batch * question.model.kv_width, question.context - 1
-    found = [
-        _Expansion(tensor.op, question.format, *matrix_shape(tensor), traffic.arrival(tensor.name))
+    """The matrices, and the past of keys and values."""
+    found: list[_Expansion] = [
+        _Matrix(tensor.op, question.format, *matrix_shape(tensor), traffic.arrival(tensor.name))
         for tensor in matrices(question)
     ]
-    cache = [("scores", "keys"), ("wv", "values")] if past else []
-    return found + [_Expansion(op, question.kv_format, rows, past, traffic.arrival(name)) for op, name in cache]
+    if question.context > 1:
+        found.append(_Past("scores", question, True, traffic.arrival("keys")))
+        found.append(_Past("wv", question, False, traffic.arrival("values")))
+    return found
 
 
 def _expand(queue: Queue, pool: Pool, work: list[_Expansion], pairs: list[tuple[Buffer, Buffer]]) -> list[float]:
@@ -94,8 +135,7 @@ def _expand(queue: Queue, pool: Pool, work: list[_Expansion], pairs: list[tuple[
     for (source, target), rows in zip(pairs, times, strict=True):
         at = 0
         for each, row in zip(work, rows, strict=True):
-            arrived, ready = source.part(at, each.stored), target.part(each.target, each.expanded)
-            queue.decompress(pool, arrived, ready, each.format, each.rows, each.columns, row.data)
+            each.submit(queue, pool, source.part(at, each.stored), target, row.data)
             at += _aligned(each.stored)
     queue.synchronize()
     return [float(seconds) for seconds in (times[:, :, 1] - times[:, :, 0]).mean(axis=0)]

@@ -2,9 +2,7 @@
 
 import time
 
-import numpy as np
-
-from helmsman.executor.devices.memory import view
+from helmsman.executor._kernels import Arena, Pool, turn_rows
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.schemas.formats import size_of
@@ -15,18 +13,20 @@ Sides = dict[str, list[float]]
 """Seconds while the link is `idle`, and while it is `busy`."""
 
 
-def measure_reshape(layers: Layers, traffic: LayerTraffic) -> Sides:
-    """Turn the keys of a layer into (batch, heads, head_dim, tokens), by one thread, as a copy of them."""
+def measure_reshape(layers: Layers, pool: Pool, traffic: LayerTraffic) -> Sides:
+    """Turn the keys of a layer into (batch, heads, head_dim, tokens) by the threads of `pool`, as executed."""
     question, model = layers.question, layers.question.model
-    shape = question.batch, question.context, model.kv_heads, model.head_dim
-    dtype = np.dtype(f"u{size_of(1, question.kv_format)}")
-    target = np.zeros((shape[0], shape[2], shape[3], shape[1]), dtype)
+    batch, tokens, heads, width = question.batch, question.context, model.kv_heads, model.head_dim
+    row = size_of(width, question.kv_format)
+    line = size_of(tokens, question.kv_format)
+    came, to = (tokens * heads * row, row, heads * row), (heads * width * line, width * line, line)
+    target = Arena(batch * heads * width * line).alloc(batch * heads * width * line, "turned keys")
     found: Sides = {"idle": [], "busy": []}
 
     def turn(number: int) -> float:
-        keys = view(layers.blocks[number % layers.count]["keys"], dtype)
+        keys, fmt = layers.blocks[number % layers.count]["keys"], question.kv_format
         began = time.monotonic()
-        target[:] = keys[: target.size].reshape(shape).transpose(0, 2, 3, 1)
+        turn_rows(pool, keys, 0, came, target, 0, to, (batch, heads, tokens, width), fmt, fmt, True)
         return time.monotonic() - began
 
     for number in range(ROUNDS):

@@ -11,7 +11,7 @@ from typing import Literal
 from helmsman.executor._kernels import Arena, CopyEngine, packed_size
 from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.layer import F32_BYTES, Layers, Seconds, matrices, matrix_shape, vectors
-from helmsman.schemas.formats import size_of
+from helmsman.schemas.formats import rows_size, size_of
 from helmsman.schemas.hardware import Link
 
 AHEAD_S = 20e-3
@@ -165,15 +165,15 @@ def _weights(layers: Layers, column: Column) -> Iterator[Load]:
 
 
 def _cache(layers: Layers, column: Column) -> Iterator[Load]:
-    """The tokens of the past out of caches with room for more; 4-bit groups lie densely."""
+    """The tokens of the past out of caches with room for more."""
     question, model = layers.question, layers.question.model
     past, heads = question.context - 1, question.batch * model.kv_heads
     if past == 0:
         return
     if column == "transfer_q4":
-        size = size_of(past * model.kv_width * question.batch, "q4")
-        yield Load("scores", column, "keys", "keys", size)
-        yield Load("wv", column, "values", "values", size)
+        row = rows_size(1, model.head_dim, "q4")
+        for op, name in (("scores", "keys"), ("wv", "values")):
+            yield Load(op, column, name, name, past * row, (heads, 1), (question.capacity * row, 0))
         return
     value = size_of(1, question.kv_format)
     row, head = question.capacity * value, question.capacity * model.head_dim * value

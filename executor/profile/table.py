@@ -59,7 +59,7 @@ def measure_table(place: TablePlace, question: Question, tell: Tell = lambda _: 
     host = setting.host(min(swept, key=lambda threads: swept[threads].layer_s))
     transfers = {column: dict(found) for column, found in setting.traffic.seconds.items()}
     rates = {place.host.name: setting.traffic.take_rates()}
-    reshape = setting.reshape()
+    reshape = setting.reshape(host.threads)
     tell("host beside the link")
     accelerator = setting.accelerator()
     rates[place.accelerator.name] = setting.traffic.take_rates()
@@ -110,9 +110,9 @@ class _Setting:
         """The host on as many threads as was fastest."""
         return measure_times(*self._measured(self._host_pool(threads), self._place.host), shared=False)
 
-    def reshape(self) -> Sides:
+    def reshape(self, threads: int) -> Sides:
         """The host turning a cache that is kept in the order of tokens."""
-        return measure_reshape(self._layers, self.traffic)
+        return measure_reshape(self._layers, self._host_pool(threads), self.traffic)
 
     def accelerator(self) -> DeviceTimes:
         """The accelerator, whose core the copy engine shares."""

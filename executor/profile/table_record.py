@@ -51,15 +51,16 @@ def extended(place: TablePlace, samples: TableSamples, source: Source) -> Hardwa
 def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
     """One row per operation; a column in which an operation has nothing is left out.
 
-    With several storage devices there is no column for them: each has a link, whose rate is that of all at once."""
-    question, alone = samples.question, samples.storage is not None and len(samples.storage.disks) == 1
+    The column for storage is of all devices together, by balanced shares (PARK-42); each has a link, whose rate is its
+    own then."""
+    question = samples.question
     columns: dict[str, Seconds] = {
         "host": samples.host.busy,
         "accelerator": samples.accelerator.busy,
         "transfer": samples.transfers["transfer"],
         "transfer_q4": samples.transfers["transfer_q4"],
         "decompress": samples.expansion.seconds,
-        "storage": samples.storage.seconds if samples.storage and alone else {},
+        "storage": samples.storage.seconds if samples.storage else {},
     }
     source = _source(place, samples)
     rows = [

@@ -1,11 +1,17 @@
 """The disk tier."""
 
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from helmsman.executor._kernels import Arena, DiskFile
+from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
 
 
 @pytest.mark.parametrize("direct", [False, True])
@@ -28,6 +34,56 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(ValueError, match="has 1 bytes"):
         DiskFile(str(tmp_path / "short"), 4096, False, False)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file may become larger than `size` bytes meanwhile: what a full disk is, without filling one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_no_room_for_a_file(tmp_path: Path, direct: bool) -> None:
+    with largest_file(1 << 20), pytest.raises(OSError, match="tier") as caught:
+        DiskFile(str(tmp_path / "tier"), 2 << 20, direct, True)
+    assert caught.value.errno == errno.EFBIG
+    shown = unwritable(caught.value, str(tmp_path / "tier"))
+    assert isinstance(shown, HardwareUnavailableError)
+    assert "no room on the disk" in str(shown)
+    assert "\n" not in str(shown)
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_no_room_while_writing(tmp_path: Path, direct: bool) -> None:
+    size = 2 << 20
+    file = DiskFile(str(tmp_path / "tier"), size, direct, True)
+    with largest_file(size // 2), pytest.raises(OSError, match="tier") as caught:
+        file.write(0, bytes(size), size)
+    assert caught.value.errno == errno.EFBIG
+    file.write(0, bytes([5]) * size, size)
+
+
+def test_a_place_that_may_not_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "closed"
+    folder.mkdir(mode=0o500)
+    if os.access(folder, os.W_OK):
+        folder = Path("/proc/self")  # a superuser may write everywhere else
+    with pytest.raises(OSError, match="tier") as caught:
+        DiskFile(str(folder / "tier"), 4096, False, True)
+    assert caught.value.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EROFS)
+    shown = unwritable(caught.value, str(folder / "tier"))
+    assert isinstance(shown, UsageError)
+    assert "cannot be written" in str(shown)
+
+
+def test_a_device_is_no_place_for_a_file() -> None:
+    with pytest.raises(OSError, match="/dev/full"):
+        DiskFile("/dev/full", 4096, False, True)
 
 
 def test_bad_ranges_are_refused(tmp_path: Path) -> None:

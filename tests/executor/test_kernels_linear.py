@@ -184,3 +184,24 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
         assert len(kernels.time_read(pools[1], weights, 3, piece)) == 3
     with pytest.raises(ValueError, match="multiples of 64"):
         kernels.time_read(pools[0], weights, 1, 100)
+
+
+def test_subnormal_numbers_are_zero_to_the_threads_of_a_pool(isa: str, pools: tuple[Pool, ...]) -> None:
+    """Products that are too small for a normal number, and factors that are subnormal, are flushed on every thread."""
+    rows, columns = 64, 16
+    for weight, factor in ((1e-30, 1e-10), (1e-40, 1e10)):
+        weights = np.full((rows, columns), weight, np.float32)
+        buffer = packed(weights, "f32")
+        for pool in pools:
+            x, y = np.full(columns, factor, np.float32), np.ones(rows, np.float32)
+            kernels.linear(pool, "f32", buffer, rows, columns, x, y, 1)
+            assert not y.any()
+
+
+@pytest.mark.parametrize("tiny", [2.0**-24, 3 * 2.0**-20, 1023 * 2.0**-24, 2.0**-14])
+def test_subnormal_halves_are_normal_numbers_all_the_same(isa: str, pools: tuple[Pool, ...], tiny: float) -> None:
+    weights = np.full((16, 32), tiny, np.float32)
+    buffer = packed(weights, "f16")
+    y = np.zeros(16, np.float32)
+    kernels.linear(pools[0], "f16", buffer, 16, 32, np.ones(32, np.float32), y, 1)
+    np.testing.assert_array_equal(y, np.float32(32 * tiny))

@@ -3,13 +3,16 @@
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, DiskFile, Event, Pool, Queue, pack, packed_size
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, DiskFile, Event, Pool, Queue, Stage, pack, packed_size
+from helmsman.executor.machine import Machine
 
 SIZE = 8192
+CPU = Machine.this().cpus[0]
 
 
 def _buffers(count: int) -> list[Buffer]:
@@ -70,6 +73,48 @@ def test_dropping_a_queue_with_pending_items_hangs_nobody(tmp_path: Path) -> Non
         end.wait()
     assert time.monotonic() - begun < 0.5
     assert not times.any()
+
+
+def _norm_stage(width: int) -> tuple[Stage, Buffer]:
+    """A stage that only norms the last token of a sequence."""
+    arena = Arena(1 << 20)
+    spec: Any = dict.fromkeys(("cos", "sin", "embedding", "positions", "head"))
+    spec |= {"hidden": width, "heads": 1, "kv_heads": 1, "head_dim": width, "ffn": width, "vocab": 1, "norm": "rms"}
+    spec |= {"norm_eps": 1e-6, "activation": "relu", "batch": 1, "capacity": 8, "max_tokens": 4, "kv_format": "f32"}
+    spec |= {"rotary_dim": 0, "blocks": [], "final_norm": {"weight": np.ones(width, np.float32), "bias": None}}
+    workspace = arena.alloc(Stage.workspace_size(spec), "workspace")
+    return Stage(Pool([CPU]), spec, workspace, 0), workspace
+
+
+def test_a_queue_runs_a_stage() -> None:
+    """In order, after what it waits for; its operations are stamped, and it is done when its values are there."""
+    width, tokens = 16, 3
+    stage, workspace = _norm_stage(width)
+    source, target, later = _buffers(3)
+    values = np.random.default_rng(3).standard_normal((tokens, width)).astype(np.float32)
+    np.frombuffer(memoryview(source), np.float32)[: values.size] = values.ravel()
+    queue, engine, begin, done = Queue(), CopyEngine(1e9, 5e-3, -1), Event(), Event()
+    stamps, times = np.zeros(2), np.zeros(2)
+    queue.run(stage, source, None, tokens, 0, stamps, wait=[begin], done=done)
+    assert not done.done
+    engine.submit(target, 0, later, 0, 64, done=begin, times=times)
+    done.wait()
+    queue.check()
+    assert times[1] <= stamps[0] <= stamps[1] <= done.time
+    at = stage.regions()["normed"]["offset"] // 4
+    found = np.frombuffer(memoryview(workspace), np.float32)[at : at + width]
+    wanted = values[-1] / np.sqrt((values[-1] ** 2).mean() + 1e-6)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_what_a_stage_refuses_a_queue_refuses_at_once() -> None:
+    stage, _ = _norm_stage(16)
+    queue, (source,) = Queue(), _buffers(1)
+    with pytest.raises(ValueError, match="exceed max_tokens"):
+        queue.run(stage, source, None, 5, 0, np.zeros(2))
+    with pytest.raises(ValueError, match="no range of operations"):
+        queue.run(stage, source, None, 1, 0, np.zeros(2), 1, 1)
+    queue.synchronize()
 
 
 def test_waiting_lets_python_go_on() -> None:

@@ -442,7 +442,6 @@ def test_bad_calls_are_refused(two: Pool) -> None:
         ({"max_tokens": 41}, ValueError, "max_tokens"),
         ({"batch": 0}, ValueError, "batch"),
         ({"vocab": 102}, ValueError, "embedding is"),
-        ({"final_norm": None}, ValueError, "together"),
         ({"ffn": 1 << 39, "batch": 1 << 39}, ValueError, "too large"),
     ],
 )

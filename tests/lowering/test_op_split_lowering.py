@@ -227,7 +227,7 @@ def test_caches_turned_for_every_step(model):
     assert len(turned) == 2 * model.layers
     scores = next(task for task in graph.tasks if task.op == "scores")
     assert graph.tasks[max(scores.deps)].kind == "reshape"
-    assert turned[0].bytes == 2 * scores.bytes
+    assert turned[0].bytes * STEP.context == 2 * scores.bytes * STEP.past
 
 
 def test_rules_cover_every_row_once():

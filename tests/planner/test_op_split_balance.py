@@ -4,8 +4,11 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from plans import figure, make_hardware
+from splits import with_storage
 
 from helmsman.planner.strategies.op_split.balance import balance, spread
+from helmsman.planner.strategies.op_split.storage import parallel, stripes, together
 from helmsman.schemas.errors import BadInputError
 
 RATES = (2.0, 1.0, 1.0, 1.0)
@@ -115,3 +118,28 @@ def test_what_cannot_be_shares_is_refused(shares, options, message):
 def test_what_cannot_be_times_is_refused(seconds):
     with pytest.raises(BadInputError, match="measure"):
         balance((1.0, 1.0), lambda shares: seconds)
+
+
+def test_machines_are_balanced_as_their_links_are():
+    """Alone by their rates; behind shared lanes by what these leave them; together never faster than the lanes."""
+    links = dict(zip("abcd", (4.0, 2.0, 2.0, 2.0), strict=True))
+    machine = with_storage(make_hardware(), *links)
+    assert stripes(machine, tuple(links), "vram") == pytest.approx((0.25,) * 4)
+    machine = _with_rates(machine, {f"s2d-{name}": rate for name, rate in links.items()}, None)
+    assert stripes(machine, tuple(links), "vram") == pytest.approx((0.4, 0.2, 0.2, 0.2), rel=1e-6)
+    assert together(machine, "vram")["a"] == pytest.approx(0.4, rel=1e-6)
+    moved = [("s2d-a", 10.0, 40), ("s2d-b", 9.0, 20), ("s2d-b", 2.0, 4)]
+    assert parallel(machine, moved) == 11.0
+    assert parallel(_with_rates(machine, {}, "h2d"), moved) == 11.0
+    slow = _with_rates(_with_rates(machine, {"h2d": 4.0}, None), {}, "h2d")
+    assert parallel(slow, moved) == pytest.approx(64 / 4.0)
+
+
+def _with_rates(machine, rates, shares):
+    links = []
+    for link in machine.links:
+        change = {"bandwidth": figure(rates[link.name])} if link.name in rates else {}
+        if shares is not None and link.name.startswith("s2d"):
+            change["shares"] = shares
+        links.append(link.model_copy(update=change))
+    return machine.model_copy(update={"links": tuple(links)})

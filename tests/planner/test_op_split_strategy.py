@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from op_tables import try_everything, try_one
 from plans import figure, make_hardware
 from shapes import small_model
 from splits import make_frame
@@ -16,7 +17,7 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.place import Frame, label, place
+from helmsman.planner.strategies.op_split.place import Frame, Layout, label, place
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload
@@ -24,6 +25,8 @@ from helmsman.simulator.pricing import median_price
 from helmsman.simulator.replay import replay
 
 WORK = Workload(prompt_tokens=512, output_tokens=32, batch=50, context=544)
+
+NVME = ("nvme0", "nvme1", "nvme2", "nvme3")
 
 
 def question(**options) -> OpSplit:
@@ -56,6 +59,11 @@ def test_published_prefix_splits(chunks, milliseconds):
 
 
 def steady(asked: OpSplit, start: int, stop: int, ideal: bool = False) -> float:
+    """Seconds per layer of the best configuration of units [start, stop)."""
+    return _steady(asked, asked.layout(asked.found.at(start, stop)), ideal)
+
+
+def _steady(asked: OpSplit, layout: Layout, ideal: bool = True) -> float:
     """Seconds per layer of the simulated plan when the first and last layers no longer matter.
 
     `ideal`: activations cross for nothing, and memories have room for everybody."""
@@ -68,7 +76,7 @@ def steady(asked: OpSplit, start: int, stop: int, ideal: bool = False) -> float:
     if ideal:
         memories = tuple(memory.model_copy(update={"bandwidth": figure(1e18)}) for memory in machine.memories)
         machine = machine.model_copy(update={"memories": memories})
-    layout, ends, together = asked.layout(asked.found.at(start, stop)), [], asked.frame.workload.batches
+    ends, together = [], asked.frame.workload.batches
     for layers in (12, 20):
         frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
         graph = lower(place(frame, layout), mean_step(asked.frame.workload, together))
@@ -162,12 +170,65 @@ def test_flexgen_pins_caches_and_waits():
 
 
 def test_storage_frees_host_memory():
-    asked = question(storage=("nvme",), compress="best")
+    asked = question(storage=NVME, compress="best")
     plan = asked.decide({}).plan
-    stored = [rule for rule in plan.residence if rule.memory == "nvme"]
+    stored = [rule for rule in plan.residence if rule.memory == "nvme0"]
     assert stored
     assert {rule.path for rule in stored} == {"direct"}
     assert asked.found.best.seconds < question(compress="best").found.best.seconds
+
+
+def test_four_devices_on_unequal_lanes_finish_together():
+    """Fig 10c: one is twice as fast as the others; Fig 8a: Q takes 20.7 ms from all of them (PARK-39..42)."""
+    asked = question(storage=NVME, compress="best")
+    assert asked.stripes == pytest.approx((0.4, 0.2, 0.2, 0.2), rel=1e-6)
+    assert asked.table.storage[1] == pytest.approx(20.7e-3, rel=1e-3)
+    plan = asked.decide({}).plan
+    rules = [rule for rule in plan.residence if rule.memory == "nvme0"]
+    assert {(rule.replicas, rule.stripes) for rule in rules} == {(NVME[1:], asked.stripes)}
+    used = {use.memory: use.weights for use in plan.predicted.memory}
+    assert used["nvme0"] == used["nvme1"] == used["nvme2"] == used["nvme3"] > 0
+
+
+@pytest.mark.parametrize(("storage", "faster"), [(NVME[:1], 0.4), (NVME[:2], 0.6), (NVME[1:], 0.6), (NVME, 1.0)])
+def test_fewer_devices_take_longer(storage, faster):
+    """The table's column is of all four; the rest of them bring as much less as they are slower."""
+    assert question(storage=storage).table.storage[1] == pytest.approx(20.7e-3 / faster, rel=1e-3)
+
+
+@pytest.mark.parametrize("compress", ["none", "all"])
+@pytest.mark.parametrize("devices", [1, 2, 4])
+def test_the_search_over_storage_devices_equals_trying_everything(compress, devices):
+    """The whole strategy: the table that lowering and prices make, with stripes, against one candidate at a time."""
+    for path in ("direct", "bounce"):
+        asked = question(storage=NVME[:devices], compress=compress, path=path)
+        tried = try_everything(asked.table, 1, False, (compress == "all",), True)
+        first = min(tried, key=lambda one: one.key(asked.table, (compress == "all",)))
+        best = asked.found.best
+        assert (best.start, best.stop, best.from_storage) == (first.start, first.stop, first.stored)
+        assert best.seconds == pytest.approx(first.total, rel=1e-9)
+
+
+@pytest.mark.parametrize("stored", [("q",), ("q", "o"), ("q", "k", "v", "o")])
+@pytest.mark.parametrize("path", ["direct", "bounce"])
+def test_simulation_of_weights_from_four_devices_meets_the_closed_form(stored, path):
+    """Whichever lane is the longest. Through host memory, the link may wait for what storage has not read yet."""
+    asked = question(storage=NVME, path=path, offload=False)
+    found = asked.found.best
+    lanes = try_one(asked.table, 0, 11, False, stored, 1, False)
+    split = replace(found, start=0, stop=11, from_storage=stored, seconds=lanes.total)
+    slack = 1e-6 if path == "direct" else 0.1
+    assert _steady(asked, asked.layout(split)) == pytest.approx(lanes.total, rel=slack)
+    assert _steady(asked, asked.layout(split)) > lanes.total * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("path", ["direct", "bounce"])
+def test_with_compression_the_closed_form_is_safe(path):
+    """Two buffers hide the first transfer before expansion, at most 2 % here."""
+    asked = question(storage=NVME, path=path, offload=False, compress="all")
+    split = asked.found.best
+    assert split.from_storage
+    assert 0.98 < steady(asked, split.start, split.stop, ideal=True) / split.seconds <= 1 + 1e-9
 
 
 def test_memory_that_is_too_small():
@@ -216,3 +277,71 @@ def test_a_table_prices_the_operations_it_measured():
     assert costs.price(replace(scores, bytes=scores.bytes // 2)).mid == pytest.approx(0.463e-3 / 2)
     keys = next(t for t in graph.tasks if t.op == "keys")
     assert costs.price(keys).mid == pytest.approx(15.344e-3)
+
+
+def test_storage_lets_more_batches_fit():
+    """PARK-44: two batches of 50 lack host memory; with all streamed weights in storage they fit (Fig 17)."""
+    work = WORK.model_copy(update={"batches": 2})
+    with pytest.raises(InfeasibleError, match="more in dram"):
+        several(work).decide({})
+    plan = several(work, storage=NVME).decide({}).plan
+    assert accept(plan) is plan
+    host = [rule for rule in plan.residence if rule.path == "pinned" and rule.select.names.endswith(".weight")]
+    assert not host
+    assert any(rule.memory == "nvme0" for rule in plan.residence)
+
+
+def several(work: Workload, **options) -> OpSplit:
+    asked = question(**options)
+    return replace(asked, frame=replace(asked.frame, workload=work))
+
+
+def with_contexts(*contexts: int) -> OpSplit:
+    """The question with the published table as if measured at these contexts; at twice the context, twice the time."""
+    asked = question()
+    (table,) = asked.frame.roles.hardware.tables
+    tables = tuple(_at(table, context) for context in contexts)
+    hardware = asked.frame.roles.hardware.model_copy(update={"tables": tables})
+    return replace(asked, frame=replace(asked.frame, roles=replace(asked.frame.roles, hardware=hardware)))
+
+
+def _at(table, context):
+    rows = []
+    for row in table.rows:
+        factor = context / table.context if row.op in ("scores", "wv") else 1.0
+        found = {"host": row.host.model_copy(update={"value": row.host.value * factor})} if row.host else {}
+        rows.append(row.model_copy(update=found))
+    return table.model_copy(update={"context": context, "rows": tuple(rows)})
+
+
+def scores_on_host(asked: OpSplit):
+    graph = lower(place(asked.frame, asked.layout(asked.found.at(8, 11))), mean_step(WORK))
+    return asked.costs.price(next(t for t in graph.tasks if t.op == "scores"))
+
+
+def test_between_two_contexts_prices_are_interpolated():
+    """The mean step has 528 tokens; what was measured there and what is interpolated to there agree on linear work."""
+    exact, mixed = scores_on_host(question()), scores_on_host(with_contexts(264, 1056))
+    assert mixed.mid == pytest.approx(exact.mid, rel=1e-9)
+    assert (exact.source, mixed.source) == ("paper", "interpolated")
+    assert with_contexts(264, 1056).costs.table.table.context == 528
+    assert with_contexts(9000, 1056, 264, 20).costs.table.table.context == 528
+    assert scores_on_host(with_contexts(264, 528, 1056)).source == "paper"
+
+
+def test_one_context_is_scaled_with_more_spread_or_not_at_all():
+    exact, scaled, far = (scores_on_host(with_contexts(context)) for context in (528, 264, 8448))
+    assert scaled.mid == pytest.approx(exact.mid, rel=1e-2)
+    assert scaled.source == "interpolated"
+    assert scaled.high / scaled.mid > 1.5 * exact.high / exact.mid
+    assert far.source not in ("interpolated", "paper")
+
+
+def test_the_plan_says_with_how_many_threads_the_host_was_fastest():
+    """PARK-48."""
+    asked = question()
+    assert asked.decide({}).plan.schedule.threads is None
+    (table,) = asked.frame.roles.hardware.tables
+    frame = asked.frame.with_tables(table.model_copy(update={"threads": 8}))
+    assert len(frame.roles.hardware.tables) == 1
+    assert replace(asked, frame=frame).decide({}).plan.schedule.threads == 8

@@ -3,7 +3,8 @@
 Lanes run their tasks in the order given. `fetch` says when a layer's weights (and with one batch its KV) may start to
 move: "layer": once the accelerator starts the layer before; "buffer": once it is done with the one before that, which
 is all that two buffers need. `cpu` says in which order the host takes its tasks: "batch": suffix of a layer and prefix
-of the next together, batch by batch; "layer": all prefixes of a layer, then all suffixes.
+of the next together, batch by batch; "layer": all prefixes of a layer, then all suffixes. What
+storage brought to the host the layer before is there (`staged`).
 """
 
 from collections import deque
@@ -49,6 +50,7 @@ class Chain:
                 self._move("weights", k, layer, 0, after)
             elif self.table.storage[k]:
                 self._deliver("storage", ("storage", k, layer), self.table.storage[k], after, layer, 0)
+                self._deliver("link", ("staged", k, layer), self.table.staged[k], after, layer, 0)
             if self.batches == 1:
                 self._move("cache", k, layer, 0, after)
         if self.batches > 1:

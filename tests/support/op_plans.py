@@ -23,11 +23,13 @@ def make_op_split_plan(
     ends: str = "host",
     prefetch: int = 1,
     overlap: str = "next-layer",
+    reshape: bool = False,
     **layout,
 ) -> Plan:
     """Units [start, stop) of every block on the loopback accelerator, f32 throughout."""
     workload = workload or Workload(prompt_tokens=8, output_tokens=8, context=96)
-    frame = make_frame(model, workload, hardware or make_hardware(), prefetch=prefetch, overlap=overlap)
+    settings = {"prefetch": prefetch, "overlap": overlap, "reshape": reshape}
+    frame = make_frame(model, workload, hardware or make_hardware(), **settings)
     found = make_layout(model, start, stop, chunks, ends=ends, **layout)
     return as_plan(place(frame, found), label(frame, found))
 

@@ -82,6 +82,7 @@ def _random_operation(rng: Random, whole_numbers: bool) -> dict[str, float]:
         "decompress_weights": draw(8, 0.8) if weights else 0.0,
         "decompress_cache": draw(8, 0.8) if cache else 0.0,
         "storage": draw(20, 0.5) if weights else 0.0,
+        "staged": draw(8, 0.3) if weights else 0.0,
     }
 
 
@@ -133,11 +134,9 @@ def try_one(
     s2d = sum(table.storage[k] for k in units if k in held)
     moved, unpack = (table.weights_q, table.decompress_weights) if compressed else (table.weights, (0.0,) * 999)
     moved_kv, unpack_kv = (table.cache_q, table.decompress_cache) if compressed else (table.cache, (0.0,) * 999)
-    weights = [(moved[k], unpack[k]) for k in units if k not in held]
+    weights = [(table.staged[k], 0.0) if k in held else (moved[k], unpack[k]) for k in units]
     caches = [(moved_kv[k], unpack_kv[k]) for k in units]
-    mixed = [
-        item for k in units for item in (*([] if k in held else [(moved[k], unpack[k])]), (moved_kv[k], unpack_kv[k]))
-    ]
+    mixed = [item for pair in zip(weights, caches, strict=True) for item in pair]
     if printed:
         h2d, done, total = _printed(mixed, weights, caches, gpu, batches)
         total = max(total, batches * host, s2d)

@@ -77,7 +77,7 @@ class Candidates:
     def _section(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Section:
         start, stop, suffix = self.start[rows], self.stop[rows], "_q" if compressed else ""
         linked = np.array([op not in stored for op in self._ops])
-        weights = self._columns[f"weights{suffix}"] * linked
+        weights = np.where(linked, self._columns[f"weights{suffix}"], self._columns["staged"])
         none = np.zeros(len(rows))
         section = Section(
             host=self._host[rows],

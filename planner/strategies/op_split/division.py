@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from helmsman.lowering.ops import op_extent
 from helmsman.schemas.errors import UsageError
@@ -9,6 +10,10 @@ from helmsman.schemas.model import Model
 
 PANEL = 16
 """Rows of a linear layer are packed by sixteen: a chunk begins at such a row."""
+
+Form = Literal["divided", "fused", "reordered"]
+"""How attention is computed: as scores, softmax and weighted values; at once (FlashAttention); at once on cached
+activations, between the projections by K and V."""
 
 PAPER_NAMES = {
     "norm1": "LN.0",
@@ -18,6 +23,7 @@ PAPER_NAMES = {
     "scores": "Scores",
     "softmax": "Softmax",
     "wv": "WV",
+    "attention": "Attention",
     "o": "Output",
     "norm2": "LN.1",
     "gate": "Gate",
@@ -41,19 +47,25 @@ class Piece:
         return self.start == 0 and self.stop == self.extent
 
 
-def layer_operations(model: Model) -> tuple[str, ...]:
+def layer_operations(model: Model, form: Form = "divided") -> tuple[str, ...]:
     """The operations of a layer that have a place of their own, in order (PARK-02); `append` goes with `v`."""
     gate = ("gate",) if model.gated else ()
-    return ("norm1", "q", "k", "v", "scores", "softmax", "wv", "o", "norm2", *gate, "up", "down")
+    attention = {
+        "divided": ("k", "v", "scores", "softmax", "wv"),
+        "fused": ("k", "v", "attention"),
+        "reordered": ("k", "attention", "v"),
+    }
+    return ("norm1", "q", *attention[form], "o", "norm2", *gate, "up", "down")
 
 
-def pieces(model: Model, chunks: dict[str, int]) -> tuple[Piece, ...]:
+def pieces(model: Model, chunks: dict[str, int], form: Form = "divided") -> tuple[Piece, ...]:
     """Every unit of a layer, in order; `chunks`: into how many an operation is divided.
 
     Raises UsageError for an operation that cannot be divided, or into so many."""
     found: list[Piece] = []
-    for op in layer_operations(model):
+    for op in layer_operations(model, form):
         axis, extent = op_extent(model, op)
+        extent = extent if op in divisible(model, form) else 1
         parts = chunks.get(op, 1)
         _check(op, axis, extent, parts)
         grain = PANEL if axis == "rows" and parts > 1 else 1
@@ -62,9 +74,13 @@ def pieces(model: Model, chunks: dict[str, int]) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def divisible(model: Model) -> tuple[str, ...]:
-    """The operations that can be divided: scores and wv by KV heads, linear layers by rows."""
-    return tuple(op for op in layer_operations(model) if op_extent(model, op)[1] > 1)
+def divisible(model: Model, form: Form = "divided") -> tuple[str, ...]:
+    """The operations that can be divided: scores and wv by KV heads, linear layers by rows.
+
+    Not K and V around attention on cached activations, whose input and output are as wide as the model for every
+    head."""
+    fixed = ("k", "v") if form == "reordered" else ()
+    return tuple(op for op in layer_operations(model, form) if op_extent(model, op)[1] > 1 and op not in fixed)
 
 
 def _check(op: str, axis: str, extent: int, parts: int) -> None:

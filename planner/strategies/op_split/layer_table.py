@@ -22,6 +22,7 @@ COLUMNS = (
     "decompress_weights",
     "decompress_cache",
     "storage",
+    "staged",
 )
 
 
@@ -41,7 +42,8 @@ class LayerTable:
     host: computing the unit on the host, one batch (C); accelerator: the same there (G); weights: its weights over
     the link, once per layer (H); cache: its KV over the link, one batch (H); weights_q, cache_q: the same transfers
     compressed; decompress_weights, decompress_cache: unpacking them (D); storage: its weights from storage to the
-    accelerator, 0 for a unit that has none or whose weights cannot come from there (S; KV never does, E-PARK-16).
+    accelerator, 0 for a unit that has none or whose weights cannot come from there (S; KV never does, E-PARK-16), by
+    all devices together; staged: those weights over the link, when they come through host memory.
     """
 
     units: tuple[Unit, ...]
@@ -54,6 +56,7 @@ class LayerTable:
     decompress_weights: tuple[float, ...]
     decompress_cache: tuple[float, ...]
     storage: tuple[float, ...]
+    staged: tuple[float, ...]
 
     def __post_init__(self) -> None:
         _check_units(self.units)

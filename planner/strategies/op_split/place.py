@@ -6,8 +6,9 @@ from typing import Literal
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.op_split.division import Piece, joined
-from helmsman.schemas.formats import Format
+from helmsman.planner.strategies.op_split.division import Form, Piece, joined, pieces
+from helmsman.schemas.cache_use import PLAIN, CacheUse
+from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
@@ -23,7 +24,8 @@ class Layout:
 
     Of `units`, the accelerator computes start <= u < stop. `weights_q4`, `cache_q4`: streamed weights, caches in 4-bit
     groups; `stored`: operations whose weights come from `storage` (memories), `stripes` of each from each; `path`: how
-    they come; `pinning` of what is streamed from host memory; `ends`: where embedding and output live and run."""
+    they come; `pinning` of what is streamed from host memory; `ends`: where embedding and output live and run;
+    `threads` of the host, if they were chosen."""
 
     units: tuple[Piece, ...]
     start: int
@@ -36,6 +38,7 @@ class Layout:
     path: Literal["direct", "bounce"] = "direct"
     pinning: Path = "pinned"
     ends: Literal["host", "accelerator"] = "host"
+    threads: int | None = None
 
     @property
     def streamed(self) -> tuple[Piece, ...]:
@@ -45,7 +48,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frame:
-    """The question a layout answers."""
+    """The question a layout answers. `cache`: what attention reads in decode steps; `fused`: attention at once."""
 
     model: Model
     roles: Roles
@@ -55,6 +58,17 @@ class Frame:
     prefetch: int = 1
     overlap: Literal["none", "next-layer"] = "next-layer"
     reshape: bool = False
+    cache: CacheUse = PLAIN
+    fused: bool = False
+
+    @property
+    def form(self) -> Form:
+        """How attention is computed."""
+        return "reordered" if self.cache.holds == "activations" else "fused" if self.fused else "divided"
+
+    def units(self, chunks: dict[str, int]) -> tuple[Piece, ...]:
+        """The units of a layer. Raises UsageError for a division that is not possible."""
+        return pieces(self.model, chunks, self.form)
 
     @property
     def accelerator(self) -> Device:
@@ -63,10 +77,15 @@ class Frame:
         return self.roles.accelerator
 
     def with_tables(self, *tables: OperationTable) -> "Frame":
-        """The same question on a machine with these operation tables before its own."""
+        """The same question on a machine with these tables, in place of its own of the same layer and batch."""
         hardware = self.roles.hardware
-        changed = hardware.model_copy(update={"tables": (*tables, *hardware.tables)})
+        others = [other for other in hardware.tables if all(_question(other) != _question(own) for own in tables)]
+        changed = hardware.model_copy(update={"tables": (*tables, *others)})
         return replace(self, roles=replace(self.roles, hardware=changed))
+
+
+def _question(table: OperationTable) -> tuple[object, ...]:
+    return table.shape, table.batch, size_of(1, table.format), size_of(1, table.kv_format), table.cache
 
 
 def place(frame: Frame, layout: Layout) -> Placement:
@@ -85,7 +104,7 @@ def place(frame: Frame, layout: Layout) -> Placement:
             Residence(select=Select(), memory=host.memory, format=frame.weights, path="pageable"),
         ),
         kv=(
-            *(_cache(frame, layout, piece) for piece in streamed if piece.op in ("scores", "wv")),
+            *(_cache(frame, layout, piece) for piece in streamed if piece.op in _CACHES),
             KvRule(select=Select(), memory=host.memory, format=frame.kv, path="pageable"),
         ),
         compute=(
@@ -99,8 +118,10 @@ def place(frame: Frame, layout: Layout) -> Placement:
             order="layer-major" if together else "token-major",
             overlap=frame.overlap,
             prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
-            attention="divided",
+            attention="divided" if frame.form == "divided" else "whole",
             reshape=frame.reshape,
+            cache=frame.cache,
+            threads=layout.threads,
         ),
     )
 
@@ -115,6 +136,7 @@ def label(frame: Frame, layout: Layout) -> str:
     parts = [f"{name}[{_span(units)}]" for name, units in spans if units]
     formats = {(True, True): "q4", (True, False): "q4 weights", (False, True): "q4 KV"}
     parts += [formats[layout.weights_q4, layout.cache_q4]] if layout.weights_q4 or layout.cache_q4 else []
+    parts += [] if frame.cache.plain else [frame.cache.label]
     parts += [f"{'+'.join(layout.storage)}[{','.join(layout.stored)}]"] if layout.stored else []
     parts += [f"{frame.workload.batches}x{frame.workload.batch}"] if frame.workload.batches > 1 else []
     return " ".join(parts)
@@ -180,9 +202,13 @@ def _weights(frame: Frame, layout: Layout, piece: Piece) -> Residence:
     return Residence(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.weights)
 
 
+_CACHES = {"scores": "keys", "wv": "values", "attention": "kv"}
+"""Which part of a cache an operation reads."""
+
+
 def _cache(frame: Frame, layout: Layout, piece: Piece) -> KvRule:
     fmt = "q4" if layout.cache_q4 else frame.kv
-    select = _blocks(frame, {"scores": "keys", "wv": "values"}[piece.op], _part(frame, piece))
+    select = _blocks(frame, _CACHES[piece.op], _part(frame, piece))
     memory = frame.roles.host.memory
     return KvRule(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.kv)
 

@@ -7,10 +7,11 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.division import Piece, layer_operations, pieces
+from helmsman.planner.strategies.op_split.division import Piece, layer_operations
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked
 from helmsman.planner.strategies.op_split.layer_table import layer_table as of_operations
 from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.strategies.op_split.storage import parallel
 
 Seconds = dict[str, float]
 
@@ -19,29 +20,32 @@ def layer_table(
     frame: Frame,
     costs: CostModel,
     units: tuple[Piece, ...],
-    storage: tuple[str, ...],
+    from_storage: Layout | None,
     weights_q4: bool,
     cache_q4: bool,
 ) -> LayerTable:
     """The table of one layer in the mean decode step of one batch, divided into `units`.
 
-    Every figure is the price of a task that lowering makes of the operation there, so that search, prediction and
-    simulation agree."""
-    whole = pieces(frame.model, {})
+    `from_storage`: how weights come from storage, where they may. Every figure is the price of a task that lowering
+    makes of the operation there, so that search, prediction and simulation agree."""
+    whole = frame.units({})
     everything = Layout(whole, 0, len(whole))
-    names = layer_operations(frame.model)
+    names = layer_operations(frame.model, frame.form)
     here = layer_tasks(frame, Layout(whole, 0, 0))
     there = layer_tasks(frame, everything)
     packed = layer_tasks(frame, replace(everything, weights_q4=weights_q4, cache_q4=cache_q4))
     linear = tuple(op for op in names if f"{op}.weights" in {task.op for task in there})
-    stored = layer_tasks(frame, replace(everything, stored=linear, storage=storage)) if storage else []
+    stored = layer_tasks(frame, replace(from_storage, stored=linear)) if from_storage is not None else []
+    read = [task for task in stored if frame.roles.hardware.memory(task.memories[0]).kind == "nvme"]
+    staged = [task for task in stored if task not in read]
 
     def sum_of(tasks: list[Task], name: Callable[[str], tuple[str, ...]], kinds: tuple[str, ...]) -> Seconds:
         return {op: sum(costs.price(t).mid for t in tasks if t.op in name(op) and t.kind in kinds) for op in names}
 
     def columns(tasks: list[Task]) -> tuple[Seconds, Seconds]:
         weights = sum_of(tasks, lambda op: (f"{op}.weights",), ("transfer",))
-        return weights, sum_of(tasks, _cache_name, ("transfer",))
+        coming = [task for task in tasks if task.memories[-1] == frame.accelerator.memory]
+        return weights, sum_of(coming, _cache_name, ("transfer",))
 
     weights, cache = columns(there)
     weights_q, cache_q = columns(packed)
@@ -54,13 +58,20 @@ def layer_table(
         "cache_q": cache_q,
         "decompress_weights": sum_of(packed, _expanded_weights, ("decompress",)),
         "decompress_cache": sum_of(packed, _expanded_cache, ("decompress",)),
-        "storage": columns(stored)[0],
+        "storage": {op: _together(frame, costs, [t for t in read if t.op == f"{op}.weights"]) for op in names},
+        "staged": {op: seconds if op in linear else 0.0 for op, seconds in columns(staged)[0].items()},
     }
     whole_table = of_operations(names, {name: tuple(column.values()) for name, column in found.items()})
     return chunked(whole_table, _fractions(units))
 
 
-_COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "reshape")
+def _together(frame: Frame, costs: CostModel, tasks: list[Task]) -> float:
+    """Seconds until all devices have read their stripes (PARK-42)."""
+    moved = [(task.resource, costs.price(task).mid, task.bytes) for task in tasks]
+    return parallel(frame.roles.hardware, moved)
+
+
+_COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention", "reshape")
 
 
 def _with_append(op: str) -> tuple[str, ...]:
@@ -77,7 +88,7 @@ def _expanded_cache(op: str) -> tuple[str, ...]:
 
 
 def _cache_name(op: str) -> tuple[str, ...]:
-    return {"scores": ("keys",), "wv": ("values",)}.get(op, ())
+    return {"scores": ("keys",), "wv": ("values",), "attention": ("kv",)}.get(op, ())
 
 
 def layer_tasks(frame: Frame, layout: Layout) -> list[Task]:

@@ -6,7 +6,7 @@ in [i, j) come from storage, uncompressed there, so out of both link and unpacki
 
 Sets of stored operations that cannot win are not evaluated, range by range. (1) A set with an operation outside of
 [i, j) is the same candidate as the set without it. (2) L >= S2D, and S2D only grows with the set: a set whose S2D
-exceeds the L of [i, j) without storage loses to that, and so do all larger sets. Both are exact, ties included.
+exceeds the least L of [i, j) so far loses to that, and so do all larger sets. Both are exact, ties included.
 """
 
 from collections.abc import Iterator
@@ -148,7 +148,7 @@ def search(table: LayerTable, options: SearchOptions) -> SplitSearch:
     everywhere, nothing = np.arange(len(start)), np.zeros(len(start))
     best.improve(everywhere, (), nothing, options.compress)
     if options.storage:
-        for stored, rows, storage in _useful_sets(table, candidates, best.lanes.total.copy()):
+        for stored, rows, storage in _useful_sets(table, candidates, best.lanes.total):
             best.improve(rows, stored, storage, options.compress)
     return SplitSearch(start, stop, best.lanes, best.compressed, best.set_index, tuple(best.sets), best.evaluated)
 
@@ -201,19 +201,26 @@ def _useful_sets(
 ) -> Iterator[tuple[tuple[str, ...], Indices, Seconds]]:
     """Every set of stored operations with the rows where it may win, and its S2D there; in the order of index.
 
-    `limit` is L without storage by row. Bit b of a set's index is operation b; sets of lower operations come first.
+    `limit` is the least L by row so far, and falls as the sets given are tried. Bit b of a set's index is operation b;
+    sets of lower operations come first. Raises BadInputError when more than MOST_SETS sets may win.
     """
-    limit = limit * (1 + 2 * TIE)
+    slack = 1 + 2 * TIE
     found: list[tuple[tuple[str, ...], Indices, Seconds]] = [((), np.arange(len(limit)), np.zeros(len(limit)))]
     for op in storable(table):
         seconds = candidates.storage(op)
         for stored, rows, storage in tuple(found):
             more = seconds[rows]
             grown = storage + more
-            keep = (more > 0) & (grown <= limit[rows])
-            if keep.any():
-                found.append(((*stored, op), rows[keep], grown[keep]))
-        if len(found) > MOST_SETS:
-            remedy = "let fewer operations come from storage"
-            raise BadInputError("too many sets of stored operations", field="storage", value=len(found), remedy=remedy)
-    yield from found[1:]
+            keep = (more > 0) & (grown <= limit[rows] * slack)
+            if not keep.any():
+                continue
+            if len(found) == MOST_SETS:
+                raise _too_many(len(storable(table)))
+            found.append(((*stored, op), rows[keep], grown[keep]))
+            yield found[-1]
+
+
+def _too_many(count: int) -> BadInputError:
+    problem = f"{count} operations whose weights may come from storage: more than {MOST_SETS} sets of them may win"
+    remedy = "leave --nvme out, or empty the column `storage` of operations in the --table"
+    return BadInputError(problem, field="--nvme", value=count, remedy=remedy)

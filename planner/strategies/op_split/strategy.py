@@ -5,16 +5,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
-from helmsman.planner.strategies.op_split.division import Piece, pieces
-from helmsman.planner.strategies.op_split.layer_table import LayerTable
+from helmsman.planner.strategies.op_split.candidates import Mask
+from helmsman.planner.strategies.op_split.division import Piece
+from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
+from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.place import Frame, Layout, label, place
 from helmsman.planner.strategies.op_split.prices import layer_table
 from helmsman.planner.strategies.op_split.search import SearchOptions, Split, SplitSearch, search
+from helmsman.planner.strategies.op_split.storage import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Path, Strategy
@@ -33,8 +38,8 @@ class OpSplitOptions:
     """Every choice that the ablations of the paper switch.
 
     `chunks`: into how many parts an operation may be divided; `compress`: 4-bit groups for what is streamed (`best`:
-    the search decides); `storage`: memories of NVMe devices that may hold streamed weights; `stripes`: their shares;
-    `offload` off: nothing is computed by the host (the paper's GPU-only mode)."""
+    the search decides); `storage`: memories of NVMe devices that may hold streamed weights; `stripes`: their shares
+    (default: balanced); `offload` off: nothing is computed by the host (the paper's GPU-only mode)."""
 
     chunks: dict[str, int] = field(default_factory=dict)
     compress: Compression = "none"
@@ -57,35 +62,87 @@ class OpSplit:
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         """The best split that fits, as a plan. Raises InfeasibleError when none of the best fits."""
         seen: list[Rejected] = []
-        for split in self._ranked():
-            layout = self.layout(split)
-            missing = self._missing(layout)
-            if not missing:
-                return self._decision(split, layout, tuple(seen), recorded)
-            seen.append(Rejected(label(self.frame, layout), self._step(split), missing))
+        for found in self.searches():
+            for split in found.ranked(TRIED):
+                layout = self.layout(split)
+                missing = self._missing(layout)
+                if not missing:
+                    return self._decision(found, split, layout, tuple(seen), recorded)
+                seen.append(Rejected(label(self.frame, layout), self._step(split), missing))
         raise self._infeasible(seen)
+
+    def searches(self) -> Iterator[SplitSearch]:
+        """The search for the fastest split; then, with storage, for the fastest that streams no weight from the host,
+        which leaves more of its memory for batches (PARK-44)."""
+        yield self.found
+        if self.options.storage:
+            yield self.roomy
 
     @cached_property
     def found(self) -> SplitSearch:
         """The search over every split."""
+        return search(self.table, self._search_options)
+
+    @cached_property
+    def roomy(self) -> SplitSearch:
+        """The search over the splits with all streamed weights in storage."""
+        return search(self.table, replace(self._search_options, feasible=self._all_stored))
+
+    @property
+    def _search_options(self) -> SearchOptions:
         options = self.options
-        compress = {"none": (False,), "best": (False, True)}.get(options.compress, (True,))
-        return search(
-            self.table,
-            SearchOptions(
-                batches=self.frame.workload.batches,
-                printed=options.printed,
-                compress=compress,
-                storage=bool(options.storage),
-                kinds="all" if options.offload else "gpu-only",
-            ),
+        return SearchOptions(
+            batches=self.frame.workload.batches,
+            printed=options.printed,
+            compress={"none": (False,), "best": (False, True)}.get(options.compress, (True,)),
+            storage=bool(options.storage),
+            kinds="all" if options.offload else "gpu-only",
+            feasible=_together(self.units) if self.frame.form == "reordered" else None,
         )
+
+    def _all_stored(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
+        """Whether ranges have no weights of other operations than `stored`."""
+        left = [
+            number for number, unit in enumerate(self.table.units) if unit.op in set(storable(self.table)) - {*stored}
+        ]
+        none = [(number < start) | (number >= stop) for number in left]
+        allowed = self._search_options.feasible
+        fits = np.ones(len(start), dtype=np.bool_) if allowed is None else np.asarray(allowed)[start, stop]
+        return np.asarray(np.logical_and.reduce([fits, *none]))
 
     @cached_property
     def table(self) -> LayerTable:
         """Prices of the units of one layer."""
         weights_q4, cache_q4 = self._compressed
-        return layer_table(self.frame, self.costs, self.units, self.options.storage, weights_q4, cache_q4)
+        return layer_table(self.frame, self.costs, self.units, self._from_storage, weights_q4, cache_q4)
+
+    @cached_property
+    def stripes(self) -> tuple[float, ...]:
+        """Shares of the storage devices in every weight: those that finish together (PARK-40)."""
+        target = self.frame.roles.host if self.options.path == "bounce" else self.frame.accelerator
+        return self.options.stripes or stripes(self.frame.roles.hardware, self.options.storage, target.memory)
+
+    @property
+    def _threads(self) -> int | None:
+        """The count with which the table's host was fastest (PARK-48)."""
+        return self.costs.table.table.threads or None if self.costs.table is not None else None
+
+    @property
+    def _from_storage(self) -> Layout | None:
+        """Everything on the accelerator, to come from storage where that is allowed."""
+        options = self.options
+        if not options.storage:
+            return None
+        whole = self.frame.units({})
+        return Layout(
+            whole,
+            0,
+            len(whole),
+            storage=options.storage,
+            stripes=self.stripes,
+            path=options.path,
+            pinning=options.pinning,
+        )
 
     @cached_property
     def costs(self) -> CostModel:
@@ -103,7 +160,7 @@ class OpSplit:
                 value="op-split",
                 remedy="use --strategy layer-split, or another machine",
             )
-        return pieces(self.frame.model, self.options.chunks)
+        return self.frame.units(self.options.chunks)
 
     def layout(self, split: Split) -> Layout:
         """The layout of a split of the search."""
@@ -116,9 +173,10 @@ class OpSplit:
             cache_q4=cache_q4,
             stored=split.from_storage,
             storage=self.options.storage if split.from_storage else (),
-            stripes=self.options.stripes,
+            stripes=self.stripes if split.from_storage else (),
             path=self.options.path,
             pinning=self.options.pinning,
+            threads=self._threads,
         )
         return replace(chosen, ends=self._ends(chosen))
 
@@ -139,9 +197,6 @@ class OpSplit:
         graph = lower(place(small, layout), mean_step(self.frame.workload))
         return sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
 
-    def _ranked(self) -> Iterator[Split]:
-        yield from self.found.ranked(TRIED)
-
     def _missing(self, layout: Layout) -> tuple[tuple[str, int], ...]:
         return tuple(shortages(memory_use(place(self.frame, layout))).items())
 
@@ -151,6 +206,7 @@ class OpSplit:
 
     def _decision(
         self,
+        found: SplitSearch,
         split: Split,
         layout: Layout,
         rejected: tuple[Rejected, ...],
@@ -159,10 +215,10 @@ class OpSplit:
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
-        seconds, order = plan.predicted.decode.seconds.mid, self.found.ranked(TRIED)
+        seconds, order = plan.predicted.decode.seconds.mid, found.ranked(TRIED)
         worse = order[order.index(split) + 1 :][:SHOWN]
         others = [(label(self.frame, self.layout(o)), seconds * o.seconds / split.seconds) for o in worse]
-        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, self.found.evaluated)
+        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, found.evaluated)
 
     def _infeasible(self, seen: list[Rejected]) -> InfeasibleError:
         nearest = min(seen, key=lambda rejected: rejected.missing)
@@ -171,3 +227,12 @@ class OpSplit:
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
             remedy=f"the smallest change: {lacks} (then {nearest.label} fits)",
         )
+
+
+def _together(units: tuple[Piece, ...]) -> Mask:
+    """The ranges that part none of K, attention and V from the others: on cached activations what passes between them
+    is as wide as the model for every head, which the closed form does not count."""
+    names = [unit.op for unit in units]
+    first, last = names.index("k"), names.index("v") + 1
+    start, stop = np.indices((len(units) + 1, len(units) + 1))
+    return np.asarray((stop <= first) | (start >= last) | (start >= stop) | ((start <= first) & (stop >= last)))

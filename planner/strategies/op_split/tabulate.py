@@ -6,7 +6,7 @@ from dataclasses import replace
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import STRETCH, CostModel, Estimate
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.division import layer_operations, pieces
+from helmsman.planner.strategies.op_split.division import layer_operations
 from helmsman.planner.strategies.op_split.place import Frame, Layout
 from helmsman.planner.strategies.op_split.prices import layer_tasks
 from helmsman.planner.table_prices import TablePrices, prices, shape_of
@@ -43,13 +43,13 @@ def cells(frame: Frame, table: OperationTable, storage: tuple[str, ...]) -> dict
 
 def _variants(frame: Frame, storage: tuple[str, ...]) -> Iterator[list[Task]]:
     """A layer on the host, streamed as it is, streamed in 4-bit groups, and streamed from storage."""
-    whole = pieces(frame.model, {})
+    whole = frame.units({})
     streamed = Layout(whole, 0, len(whole))
     yield layer_tasks(frame, Layout(whole, 0, 0))
     yield layer_tasks(frame, streamed)
     yield layer_tasks(frame, replace(streamed, weights_q4=True, cache_q4=True))
     if storage:
-        linear = tuple(op for op in layer_operations(frame.model) if op in LINEAR)
+        linear = tuple(op for op in layer_operations(frame.model, frame.form) if op in LINEAR)
         yield layer_tasks(frame, replace(streamed, stored=linear, storage=storage))
 
 
@@ -67,8 +67,10 @@ def _placed(priced: TablePrices, tasks: list[Task]) -> dict[Cell, list[tuple[Tas
 
 def _blank(frame: Frame) -> OperationTable:
     """A table for the question, without figures."""
-    names: tuple[OperationName, ...] = ("norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "o", "norm2")
+    divided: tuple[OperationName, ...] = ("scores", "softmax", "wv")
+    attention: tuple[OperationName, ...] = divided if frame.form == "divided" else ("attention",)
     gate: tuple[OperationName, ...] = ("gate",) if frame.model.gated else ()
+    names: tuple[OperationName, ...] = ("norm1", "q", "k", "v", "append", *attention, "o", "norm2", *gate, "up", "down")
     return OperationTable(
         shape=shape_of(frame.model),
         batch=frame.workload.batch,
@@ -77,7 +79,8 @@ def _blank(frame: Frame) -> OperationTable:
         kv_format=frame.kv,
         host=frame.roles.host.name,
         accelerator=frame.accelerator.name,
-        rows=tuple(OperationRow(op=op) for op in (*names, *gate, "up", "down")),
+        cache=frame.cache,
+        rows=tuple(OperationRow(op=op) for op in names),
     )
 
 

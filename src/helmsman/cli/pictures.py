@@ -75,8 +75,12 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
     from helmsman.planner.strategies.op_split.strategy import TRIED
 
     frame, plan = strategy.frame, decision.plan
-    ranked = strategy.found.ranked(TRIED)
-    chosen = next(split for split in ranked if label(frame, strategy.layout(split)) == plan.label)
+    found, chosen = next(
+        (found, split)
+        for found in strategy.searches()
+        for split in found.ranked(TRIED)
+        if label(frame, strategy.layout(split)) == plan.label
+    )
     shape = plan.workload
     batch = f"{shape.batches} batches of {shape.batch}" if shape.batches > 1 else f"batch {shape.batch}"
     tokens = f"{shape.prompt_tokens} + {shape.output_tokens} tokens"
@@ -86,7 +90,7 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
         symbol="L" if strategy.options.printed else "L′",
         accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
     )
-    _write(path, draw_split_curve(split_curve(strategy.found, strategy.units, chosen, names)))
+    _write(path, draw_split_curve(split_curve(found, strategy.units, chosen, names)))
 
 
 def _write(path: Path, figure: "Figure") -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_search
-from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split, op_split
+from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def execute(args: argparse.Namespace) -> int:
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
-    decision = decide(args, model, hardware, workload)
+    decision, searched = decide(args, model, hardware, workload)
     seconds = perf_counter() - began
-    if args.plot:
-        draw_search(args.plot, op_split(args, model, hardware, workload), decision)
+    if args.plot and searched is not None:
+        draw_search(args.plot, searched, decision)
     drawn = f"\n\nplot         {args.plot}" if args.plot else ""
     emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds) + drawn)
     return 0

@@ -49,6 +49,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.places import check_place
     from helmsman.executor.engine import Engine
+    from helmsman.executor.executed import check_executed
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Request, trace
     from helmsman.executor.prompt import as_batch, check_tokens
@@ -60,6 +61,7 @@ def execute(args: argparse.Namespace) -> int:
     for place in (args.trace, args.out):
         check_place(place)
     plan = read_plan(args.plan)
+    check_executed(plan)
     _check_directory(args.checkpoint)
     text = open_text(args.checkpoint)
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)

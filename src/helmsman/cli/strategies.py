@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from helmsman.planner.strategies.layer_split import LayerSplit
     from helmsman.planner.strategies.op_split.place import Frame
     from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.schemas.cache_use import CacheUse
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
@@ -32,6 +34,10 @@ _OP_SPLIT: Mapping[str, object] = {
     "pinning": "pinned",
     "no_cpu_offload": False,
     "no_overlap": False,
+    "kv_keep": None,
+    "kv_select": None,
+    "activation_cache": False,
+    "fused_attention": False,
     "write_table": None,
 }
 _FILES = ("table", "write_table")
@@ -69,26 +75,35 @@ def _add_streaming(parser: Parser) -> None:
     group.add_argument("--no-cpu-offload", action="store_true", help="the accelerator computes every operation")
     group.add_argument("--no-overlap", action="store_true", help="transfers wait for the operation before them")
     group.add_argument("--reshape", action="store_true", help="caches are kept (batch, tokens, hidden) and turned")
+    group.add_argument("--kv-keep", type=float, metavar="SHARE", help="attend to this share of the cached tokens")
+    group.add_argument(
+        "--kv-select", type=float, metavar="SHARE", help="of the head dimension, read to choose them; 0: no choice"
+    )
+    group.add_argument("--activation-cache", action="store_true", help="cache layer inputs instead of K and V")
+    group.add_argument("--fused-attention", action="store_true", help="attention is one operation (FlashAttention)")
     group.add_argument("--table", type=Path, metavar="FILE", help="measured operation latencies (helm.optable/1)")
     group.add_argument("--write-table", type=Path, metavar="FILE", help="write the prices of every operation, to edit")
 
 
-def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decision":
-    """The best plan of the strategy that the arguments name."""
+def decide(
+    args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload"
+) -> "tuple[Decision, OpSplit | None]":
+    """The best plan of the strategy that the arguments name, and the search of op-split, to be drawn."""
     _refuse_foreign(args)
     if args.strategy == "op-split":
         asked = op_split(args, model, hardware, workload)
         _warn_of_table(args, asked.frame)
         decision = asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
         _write_table(args, asked)
-        return decision
+        return decision, asked
     if args.strategy == "flexgen":
         schedule = flexgen(args, model, hardware, workload)
         _warn_of_table(args, schedule.frame)
-        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))
+        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN})), None
     from helmsman.planner.decide import decide as decide_split
 
-    return decide_split(layer_split(args, model, hardware, workload), _recorded(args, {"kv_offload": False}))
+    recorded = _recorded(args, {"kv_offload": False})
+    return decide_split(layer_split(args, model, hardware, workload), recorded), None
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
@@ -108,9 +123,10 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     """The operation splits that the arguments ask about."""
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+    from helmsman.planner.strategies.op_split.variants import with_cache_use
 
     options = OpSplitOptions(
-        chunks=_chunks(args.chunks, model),
+        chunks=_chunks(args, model),
         compress=args.compress,
         storage=_storage(args, hardware),
         path=args.nvme or "direct",
@@ -118,7 +134,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         offload=not args.no_cpu_offload,
         printed=args.paper,
     )
-    frame = _frame(args, model, hardware, workload)
+    frame = with_cache_use(_frame(args, model, hardware, workload))
     return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
 
 
@@ -143,6 +159,7 @@ def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
         raise UsageError("streaming strategies do not change TTFT", field="--objective", value="ttft", remedy=remedy)
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
     frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
+    frame = replace(frame, cache=_cache_use(args, model), fused=args.fused_attention)
     return frame if args.table is None else _with_table(args.table, frame)
 
 
@@ -163,13 +180,33 @@ def _refuse_foreign(args: argparse.Namespace) -> None:
             raise UsageError(f"does not go with --strategy {args.strategy}", field=flag, remedy=remedy)
 
 
-def _chunks(text: str | None, model: "Model") -> dict[str, int]:
+def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
+    """What attention reads of past tokens (PARK-66)."""
+    from helmsman.lowering.variants import check_cache_use
+    from helmsman.schemas.cache_use import PARTIAL, CacheUse
+
+    keep = 1.0 if args.kv_keep is None else args.kv_keep
+    select = args.kv_select if args.kv_select is not None else PARTIAL if keep < 1 else 0.0
+    if args.kv_select is not None and args.kv_keep is None:
+        remedy = "add --kv-keep SHARE"
+        raise UsageError("nothing is chosen when all tokens are read", field="--kv-select", remedy=remedy)
+    if not 0 < keep <= 1:
+        raise UsageError("is not a share of tokens", field="--kv-keep", value=keep, remedy="use 0 < SHARE <= 1")
+    if not 0 <= select <= 1:
+        raise UsageError("is not a share of a head", field="--kv-select", value=select, remedy="use 0 <= SHARE <= 1")
+    use = CacheUse(keep=keep, select=select, holds="activations" if args.activation_cache else "kv")
+    check_cache_use(model, use)
+    return use
+
+
+def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
     """`8` (every operation that can be divided), or `scores=8,wv=4`."""
     from helmsman.planner.strategies.op_split.division import divisible
 
+    text, fused = args.chunks, args.fused_attention
     if text is None:
         return {}
-    names = divisible(model)
+    names = divisible(model, "reordered" if args.activation_cache else "fused" if fused else "divided")
     pairs = [(name, text) for name in names] if "=" not in text else [item.split("=", 1) for item in text.split(",")]
     found = {}
     for name, count in pairs:
@@ -188,7 +225,7 @@ def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
     if not names:
         remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
         raise UsageError("this machine's record has no storage", field="--nvme", value=args.nvme, remedy=remedy)
-    return names[:1]
+    return names
 
 
 def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:

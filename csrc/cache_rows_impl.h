@@ -1,0 +1,266 @@
+// Rows of caches (see cache_rows.h), for the instruction set whose Simd was included before.
+#pragma once
+#include "compress_impl.h"
+#include "elementwise_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr size_t kGroupValues = 64;   // of a row, under one scale and minimum
+constexpr size_t kCodeValues = 16;    // whose codes are 8 bytes
+constexpr size_t kGroupHeader = 4;    // scale and minimum
+constexpr size_t kTile = 16;          // tokens that are transposed together
+constexpr size_t kTiles = 4;          // whose lines are written together
+constexpr size_t kPanelBytes = 64 + kGroupValues * 8;
+constexpr float kLargestF16 = 65504.0f;
+
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+typedef uint16_t Halves8 __attribute__((vector_size(16)));
+typedef uint32_t Words4 __attribute__((vector_size(16)));
+
+inline Bytes16 low_of(Bytes16 a, Bytes16 b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Bytes16 high_of(Bytes16 a, Bytes16 b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+inline Halves8 low_of(Halves8 a, Halves8 b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Halves8 high_of(Halves8 a, Halves8 b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+inline Words4 low_of(Words4 a, Words4 b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Words4 high_of(Words4 a, Words4 b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+
+// N registers of N elements, transposed: interleaving the halves of the list log2(N) times.
+template <int N, class T>
+void transpose(T* rows) {
+  T next[N];
+#pragma GCC unroll 4
+  for (int stage = 1; stage < N; stage *= 2) {
+#pragma GCC unroll 16
+    for (int i = 0; i < N / 2; ++i) next[2 * i] = low_of(rows[i], rows[i + N / 2]), next[2 * i + 1] = high_of(rows[i], rows[i + N / 2]);
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) rows[i] = next[i];
+  }
+}
+
+inline uint16_t floor_half(float value) {
+  const uint16_t half = narrow_f16(value);
+  if (widen_f16(half) <= value) return half;
+  if (half & 0x8000u) return static_cast<uint16_t>(half + 1);
+  return half == 0 ? uint16_t{0x8001} : static_cast<uint16_t>(half - 1);
+}
+
+// One group: `count` values, at least one, become scale, minimum and codes.
+inline void compress_group(const float* values, size_t count, uint8_t* to) {
+  const V top = Simd::set(kLargestF16), bottom = Simd::set(-kLargestF16);
+  const size_t padded = round_up(count, kCodeValues);
+  float x[kGroupValues];
+  V least = top, most = bottom;
+  for (size_t i = 0; i < padded; i += Simd::lanes) {
+    const V v = i + Simd::lanes <= count ? Simd::load(values + i)
+                                         : load_some(values + (i < count ? i : 0), i < count ? count - i : 0, values[0]);
+    const V inside = Simd::min(Simd::max(v, bottom), top);
+    least = Simd::min(least, inside), most = Simd::max(most, inside);
+    Simd::store(x + i, inside);
+  }
+  const uint16_t low = floor_half(-Simd::largest(Simd::sub(Simd::zero(), least)));
+  const float minimum = widen_f16(low);
+  uint16_t scale = narrow_f16((Simd::largest(most) - minimum) / 15.0f);
+  while (minimum + 15.0f * widen_f16(scale) > kLargestF16) --scale;
+  memcpy(to, &scale, 2);
+  memcpy(to + 2, &low, 2);
+  const V magic = Simd::set(12582912.0f), step = Simd::set(scale == 0 ? 1.0f : widen_f16(scale));
+  const V limit = Simd::set(scale == 0 ? 0.0f : 15.0f), base = Simd::set(minimum);
+  for (size_t i = 0; i < padded; i += Simd::lanes) {
+    const V code = Simd::sub(Simd::add(Simd::div(Simd::sub(Simd::load(x + i), base), step), magic), magic);
+    Simd::store(x + i, Simd::min(code, limit));
+  }
+  for (size_t i = 0; i < padded; i += kCodeValues)
+    for (size_t j = 0; j < 8; ++j)
+      to[kGroupHeader + i / 2 + j] = static_cast<uint8_t>(static_cast<int>(x[i + j] + 16.0f * x[i + j + 8]));
+}
+
+void compress_row(const float* values, size_t width, void* row) {
+  auto* to = static_cast<uint8_t*>(row);
+  for (size_t first = 0; first < width; first += kGroupValues) {
+    const size_t count = smaller(kGroupValues, width - first);
+    compress_group(values + first, count, to);
+    to += kGroupHeader + round_up(count, kCodeValues) / 2;
+  }
+}
+
+// Sixteen values of a token, of which `count` are stored.
+template <Format F>
+inline void expand_codes(const uint8_t* codes, V scale, V minimum, size_t count, char* to) {
+  V values[kVectors];
+  Simd::nibbles(codes, values);
+  char rest[kCodeValues * sizeof(float)];
+  char* target = count < kCodeValues ? rest : to;
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) store_as<F>(target, i * Simd::lanes, Simd::fma(values[i], scale, minimum));
+  if (count < kCodeValues) memcpy(to, rest, count * size_of(F));
+}
+
+// Scale and minimum of one group of up to kTile tokens.
+struct Headers {
+  float scales[kTile], minima[kTile];
+};
+
+inline Headers headers_of(const uint8_t* group, size_t stride, size_t tokens) {
+  uint16_t scales[kTile] = {}, minima[kTile] = {};
+  for (size_t t = 0; t < tokens; ++t) {
+    memcpy(scales + t, group + t * stride, 2);
+    memcpy(minima + t, group + t * stride + 2, 2);
+  }
+  Headers found;
+  for (size_t i = 0; i < kTile; i += Simd::lanes) {
+    Simd::store(found.scales + i, Simd::load_f16(scales + i));
+    Simd::store(found.minima + i, Simd::load_f16(minima + i));
+  }
+  return found;
+}
+
+// Up to 16 tokens of a group as a panel of 16 rows of packed weights: 16 scales, 16 minima, 8 bytes a column.
+inline void panel_of(const uint8_t* group, size_t stride, size_t tokens, size_t count, uint8_t* panel) {
+  const size_t bytes = round_up(count, kCodeValues) / 2;
+  memset(panel, 0, 64);
+  for (size_t t = 0; t < tokens; ++t) {
+    memcpy(panel + 2 * t, group + t * stride, 2);
+    memcpy(panel + 32 + 2 * t, group + t * stride + 2, 2);
+  }
+  for (size_t begin = 0; begin < bytes; begin += 16) {
+    Bytes16 rows[kTile] = {};
+    for (size_t t = 0; t < tokens; ++t)
+      memcpy(&rows[t], group + t * stride + kGroupHeader + begin, smaller(16, bytes - begin));
+    transpose<16>(rows);
+    for (size_t c = 0; c < smaller(16, bytes - begin); ++c) {
+      uint64_t halves[2];
+      memcpy(halves, &rows[c], 16);
+      const uint64_t low = 0x0f0f0f0f0f0f0f0fu, high = ~low;
+      const uint64_t first = (halves[0] & low) | (halves[1] & low) << 4;
+      const uint64_t second = (halves[0] & high) >> 4 | (halves[1] & high);
+      const size_t column = (begin + c) / 8 * 16 + c % 8;
+      memcpy(panel + 64 + column * 8, &first, 8);
+      memcpy(panel + 64 + (column + 8) * 8, &second, 8);
+    }
+  }
+}
+
+// Columns of up to kTiles panels side by side, so that lines of the target are filled at once.
+template <Format F>
+void expand_panels(const uint8_t (*panels)[kPanelBytes], size_t tiles, size_t count, char* target, size_t line) {
+  float scales[kTiles][kTile], minima[kTiles][kTile];
+  for (size_t j = 0; j < tiles; ++j)
+    for (size_t i = 0; i < kTile; i += Simd::lanes) {
+      const auto* halves = reinterpret_cast<const uint16_t*>(panels[j]);
+      Simd::store(scales[j] + i, Simd::load_f16(halves + i));
+      Simd::store(minima[j] + i, Simd::load_f16(halves + kTile + i));
+    }
+  for (size_t k = 0; k < count; ++k)
+    for (size_t j = 0; j < tiles; ++j) {
+      V codes[kVectors];
+      Simd::nibbles(panels[j] + 64 + k * 8, codes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kVectors; ++i)
+        store_as<F>(target + k * line, j * kTile + i * Simd::lanes,
+                    Simd::fma(codes[i], Simd::load(scales[j] + i * Simd::lanes), Simd::load(minima[j] + i * Simd::lanes)));
+    }
+}
+
+template <Format F>
+void expand_turned(const TurnArgs& a) {
+  alignas(64) uint8_t panels[kTiles][kPanelBytes];
+  char part[kGroupValues * kTiles * kTile * sizeof(float)];
+  constexpr size_t together = kTiles * kTile, line = together * size_of(F);
+  for (size_t p = 0; p < a.tokens; p += together) {
+    const size_t tokens = smaller(together, a.tokens - p), tiles = (tokens + kTile - 1) / kTile;
+    const auto* group = static_cast<const uint8_t*>(a.rows) + p * a.stride;
+    for (size_t d = 0; d < a.width; d += kGroupValues) {
+      const size_t count = smaller(kGroupValues, a.width - d);
+      char* to = static_cast<char*>(a.target) + d * a.target_stride + p * size_of(F);
+      for (size_t j = 0; j < tiles; ++j)
+        panel_of(group + j * kTile * a.stride, a.stride, smaller(kTile, tokens - j * kTile), count, panels[j]);
+      if (tokens == together) {
+        expand_panels<F>(panels, tiles, count, to, a.target_stride);
+      } else {
+        expand_panels<F>(panels, tiles, count, part, line);
+        for (size_t k = 0; k < count; ++k) memcpy(to + k * a.target_stride, part + k * line, tokens * size_of(F));
+      }
+      group += kGroupHeader + round_up(count, kCodeValues) / 2;
+    }
+  }
+}
+
+// Group by group of some tokens at a time: their rows stay in L1, and the inner loop has nothing to decide.
+template <Format F>
+void expand_straight(const TurnArgs& a) {
+  for (size_t p = 0; p < a.tokens; p += kTile) {
+    const size_t tokens = smaller(kTile, a.tokens - p);
+    const auto* group = static_cast<const uint8_t*>(a.rows) + p * a.stride;
+    char* to = static_cast<char*>(a.target) + p * a.target_stride;
+    for (size_t d = 0; d < a.width; d += kGroupValues) {
+      const size_t count = smaller(kGroupValues, a.width - d);
+      const Headers headers = headers_of(group, a.stride, tokens);
+      for (size_t t = 0; t < tokens; ++t) {
+        const V scale = Simd::set(headers.scales[t]), minimum = Simd::set(headers.minima[t]);
+        const uint8_t* codes = group + t * a.stride + kGroupHeader;
+        char* row = to + t * a.target_stride + d * size_of(F);
+        __builtin_prefetch(codes + kAhead);
+        if (count == kGroupValues) {
+#pragma GCC unroll 4
+          for (size_t k = 0; k < kGroupValues; k += kCodeValues)
+            expand_codes<F>(codes + k / 2, scale, minimum, kCodeValues, row + k * size_of(F));
+        } else {
+          for (size_t k = 0; k < count; k += kCodeValues)
+            expand_codes<F>(codes + k / 2, scale, minimum, smaller(kCodeValues, count - k), row + k * size_of(F));
+        }
+      }
+      group += kGroupHeader + round_up(count, kCodeValues) / 2;
+    }
+  }
+}
+
+template <Format F>
+void expand_rows(const TurnArgs& a) {
+  a.transposed ? expand_turned<F>(a) : expand_straight<F>(a);
+}
+
+// Plain rows of elements E, whose registers T hold N: blocks of a cache line by a cache line, through a copy of them,
+// because lines at the strides of caches fall on each other in L1.
+template <class T, class E, int N>
+void turn_plain(const TurnArgs& a) {
+  constexpr size_t block = kLine / sizeof(E);
+  alignas(64) E in[block][block], out[block][block];
+  memset(in, 0, sizeof(in));
+  for (size_t p = 0; p < a.tokens; p += block)
+    for (size_t d = 0; d < a.width; d += block) {
+      const size_t tokens = smaller(block, a.tokens - p), count = smaller(block, a.width - d);
+      const char* from = static_cast<const char*>(a.rows) + p * a.stride + d * sizeof(E);
+      for (size_t t = 0; t < tokens; ++t) memcpy(in[t], from + t * a.stride, count * sizeof(E));
+      for (size_t t = 0; t < tokens; t += N)
+        for (size_t k = 0; k < count; k += N) {
+          T rows[N];
+          for (int i = 0; i < N; ++i) memcpy(&rows[i], &in[t + i][k], sizeof(T));
+          transpose<N>(rows);
+          for (int i = 0; i < N; ++i) memcpy(&out[k + i][t], &rows[i], sizeof(T));
+        }
+      char* to = static_cast<char*>(a.target) + d * a.target_stride + p * sizeof(E);
+      for (size_t k = 0; k < count; ++k) memcpy(to + k * a.target_stride, out[k], tokens * sizeof(E));
+    }
+}
+
+void turn_rows(const TurnArgs& a) {
+  if (a.groups) {
+    if (a.format == Format::f32) expand_rows<Format::f32>(a);
+    if (a.format == Format::f16) expand_rows<Format::f16>(a);
+    if (a.format == Format::bf16) expand_rows<Format::bf16>(a);
+  } else if (a.transposed) {
+    size_of(a.format) == 4 ? turn_plain<Words4, uint32_t, 4>(a) : turn_plain<Halves8, uint16_t, 8>(a);
+  } else {
+    for (size_t t = 0; t < a.tokens; ++t)
+      memcpy(static_cast<char*>(a.target) + t * a.target_stride, static_cast<const char*>(a.rows) + t * a.stride,
+             a.width * size_of(a.format));
+  }
+}
+
+}  // namespace
+}  // namespace helm

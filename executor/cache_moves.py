@@ -1,0 +1,212 @@
+"""What the moves of keys and values move: past and new positions of heads, as they are kept or as they are read."""
+
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+
+from helmsman.executor.chains import Stops
+from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
+from helmsman.executor.moves import Move, Pieces, Turn
+from helmsman.executor.passes import Pass, Use, carried, stores
+from helmsman.executor.storage import blocks
+from helmsman.lowering.caches import BOTH, CACHED, CachePiece, pieces_of
+from helmsman.lowering.rules import Cached
+from helmsman.schemas.formats import rows_size
+from helmsman.schemas.plan import Path, Plan
+
+Strides = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Bytes from sequence to sequence, head to head, token to token and, `lines` only, dimension to dimension."""
+
+    sequence: int
+    head: int
+    token: int
+    line: int
+    lines: bool
+
+
+@dataclass(frozen=True)
+class CacheMoves:
+    """The moves of the keys and values of one pass."""
+
+    plan: Plan
+    found: Pass
+    caches: Caches
+    stops: Stops
+
+    def moves(self, index: int) -> list[Move]:
+        """Past keys or values on their way to where they are used, or new ones on their way there or home."""
+        return self._through(index, list(self._direct(index)))
+
+    def size(self, index: int) -> int:
+        """Bytes that a task needs where a cache stops on its way: images of the buffers it comes from."""
+        return sum(blocks(move.source.size) for move in self._direct(index))
+
+    def turns(self, index: int) -> list[Turn]:
+        """What a task expands from 4-bit groups, or turns to what attention reads."""
+        task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
+        cache = self.caches.at(task.memories[0], task.layer or 0, task.batch)
+        expands = task.kind == "decompress"
+        brought = {(self.stops.ends(self.found, d)[0], self.found.tasks[d].path) for d in self._bringing(index)}
+        found = []
+        for piece, heads in self._pieces(use):
+            if expands and (piece.rule.format != "q4" or not _is_of(piece, brought, cache.memory)):
+                continue
+            kept, plain = cache.kept[piece.what], cache.plain[piece.what]
+            source = _holding(plain if plain and not expands and piece.rule.format == "q4" else kept, heads)
+            target = _holding(plain if plain and expands else cache.read[piece.what], heads)
+            found.append(self._turn(task.layer or 0, piece.what, source, target, heads))
+        return found
+
+    def _bringing(self, index: int) -> Iterator[int]:
+        """The transfers after which a task expands what they have brought."""
+        for dep in self.found.tasks[index].deps:
+            if self.found.tasks[dep].kind == "transfer" and carried(self.found.tasks[dep]) == carried(
+                self.found.tasks[index]
+            ):
+                yield dep
+
+    def _direct(self, index: int) -> Iterator[Move]:
+        """The moves of a task, or of a chain of them, as if nothing stopped on its way."""
+        task = self.found.tasks[index]
+        origin, final = self.stops.ends(self.found, index)
+        layer = task.layer or 0
+        source, target = (self.caches.at(memory, layer, task.batch) for memory in (origin, final))
+        if carried(task) == "new_kv":
+            for what in BOTH:
+                for one, other, heads in _common(source.read[what], target.read[what]):
+                    yield self._new(what, one, other, heads)
+        elif stores(task):
+            for piece in pieces_of(self.plan, layer):
+                if (piece.rule.memory, piece.rule.format) == (final, task.format):
+                    yield self._stored(piece, source, target)
+        else:
+            path = "pin-on-transfer" if task.kind == "pin" else task.path
+            for piece, heads in self._pieces(self.found.uses[self.found.user[index]]):
+                if (piece.rule.memory, piece.rule.format, piece.rule.path) == (origin, task.format, path):
+                    yield self._past(piece.what, *_alike(piece, heads, source, target), heads)
+
+    def _pieces(self, use: Use) -> Iterator[tuple[CachePiece, range]]:
+        """The pieces of a block's cache that an operation reads, and which of their heads."""
+        all_heads = use.op == "attention"
+        for piece in pieces_of(self.plan, use.layer or 0):
+            start, stop = (0, self.plan.model.kv_heads) if all_heads else (use.start, use.stop)
+            heads = range(max(start, piece.start), min(stop, piece.stop))
+            if piece.what in CACHED[use.op] and heads:
+                yield piece, heads
+
+    def _steps(self, what: Cached, heads: Heads) -> _Steps:
+        """How a buffer is laid out."""
+        count, capacity, width = len(heads.room), self.plan.workload.context, self.plan.model.head_dim
+        row = rows_size(1, width, heads.format)
+        if heads.turned and self.caches.by_tokens:
+            return _Steps(capacity * count * row, row, count * row, 0, lines=False)
+        if not heads.turned and what == "keys" and self.caches.transposed:
+            value = row // width
+            return _Steps(count * capacity * row, capacity * row, value, capacity * value, lines=True)
+        return _Steps(count * capacity * row, capacity * row, row, 0, lines=False)
+
+    def _past(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
+        """All cached tokens of some heads."""
+        one, other = self._steps(what, source), self._steps(what, target)
+        counts, strides = self._counted(one, other, len(heads))
+        pieces = Pieces(per_past=one.token, counts=counts, source_strides=strides[0], target_strides=strides[1])
+        if one.head < one.token and len(heads) * one.head < one.token:
+            strides = (one.sequence, one.token), (other.sequence, other.token)
+            size = len(heads) * one.head
+            pieces = Pieces(size, 0, 0, counts, source_strides=strides[0], target_strides=strides[1], pasts=1)
+        return _move(source, one, target, other, heads, pieces)
+
+    def _new(self, what: Cached, source: Heads, target: Heads, heads: range) -> Move:
+        """The tokens that this pass adds, of some heads."""
+        one, other = self._steps(what, source), self._steps(what, target)
+        counts, (from_strides, to_strides) = self._counted(one, other, len(heads))
+        pieces = Pieces(0, one.token, 0, counts, None, one.token, from_strides, to_strides)
+        return _move(source, one, target, other, heads, pieces)
+
+    def _counted(self, one: _Steps, other: _Steps, heads: int) -> tuple[tuple[int, int], tuple[Strides, Strides]]:
+        """How many pieces run through the tokens, and how far they are apart on either side."""
+        batch = self.plan.workload.batch
+        if one.lines:
+            count = heads * self.plan.model.head_dim
+            return (batch, count), ((one.sequence, one.line), (other.sequence, other.line))
+        if one.head < one.token:
+            return (batch, 1), ((one.sequence, 0), (other.sequence, 0))
+        return (batch, heads), ((one.sequence, one.head), (other.sequence, other.head))
+
+    def _stored(self, piece: CachePiece, source: Cache, target: Cache) -> Move:
+        """New tokens of a piece to where it lives."""
+        heads = range(piece.start, piece.stop)
+        return self._new(piece.what, *_alike(piece, heads, source, target), heads)
+
+    def _turn(self, layer: int, what: Cached, source: Heads, target: Heads, heads: range) -> Turn:
+        one, other = self._steps(what, source), self._steps(what, target)
+        return Turn(
+            source.buffer,
+            (heads.start - source.room.start) * one.head,
+            (one.sequence, one.head, one.token),
+            target.buffer,
+            (heads.start - target.room.start) * other.head,
+            (other.sequence, other.head, other.line if other.lines else other.token),
+            (self.plan.workload.batch, len(heads), self.plan.model.head_dim),
+            source.format,
+            kv_format(self.plan, [layer]),
+            other.lines,
+        )
+
+    def _through(self, index: int, moves: list[Move]) -> list[Move]:
+        """Moves as this task makes them: to a stop, from it, or all the way."""
+        stop = self.stops.by_task.get(index)
+        if stop is None:
+            return moves
+        buffer, at, found = self.stops.rest.at(stop), 0, []
+        for move in moves:
+            there, strides = at + move.source_offset, move.pieces.source_strides
+            if stop.owner == index:
+                found.append(replace(move, source=buffer, source_offset=there))
+            else:
+                pieces = replace(move.pieces, target_strides=strides)
+                found.append(replace(move, target=buffer, target_offset=there, pieces=pieces))
+            at += blocks(move.source.size)
+        return found
+
+
+def _is_of(piece: CachePiece, brought: Container[tuple[str, Path]], memory: str) -> bool:
+    """Whether a piece is among what transfers have brought, or lives in `memory` where none has."""
+    return (piece.rule.memory, piece.rule.path) in brought if brought else piece.rule.memory == memory
+
+
+def _alike(piece: CachePiece, heads: range, source: Cache, target: Cache) -> tuple[Heads, Heads]:
+    """A piece in two memories, in the form in which it is kept."""
+    if piece.what in source.kept and _holds(source.kept[piece.what], heads):
+        return _holding(source.kept[piece.what], heads), _holding(target.kept[piece.what], heads)
+    return _holding(source.read[piece.what], heads), _holding(target.read[piece.what], heads)
+
+
+def _holds(part: Part, heads: range) -> bool:
+    return any(each.start <= heads.start and heads.stop <= each.stop for each in part)
+
+
+def _holding(part: Part, heads: range) -> Heads:
+    return next(each for each in part if each.start <= heads.start and heads.stop <= each.stop)
+
+
+def _common(one: Part, other: Part) -> Iterator[tuple[Heads, Heads, range]]:
+    """Heads that are in both."""
+    for first in one:
+        for second in other:
+            heads = range(max(first.start, second.start), min(first.stop, second.stop))
+            if heads:
+                yield first, second, heads
+
+
+def _move(source: Heads, one: _Steps, target: Heads, other: _Steps, heads: range, pieces: Pieces) -> Move:
+    return Move(
+        source.buffer,
+        (heads.start - source.room.start) * one.head,
+        target.buffer,
+        (heads.start - target.room.start) * other.head,
+        pieces,
+    )

@@ -1,0 +1,24 @@
+"""A model's dimensions as the native stage takes them."""
+
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.model import Model
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Dimensions
+
+
+def dimensions(model: Model) -> "Dimensions":
+    """What every stage of `model` has in common."""
+    return {
+        "hidden": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "ffn": model.ffn,
+        "vocab": model.vocab,
+        "norm": model.norm,
+        "norm_eps": model.norm_eps,
+        "activation": model.activation,
+        "gated": model.gated,
+    }

@@ -1,0 +1,101 @@
+"""Where the keys and values of a block are kept, and what the memories that use them must hold beside that."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import Cached, kv_homes, places
+from helmsman.lowering.variants import cached_elements
+from helmsman.scheduler.iteration import PHASES
+from helmsman.schemas.formats import Format, StoredFormat, rows_size
+from helmsman.schemas.plan import KvRule
+
+CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
+"""What of a cache the parts of attention read."""
+
+BOTH: tuple[Cached, ...] = ("keys", "values")
+
+
+@dataclass(frozen=True, slots=True)
+class CachePiece:
+    """Heads start <= h < stop of a block's keys or values under one rule."""
+
+    what: Cached
+    start: int
+    stop: int
+    rule: KvRule
+
+    @property
+    def heads(self) -> int:
+        """How many."""
+        return self.stop - self.start
+
+    @property
+    def used(self) -> Format:
+        """The format in which attention reads them."""
+        return self.rule.expanded if self.rule.format == "q4" else self.rule.format
+
+
+@dataclass(frozen=True, slots=True)
+class Passing:
+    """What a memory holds of one block while a pass is there.
+
+    `whole`: room for all keys and values as attention reads them, because some that are used there are not kept so;
+    `arriving`: pieces that come as they are kept elsewhere, and are turned or expanded there; `expanded`: pieces that
+    are expanded before they are turned."""
+
+    whole: bool
+    arriving: tuple[CachePiece, ...]
+    expanded: tuple[CachePiece, ...]
+
+
+def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
+    """The keys, then the values of a block, in order of heads."""
+    heads = placed.model.kv_heads
+    return tuple(
+        CachePiece(what, piece.start, piece.stop, piece.rule)
+        for what in BOTH
+        for piece in kv_homes(placed, what, layer, heads)
+    )
+
+
+def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, StoredFormat], int]:
+    """By home and format, bytes of what `tokens` tokens of all sequences add to a block's cache."""
+    sizes: dict[tuple[str, StoredFormat], int] = {}
+    for piece in pieces_of(placed, layer):
+        rows = cached_elements(placed.model, placed.schedule.cache, tokens * piece.heads)
+        key = piece.rule.memory, piece.rule.format
+        sizes[key] = sizes.get(key, 0) + rows_size(rows, placed.model.head_dim, piece.rule.format)
+    return sizes
+
+
+def turned(placed: Placed, piece: CachePiece) -> bool:
+    """Whether a piece is kept as rows of tokens that attention does not read as they are."""
+    return placed.schedule.reshape or piece.rule.format == "q4"
+
+
+def passing(placed: Placed, layer: int, memory: str) -> Passing:
+    """What `memory` needs for the operations on a block's cache that run there, in either phase."""
+    used = set(_used(placed, layer, memory))
+    every = pieces_of(placed, layer)
+    here = [each for each in every if any((each.what, head) in used for head in range(each.start, each.stop))]
+    rows = [each for each in here if turned(placed, each)]
+    both = [each for each in rows if placed.schedule.reshape and each.rule.format == "q4"]
+    return Passing(
+        whole=bool(rows) or any(each.rule.memory != memory for each in here),
+        arriving=tuple(each for each in rows if each.rule.memory != memory),
+        expanded=tuple(both),
+    )
+
+
+def _used(placed: Placed, layer: int, memory: str) -> Iterator[tuple[Cached, int]]:
+    """The (keys or values, head) that operations in `memory` read or write."""
+    memory_of = {device.name: device.memory for device in placed.hardware.devices}
+    for phase in PHASES:
+        for op, cached in (("append", BOTH), ("scores", CACHED["scores"]), ("wv", CACHED["wv"])):
+            axis, extent = op_extent(placed.model, op)
+            for piece in places(placed, op, layer, phase, extent, axis):
+                if memory_of.get(piece.rule.device) == memory:
+                    heads = range(placed.model.kv_heads) if op == "append" else range(piece.start, piece.stop)
+                    yield from ((what, head) for what in cached for head in heads)
