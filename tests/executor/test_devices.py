@@ -55,14 +55,13 @@ def test_devices_made_of_the_same_cores_are_not_used_together() -> None:
 
 
 def test_the_host_takes_as_many_threads_as_the_plan_says() -> None:
-    """PARK-48: not all cores are always best; accelerators keep theirs."""
-    four = make_hardware(cores=1)
-    four = four.model_copy(
-        update={"devices": tuple(d.model_copy(update={"cores": 3}) if d.name == "cpu" else d for d in four.devices)}
-    )
-    found = open_devices(four, ["cpu", "loopback"], FOUR, 2).by_name
-    assert (found["cpu"].cpus, found["loopback"].cpus) == (FOUR.cpus[:2], FOUR.cpus[-1:])
-    assert open_devices(four, ["cpu"], FOUR).by_name["cpu"].cpus == FOUR.cpus[:3]
+    """PARK-48: not all cores are always best."""
+    record = make_hardware()
+    host, *others = record.devices
+    record = record.model_copy(update={"devices": (host.model_copy(update={"cores": 2}), *others)})
+    three = Machine(cpus=(0, 1, 2), memory=1 << 30, cache_bytes=1 << 20)
+    assert open_devices(record, ["cpu"], three).by_name["cpu"].cpus == (0, 1)
+    assert open_devices(record, ["cpu"], three, 1).by_name["cpu"].cpus == (0,)
 
 
 def test_an_unknown_device_is_named() -> None:
