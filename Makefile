@@ -23,7 +23,7 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest --cov --cov-report=term
+	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term
 
 nightly: $(STAMP)
 	$(BIN)/pytest -m nightly

@@ -4,6 +4,7 @@
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
 // cost: a panel (pair) is widened once per kDepth columns and reused by all tokens from L1.
 #pragma once
+#include "ahead.h"
 #include "kernels.h"
 
 namespace helm {
@@ -11,7 +12,7 @@ namespace {
 
 using V = Simd::V;
 constexpr int kVectors = kPanel / Simd::lanes;  // registers per packed column
-constexpr size_t kLine = 64, kAhead = 4096;     // bytes
+constexpr size_t kLine = 64;                    // bytes
 
 template <Format F>
 V load_as(const void* data, size_t index) {

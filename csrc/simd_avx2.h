@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include "ahead.h"
 #include "format.h"
 
 namespace helm {
@@ -81,8 +82,10 @@ struct Simd {
     size_t o = 0;
     for (; o + 256 <= bytes; o += 256)
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i)
+      for (int i = 0; i < 8; ++i) {
+        if (i % 2 == 0) __builtin_prefetch(p + o + i * 32 + kAhead);
         a[i] = _mm256_or_si256(a[i], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + o + i * 32)));
+      }
     for (; o < bytes; o += 32)
       a[0] = _mm256_or_si256(a[0], _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + o)));
     for (int i = 1; i < 8; ++i) a[0] = _mm256_or_si256(a[0], a[i]);

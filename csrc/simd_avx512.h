@@ -2,6 +2,7 @@
 #pragma once
 #include <immintrin.h>
 
+#include "ahead.h"
 #include "format.h"
 
 namespace helm {
@@ -80,7 +81,10 @@ struct Simd {
     size_t o = 0;
     for (; o + 512 <= bytes; o += 512)
 #pragma GCC unroll 8
-      for (int i = 0; i < 8; ++i) a[i] = _mm512_or_si512(a[i], _mm512_loadu_si512(p + o + i * 64));
+      for (int i = 0; i < 8; ++i) {
+        __builtin_prefetch(p + o + i * 64 + kAhead);
+        a[i] = _mm512_or_si512(a[i], _mm512_loadu_si512(p + o + i * 64));
+      }
     for (; o < bytes; o += 64) a[0] = _mm512_or_si512(a[0], _mm512_loadu_si512(p + o));
     for (int i = 1; i < 8; ++i) a[0] = _mm512_or_si512(a[0], a[i]);
     return static_cast<unsigned long long>(_mm512_reduce_or_epi64(a[0]));

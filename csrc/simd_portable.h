@@ -1,5 +1,6 @@
 // Four lanes in plain C++ (GCC vector extensions: SSE2 on x86-64, NEON on arm64).
 #pragma once
+#include "ahead.h"
 #include "format.h"
 
 namespace helm {
@@ -67,12 +68,14 @@ struct Simd {
   static unsigned long long read(const char* p, size_t bytes) {
     typedef unsigned long long L __attribute__((vector_size(16)));
     L acc[4] = {};
-    for (size_t o = 0; o < bytes; o += 64)
+    for (size_t o = 0; o < bytes; o += 64) {
+      __builtin_prefetch(p + o + kAhead);
       for (int i = 0; i < 4; ++i) {
         L v;
         memcpy(&v, p + o + i * 16, 16);
         acc[i] |= v;
       }
+    }
     const L all = acc[0] | acc[1] | acc[2] | acc[3];
     return all[0] | all[1];
   }

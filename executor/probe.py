@@ -28,9 +28,10 @@ class LinkSample:
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
-    """Buffers of noise, together large against the cache, scattered as matrices are."""
+    """Buffers of noise in one arena, as matrices lie; together large against the cache."""
     count = READ_CACHES * cache_bytes // READ_PIECE + 1
-    return [_noise(READ_PIECE) for _ in range(count)]
+    arena = Arena(count * READ_PIECE)
+    return [_filled(arena.alloc(READ_PIECE, "probe")) for _ in range(count)]
 
 
 def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
@@ -58,8 +59,11 @@ def _seconds(engine: CopyEngine, source: Buffer, target: Buffer, sizes: Sequence
 
 
 def _noise(size: int) -> Buffer:
+    return _filled(Arena(size + 4096).alloc(size, "probe"))
+
+
+def _filled(buffer: Buffer) -> Buffer:
     """Pages of zeros would all be the same cached page."""
-    buffer = Arena(size + 4096).alloc(size, "probe")
     values = view(buffer, np.uint8)
-    values[:] = np.resize(np.random.default_rng(0).integers(0, 255, 65521, np.uint8), size)
+    values[:] = np.resize(np.random.default_rng(0).integers(0, 255, 65521, np.uint8), buffer.size)
     return buffer

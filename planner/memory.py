@@ -1,6 +1,7 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
@@ -82,11 +83,29 @@ def staging_bytes(placed: Placed, memory: str) -> int:
     return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
 
 
+def alike(placed: Placed) -> dict[int, int]:
+    """The first of every run of blocks that no rule tells apart, and how many they are."""
+    homes, caches, devices = placed.residence, placed.kv, placed.compute
+    selects = (*(r.select for r in homes), *(r.select for r in caches), *(r.select for r in devices))
+    ranges = [select.layers for select in selects if select.layers is not None]
+    cuts = {0, *(cut for each in ranges for cut in (each.start, each.stop))}
+    starts = sorted(cut for cut in cuts if cut < placed.model.layers)
+    return {start: stop - start for start, stop in pairwise((*starts, placed.model.layers))}
+
+
+def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
+    """The tensors outside blocks and of the first of blocks that are alike, and how many each stands for."""
+    blocks = alike(placed)
+    for tensor in tensors(placed.model):
+        if tensor.layer is None or tensor.layer in blocks:
+            yield tensor, 1 if tensor.layer is None else blocks[tensor.layer]
+
+
 def _streamed_weights(placed: Placed, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest unit's where units come ahead."""
     ahead = placed.schedule.overlap == "next-layer"
     sizes: dict[tuple[str, int | None], int] = {}
-    for tensor in tensors(placed.model):
+    for tensor, _ in _tensors(placed):
         key = ("" if ahead and tensor.layer is not None else tensor.op, tensor.layer)
         sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
     return max(sizes.values(), default=0)
@@ -127,7 +146,7 @@ def _streamed_kv(placed: Placed, memory: str) -> int:
     one batch at a time."""
     workload = placed.workload.model_copy(update={"batches": 1})
     most = 0
-    for layer in range(placed.model.layers):
+    for layer in alike(placed):
         held = passing(placed, layer, memory)
         used = pieces_of(placed, layer)[0].used
         size = kv_block_bytes(placed.model, workload, used) if held.whole else 0
@@ -155,7 +174,7 @@ def devices_used(placed: Placed) -> tuple[str, ...]:
     ends = [(op, None) for op in ("embedding", "final_norm", "head")]
     names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
     used = set[str]()
-    for op, layer in (*ends, *((op, layer) for layer in range(placed.model.layers) for op in names)):
+    for op, layer in (*ends, *((op, layer) for layer in alike(placed) for op in names)):
         axis, extent = op_extent(placed.model, op)
         for phase in PHASES:
             used |= {piece.rule.device for piece in places(placed, op, layer, phase, extent, axis)}
@@ -163,9 +182,9 @@ def devices_used(placed: Placed) -> tuple[str, ...]:
 
 
 def _weights(placed: Placed) -> dict[str, int]:
-    table = {tensor.name: residence(placed, tensor).memory for tensor in tensors(placed.model) if tensor.layer is None}
+    table = {tensor.name: residence(placed, tensor).memory for tensor, _ in _tensors(placed) if tensor.layer is None}
     total: dict[str, int] = {}
-    for tensor in tensors(placed.model):
+    for tensor, count in _tensors(placed):
         columns = tensor.elements // tensor.shape[0]
         for piece in homes(placed, tensor):
             rule = piece.rule
@@ -173,16 +192,16 @@ def _weights(placed: Placed) -> dict[str, int]:
                 continue
             size = size_of((piece.stop - piece.start) * columns, rule.format)
             for memory in (rule.memory, *rule.replicas):
-                total[memory] = total.get(memory, 0) + size
+                total[memory] = total.get(memory, 0) + count * size
     return total
 
 
 def _kv(placed: Placed) -> dict[str, int]:
     total: dict[str, int] = {}
-    for layer in range(placed.model.layers):
+    for layer, count in alike(placed).items():
         for piece in pieces_of(placed, layer):
             size = _piece_bytes(placed, piece, placed.workload, piece.rule.format)
-            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + size
+            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
     for memory, size in partial_keys(placed).items():
         total[memory] = total.get(memory, 0) + size
     return total
@@ -197,12 +216,12 @@ def _pinned(placed: Placed) -> dict[str, int]:
     total: dict[str, int] = {}
     if not page_locks(placed.hardware):
         return total
-    for layer in range(placed.model.layers):
+    for layer, count in alike(placed).items():
         for piece in _streamed_pinned(placed, layer):
             width = (piece.stop - piece.start) * placed.model.head_dim
             width = cached_elements(placed.model, placed.schedule.cache, width)
             extra = pinned_extra(placed.workload, width, piece.rule.format)
-            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + extra
+            total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * extra
     return total
 
 
@@ -231,7 +250,7 @@ def _buffers(placed: Placed) -> dict[str, int]:
 def _divided(placed: Placed) -> bool:
     """Whether any block's attention is divided in any phase."""
     passes = prefill(placed.workload), decode(placed.workload, 1)
-    return any(divides_attention(placed, layer, it) for layer in range(placed.model.layers) for it in passes)
+    return any(divides_attention(placed, layer, it) for layer in alike(placed) for it in passes)
 
 
 def _stops(placed: Placed) -> dict[str, int]:
@@ -241,7 +260,7 @@ def _stops(placed: Placed) -> dict[str, int]:
         return {}
     largest: dict[str, int] = {}
     sizes: dict[tuple[str, str, int | None], int] = {}
-    for tensor in tensors(placed.model):
+    for tensor, _ in _tensors(placed):
         columns = tensor.elements // tensor.shape[0]
         for piece in homes(placed, tensor):
             memory = _stop(placed, piece.rule.path, piece.rule.memory)
@@ -251,7 +270,7 @@ def _stops(placed: Placed) -> dict[str, int]:
                 sizes[key] = sizes.get(key, 0) + size + STOP_PADDING
                 largest[memory] = max(largest.get(memory, 0), sizes[key])
     one = placed.workload.model_copy(update={"batches": 1})
-    for layer in range(placed.model.layers):
+    for layer in alike(placed):
         for what in ("keys", "values"):
             for cached in kv_homes(placed, what, layer, placed.model.kv_heads):
                 memory = _stop(placed, cached.rule.path, cached.rule.memory)

@@ -56,7 +56,7 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
             high=makespan(graph, lambda task: prices[id(task)].high),
         ),
         terms=terms,
-        bottleneck=bottleneck(terms, costs.hardware),
+        bottleneck=bottleneck(terms, costs.hardware, mid),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
@@ -68,14 +68,16 @@ def gap(seconds: float, bound: float) -> float:
     return max(0.0, seconds / bound - 1) if bound > 0 else 0.0
 
 
-def bottleneck(terms: Iterable[Term], hardware: Hardware) -> str:
-    """The resource and bound that most seconds go to, with their share."""
-    shares: dict[str, float] = {}
+def bottleneck(terms: Iterable[Term], hardware: Hardware, seconds: float) -> str:
+    """The lane that is busy longest, what binds it most, and the share of the `seconds` of the pass in which it is."""
+    lanes: dict[str, dict[str, float]] = {}
     for term in terms:
-        name = f"{term.resource} {_wording(term, hardware)}"
-        shares[name] = shares.get(name, 0.0) + term.seconds.mid
-    name = max(shares, key=lambda key: shares[key])
-    return f"{name} ({shares[name] / sum(shares.values()) * _PERCENT:.0f} %)"
+        bounds = lanes.setdefault(term.resource, {})
+        wording = _wording(term, hardware)
+        bounds[wording] = bounds.get(wording, 0.0) + term.seconds.mid
+    lane = max(lanes, key=lambda name: sum(lanes[name].values()))
+    bound = max(lanes[lane], key=lambda name: lanes[lane][name])
+    return f"{lane} {bound} ({min(1.0, sum(lanes[lane].values()) / seconds) * _PERCENT:.0f} %)"
 
 
 def _wording(term: Term, hardware: Hardware) -> str:

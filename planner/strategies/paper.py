@@ -155,7 +155,7 @@ class PrintedLayerSplit(LayerSplit):
             context=step.context,
             seconds=seconds,
             terms=terms,
-            bottleneck=bottleneck(terms, self.roles.hardware),
+            bottleneck=bottleneck(terms, self.roles.hardware, seconds.mid),
             lower_bound=bound,
             gap=max(0.0, seconds.mid / bound - 1),
         )

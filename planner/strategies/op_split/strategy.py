@@ -164,8 +164,16 @@ class OpSplit:
 
     def layout(self, split: Split) -> Layout:
         """The layout of a split of the search."""
+        chosen = self._blocks(split)
+        return replace(chosen, ends=self._ends(chosen))
+
+    def _label(self, split: Split) -> str:
+        return label(self.frame, self._blocks(split))
+
+    def _blocks(self, split: Split) -> Layout:
+        """The layout of the blocks of a split; the ends of the model are left on the host."""
         weights_q4, cache_q4 = self._compressed if split.compressed else (False, False)
-        chosen = Layout(
+        return Layout(
             units=self.units,
             start=split.start,
             stop=split.stop,
@@ -178,7 +186,6 @@ class OpSplit:
             pinning=self.options.pinning,
             threads=self._threads,
         )
-        return replace(chosen, ends=self._ends(chosen))
 
     @property
     def _compressed(self) -> tuple[bool, bool]:
@@ -217,7 +224,7 @@ class OpSplit:
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
         seconds, order = plan.predicted.decode.seconds.mid, found.ranked(TRIED)
         worse = order[order.index(split) + 1 :][:SHOWN]
-        others = [(label(self.frame, self.layout(o)), seconds * o.seconds / split.seconds) for o in worse]
+        others = [(self._label(o), seconds * o.seconds / split.seconds) for o in worse]
         return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, found.evaluated)
 
     def _infeasible(self, seen: list[Rejected]) -> InfeasibleError:
