@@ -110,9 +110,19 @@ def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> list[
     host = hardware.devices[0].memory
     first, second = hardware.link(source, host), hardware.link(host, target)
     if first is None or second is None:
-        raise BadInputError(
-            f"no link from memory {source} to memory {target}",
-            field="hardware.links",
-            remedy="add a link, or keep the data where it is used",
-        )
+        missing = (source, host) if first is None else (host, target)
+        raise _no_way(missing if path == "bounce" else (source, target), host, path)
     return [Hop(first, size, path), Hop(second, size, path)]
+
+
+def _no_way(leg: tuple[str, str], host: str, path: Path) -> BadInputError:
+    """`leg` of a path has no link: there is none, or it begins where it ends."""
+    source, target = leg
+    if source == target:
+        remedy = "write another path: bounce leads from storage through host memory to a device"
+        return BadInputError(f"bounces off {host}, where it begins or ends", field="path", value=path, remedy=remedy)
+    return BadInputError(
+        f"no link from memory {source} to memory {target}",
+        field="hardware.links",
+        remedy="add a link, or keep the data where it is used",
+    )

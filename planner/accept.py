@@ -8,6 +8,7 @@ from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.variants import check_cache_use
 from helmsman.planner.memory import devices_used, memory_use, shortages
 from helmsman.planner.predict import mean_step
+from helmsman.planner.rule_check import check_rules
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan, Select
@@ -23,6 +24,7 @@ def accept(plan: Plan) -> Plan:
     _check_cache_use(plan)
     _check_selectors(plan)
     _check_homes(plan)
+    check_rules(plan)
     for iteration in (prefill(plan.workload), mean_step(plan.workload)):
         lower(plan, iteration)
     _check_exclusive(plan)

@@ -5,6 +5,7 @@ from math import log10
 from statistics import median
 
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.op_split.place import Frame
 from helmsman.planner.strategies.op_split.tabulate import cells
 from helmsman.planner.table_prices import shape_of
@@ -46,15 +47,21 @@ def check_table(table: OperationTable, frame: Frame, file: str | None = None) ->
 
 
 def table_warnings(table: OperationTable, frame: Frame, storage: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """One warning for every column with rows that are 100 times or more off their rooflines, in either direction."""
-    found = []
+    """One warning for every column with rows that are 100 times or more off their rooflines, in either direction.
+
+    Rows that would not be at the context of the question have one warning of their own: it is the table's context
+    that is wrong, not its units."""
+    alike = table.model_copy(update={"context": mean_step(frame.workload).context})
+    found, elsewhere = list[str](), set[str]()
     for column in COLUMNS:
-        ratios = dict(_ratios(table, frame, column, storage))
+        ratios, asked = (dict(_ratios(each, frame, column, storage)) for each in (table, alike))
+        explained = {op for op in ratios if _wrong(ratios[op]) and not _wrong(asked.get(op, ratios[op]))}
+        elsewhere |= explained
         for many in (True, False):
-            off = {op: ratio for op, ratio in ratios.items() if _off(ratio, many)}
+            off = {op: ratio for op, ratio in ratios.items() if _off(ratio, many) and op not in explained}
             if off:
                 found.append(_warning(column, off, len(ratios), many))
-    return tuple(found)
+    return (*_of_context(table, alike.context, elsewhere), *found)
 
 
 def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, object, object, str]]:
@@ -82,6 +89,19 @@ def _ratios(table: OperationTable, frame: Frame, column: str, storage: tuple[str
         derived = sum(costs.price(task).mid for task, _ in tasks) / sum(share for _, share in tasks)
         if where == column and figure is not None and derived > 0:
             yield op, figure.value / derived
+
+
+def _of_context(table: OperationTable, asked: int, rows: set[str]) -> Iterator[str]:
+    if rows:
+        named = ", ".join(row.op for row in table.rows if row.op in rows)
+        yield (
+            f"--table: context {table.context}, {named}: {SUSPECT:.0f} times or more off the machine's rates at that "
+            f"context, and not at {asked} tokens; correct the context, or measure again"
+        )
+
+
+def _wrong(ratio: float) -> bool:
+    return _off(ratio, True) or _off(ratio, False)
 
 
 def _off(ratio: float, many: bool) -> bool:

@@ -122,7 +122,14 @@ class TablePrices:
         if not elements:
             return None
         whole = size_of(elements, task.format) * (self._stripes.get(source, 1.0) if stored else 1.0)
-        return Place(ops, column, task.bytes / whole)
+        return Place(ops, column, task.bytes / whole / self._reached(task))
+
+    def _reached(self, task: Task) -> float:
+        """The share of its link's rate that a transfer reaches: columns are of page-locked memory."""
+        link = self.hardware.link(*task.memories)
+        if task.path != "pageable" or link is None or link.pageable is None:
+            return 1.0
+        return link.pageable.value
 
     @cached_property
     def _stripes(self) -> dict[str, float]:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -52,17 +54,24 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 def parse_json(data: bytes, file: str) -> Any:
     """JSON text to Python values; refuses NaN, infinities, duplicate keys and deep nesting."""
+    endless: list[str] = []
+
+    def number(text: str) -> float:
+        value = float(text)
+        if not isfinite(value):
+            endless.append(text)
+        return value
+
     try:
-        content = json.loads(
-            data.decode("utf-8"),
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-            object_pairs_hook=_unique,
-        )
+        content = json.loads(data.decode("utf-8"), parse_constant=number, parse_float=number, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         remedy = "correct the file, or write it again with the command that made it"
         raise BadInputError(f"not valid JSON: {error}", file=file, remedy=remedy) from None
     _check_depth(content, file)
+    if endless:
+        field = next(_not_finite(content), None)
+        message = f"{endless[0]} is not a number that can be used"
+        raise BadInputError(message, file=file, field=field, value=endless[0], remedy="write a finite number")
     return content
 
 
@@ -71,15 +80,13 @@ def digest(document: Document) -> str:
     return hashlib.sha256(document.to_json(indent=None).encode()).hexdigest()
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{text} is too large for a number")
-    return value
+def _not_finite(content: Any, place: tuple[str, ...] = ()) -> Iterator[str]:
+    """The places of NaN and infinities in a document, in order, as in `rows.3.host.value`."""
+    if isinstance(content, float) and not isfinite(content):
+        yield ".".join(place)
+    pairs = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, child in pairs:
+        yield from _not_finite(child, (*place, str(key)))
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

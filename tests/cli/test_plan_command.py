@@ -8,6 +8,7 @@ import pytest
 
 from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.planner.accept import accept
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -239,6 +240,52 @@ def test_bad_configs_are_named(capsys, tmp_path, key, value):
     assert code == 5
     assert "config.json" in err
     assert (key in err) or ("NaN" in err)
+
+
+SPLIT = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split", "--batch", 4)
+
+
+def test_an_operation_is_divided_once(capsys):
+    code, out, err = run(capsys, *SPLIT, "--chunks", "scores=8,wv=2,scores=4")
+    assert (code, out) == (2, "")
+    assert "--chunks: divides scores twice" in err
+
+
+@pytest.mark.parametrize("strategy", ["op-split", "flexgen"])
+@pytest.mark.parametrize("objective", ["throughput", "ttft"])
+def test_objectives_that_streaming_does_not_have_are_refused(capsys, strategy, objective):
+    code, out, err = run(capsys, *SPLIT[:4], "--strategy", strategy, "--objective", objective)
+    assert (code, out) == (2, "")
+    assert f"(got '{objective}')" in err
+    assert "use --objective latency" in err
+
+
+@pytest.mark.parametrize("flag", ["-o", "--plot", "--write-table"])
+def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
+    places = {"-o": tmp_path / "p.json", "--plot": tmp_path / "p.png", "--write-table": tmp_path / "t.json"}
+    places[flag] = tmp_path / "nowhere" / places[flag].name
+    code, out, err = run(capsys, *SPLIT, *(word for pair in places.items() for word in pair))
+    assert (code, out) == (2, "")
+    assert f"{places[flag]}: cannot be written" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("model", ["opt-6.7b", "Qwen3-8B"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--strategy", "layer-split"),
+        ("--strategy", "layer-split", "--kv-offload"),
+        ("--strategy", "op-split", "--compress", "all"),
+        ("--strategy", "op-split", "--no-overlap", "--pinning", "pin-on-transfer"),
+        ("--strategy", "op-split", "--fused-attention", "--no-cpu-offload"),
+        ("--strategy", "flexgen", "--compress", "all"),
+        ("--strategy", "flexgen", "--cpu-compute", "--batches", 2),
+    ],
+)
+def test_plans_of_every_strategy_can_be_given_back(capsys, model, options):
+    plan = planned(capsys, "--model", model, "--hw", "a4000-7950x", *options)
+    accept(parse_document(Plan, json.dumps(plan).encode(), "plan.json"))
 
 
 def test_completion_scripts(capsys):

@@ -9,10 +9,13 @@ import pytest
 from op_plans import make_op_split_plan
 from plans import make_plan
 from shapes import small_model
+from splits import make_frame
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -86,6 +89,21 @@ def test_a_cut_makes_the_same_tokens(
     ends = ("host", "accelerator")[number % 2]
     plan = make_op_split_plan(model, start, stop, workload=workload(), ends=ends)
     check(outcome(checkpoints(family), plan, 1), reference(family, 1))
+
+
+@pytest.mark.parametrize("host_attention", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_flexgen_makes_the_same_tokens_of_two_batches(
+    checkpoints: Callable[[str], Path],
+    reference: Callable[[str, int], tuple[Any, Any]],
+    batch: int,
+    host_attention: bool,
+) -> None:
+    """Layer by layer, values of both batches travel between the host's attention and the accelerator."""
+    frame = make_frame(small_model("opt"), workload(batch, 2))
+    plan = FlexGen(frame, False, host_attention, CostOptions()).decide({}).plan
+    assert plan.schedule.order == "layer-major"
+    check(outcome(checkpoints("opt"), plan, 2 * batch), reference("opt", 2 * batch))
 
 
 CHUNKS = {"q": 2, "scores": 2, "wv": 2, "o": 3, "up": 2, "down": 3}

@@ -11,6 +11,7 @@ from splits import WORK, make_frame, split_placement, with_storage
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import DIVIDED
 from helmsman.lowering.rules import homes, kv_homes, places
+from helmsman.lowering.streams import hops
 from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.strategies.op_split.division import pieces
 from helmsman.scheduler.iteration import decode, prefill
@@ -165,6 +166,19 @@ def test_weights_from_storage(model, direct):
         assert lanes == [first[0], ("h2d", size * 3 // 4), first[1], ("h2d", size // 4)]
     assert not any(t.op == "down.weights.decompress" for t in graph.tasks)
     check_order(graph)
+
+
+def test_a_bounce_names_the_leg_that_is_missing():
+    """There is a link from dram to vram: what is missing is a way through host memory."""
+    model = small_model("opt")
+    placed = split_placement(model, 0, 1, frame=make_frame(model, hardware=with_storage(make_hardware(), "nvme0")))
+    with pytest.raises(BadInputError, match="bounces off dram") as refused:
+        hops(placed, "dram", "vram", 100, "bounce")
+    assert (refused.value.field, refused.value.value) == ("path", "bounce")
+    with pytest.raises(BadInputError, match="no link from memory nvme0 to memory dram"):
+        hops(placed, "nvme0", "vram", 100, "bounce")
+    (straight,) = hops(placed, "nvme0", "vram", 100, "direct")
+    assert straight.link.name == "s2d-nvme0"
 
 
 def test_pinning_on_the_fly_costs_the_host(model):

@@ -115,3 +115,73 @@ def test_each_tensor_is_read_in_its_own_format(plan):
         if task.op == "down" and task.kind == "linear" and task.layer == 0:
             elements = plan.model.hidden * plan.model.ffn + plan.model.ffn_bias * plan.model.hidden
             assert (task.format, task.bytes) == ("f32", 4 * elements)
+
+
+def edited(rule, **select):
+    return rule.model_copy(update={"select": Select(**select)})
+
+
+@pytest.mark.parametrize(
+    ("where", "names"),
+    [
+        ("residence", "nothing_like_this"),
+        ("residence", "q"),
+        ("kv", "keyz"),
+        ("kv", "q.weight"),
+        ("compute", "attentoin"),
+        ("compute", "up.weight"),
+    ],
+)
+def test_a_rule_that_names_nothing_is_refused(plan, where, names):
+    rules = getattr(plan, where)
+    error = refused(plan, **{where: (edited(rules[0], names=names), *rules)})
+    assert (error.field, error.value, error.exit_code) == (f"{where}.0.select.names", names, 5)
+    assert "name one of" in error.remedy
+
+
+def test_a_range_of_blocks_has_no_embedding(plan):
+    blocks = LayerRange(start=0, stop=1)
+    rule = edited(plan.compute[0], names="embedding", layers=blocks)
+    assert "in a block" in str(refused(plan, compute=(rule, *plan.compute)))
+
+
+@pytest.mark.parametrize("names", ["positions*", "*.bias", "gate.weight", "q_norm*", "*"])
+def test_rules_for_what_only_some_models_have_pass(plan, names):
+    rule = edited(plan.residence[-1], names=names)
+    changed = plan.model_copy(update={"residence": (*plan.residence, rule)})
+    assert accept(changed) is changed
+
+
+@pytest.mark.parametrize("path", ["direct", "bounce"])
+def test_only_storage_has_paths_from_storage(plan, path):
+    for where in ("residence", "kv"):
+        rules = getattr(plan, where)
+        wrong = rules[-1].model_copy(update={"memory": "dram", "path": path})
+        error = refused(plan, **{where: (*rules, wrong)})
+        assert (error.field, error.value) == (f"{where}.{len(rules)}.path", path)
+        assert "dram is of kind dram" in str(error)
+
+
+def test_replicas_are_other_copies(plan):
+    for replicas in (("dram",), ("vram", "vram")):
+        wrong = plan.residence[0].model_copy(update={"memory": "dram", "replicas": replicas})
+        error = refused(plan, residence=(wrong, *plan.residence))
+        assert (error.field, error.value) == ("residence.0.replicas", replicas[-1])
+
+
+def test_vectors_are_never_compressed(plan):
+    everything = Residence(select=Select(), memory="dram", format="q4")
+    error = refused(plan, residence=(everything,))
+    assert (error.field, error.value) == ("residence.0.format", "q4")
+    assert "norm" in str(error)
+    norms = Residence(select=Select(names="*norm*"), memory="dram", format="f16")
+    biases = Residence(select=Select(names="*.bias"), memory="dram", format="f16")
+    embedding = Residence(select=Select(names="embedding*"), memory="dram", format="f16")
+    mixed = plan.model_copy(update={"residence": (norms, biases, embedding, everything)})
+    assert accept(mixed) is mixed
+
+
+def test_overlap_needs_room_ahead(plan):
+    schedule = plan.schedule.model_copy(update={"overlap": "next-layer", "prefetch": 0})
+    error = refused(plan, schedule=schedule)
+    assert (error.field, error.value) == ("schedule.prefetch", 0)

@@ -291,6 +291,23 @@ def test_storage_lets_more_batches_fit():
     assert any(rule.memory == "nvme0" for rule in plan.residence)
 
 
+def test_many_faster_splits_that_do_not_fit_hide_none_that_does():
+    """Caches of 70 sequences leave room for few streamed ones; with half the memory, weights must come from storage."""
+    plan = several(WORK.model_copy(update={"batch": 70})).decide({}).plan
+    assert accept(plan).label == "cpu[norm1..wv] cuda[o..down]"
+    asked = question(storage=NVME)
+    machine = asked.frame.roles.hardware
+    memories = tuple(
+        memory.model_copy(update={"available": 50 * 10**9}) if memory.name == "dram" else memory
+        for memory in machine.memories
+    )
+    small = roles(machine.model_copy(update={"memories": memories}))
+    work = WORK.model_copy(update={"batch": 1})
+    decision = replace(asked, frame=replace(asked.frame, roles=small, workload=work)).decide({})
+    assert accept(decision.plan) is decision.plan
+    assert all(rejected.missing > 0 and rejected.seconds < decision.seconds for rejected in decision.rejected)
+
+
 def several(work: Workload, **options) -> OpSplit:
     asked = question(**options)
     return replace(asked, frame=replace(asked.frame, workload=work))

@@ -75,6 +75,22 @@ def test_one_row_in_wrong_units_is_named(asked, table):
     assert "column transfer, up:" in warning
 
 
+@pytest.mark.parametrize("context", [1, 100000])
+def test_a_wrong_context_is_not_taken_for_wrong_units(asked, table, context):
+    (warning,) = table_warnings(table.model_copy(update={"context": context}), asked.frame)
+    assert warning.startswith(f"--table: context {context}, scores, ")
+    assert f"and not at {table.context} tokens" in warning
+    assert "looks like" not in warning
+
+
+def test_wrong_units_are_named_beside_a_wrong_context(asked, table):
+    wrong = scaled(table, "host", 1e3, only="up").model_copy(update={"context": 100000})
+    context, units = table_warnings(wrong, asked.frame)
+    assert "context 100000" in context
+    assert "column host, up:" in units
+    assert "milliseconds written as seconds" in units
+
+
 def test_good_tables_pass(asked, table):
     check_table(table, asked.frame)
     assert table_warnings(table, asked.frame) == ()
@@ -111,7 +127,7 @@ def test_unknown_sources_are_refused(asked, table):
 @pytest.mark.parametrize(
     ("breaking", "says"),
     [
-        (lambda rows: rows[1]["host"].update(value=float("nan")), "NaN"),
+        (lambda rows: rows[1]["host"].update(value=float("nan")), "rows.1.host.value: NaN"),
         (lambda rows: rows[1]["host"].update(value=-1.0, p10=-1.0), "rows.1.host"),
         (lambda rows: rows.pop(1), "rows are missing: q"),
         (lambda rows: rows.append(rows[1]), "two rows"),

@@ -63,6 +63,18 @@ def test_a_count_must_be_a_positive_bounded_integer(value, word):
     assert word in str(refused(text))
 
 
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_without_end_are_named_by_their_place(text):
+    data = f'{{"a": [1, {{"b": 2.5}}, {{"b.c": {text}}}], "d": NaN}}'.encode()
+    with pytest.raises(BadInputError) as caught:
+        parse_json(data, "t.json")
+    error = caught.value
+    assert (error.file, error.field, error.value) == ("t.json", "a.2.b.c", text)
+    assert error.remedy == "write a finite number"
+    with pytest.raises(BadInputError, match="nested deeper"):
+        parse_json(b"[" * 70 + text.encode() + b"]" * 70, "t.json")
+
+
 def test_field_value_and_remedy_are_named():
     error = refused(changed(prompt_tokens=True))
     assert (error.field, error.value) == ("prompt_tokens", True)

@@ -19,6 +19,7 @@ from helmsman.planner.strategies.op_split.pipeline import (
     flow_shop,
     prefix,
     printed,
+    serial,
 )
 from helmsman.schemas.errors import BadInputError
 
@@ -54,9 +55,10 @@ class Candidates:
         batches: int,
         printed: bool,
         feasible: Feasible | None,
+        serial: bool = False,
     ) -> None:
         self.start, self.stop = start, stop
-        self._batches, self._printed, self._feasible = batches, printed, feasible
+        self._batches, self._printed, self._serial, self._feasible = batches, printed, serial, feasible
         self._ops = tuple(unit.op for unit in table.units)
         self._columns = {name: np.array(getattr(table, name)) for name in COLUMNS}
         self._check_feasible()
@@ -64,7 +66,8 @@ class Candidates:
     def lanes(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Lanes:
         """The lanes with the weights of `stored` from storage in `storage` seconds; L is infinite where infeasible."""
         section = self._section(rows, compressed, stored, storage)
-        lanes = printed(section, self._batches) if self._printed else chained(section, self._batches)
+        form = serial if self._serial else printed if self._printed else chained
+        lanes = form(section, self._batches)
         if self._feasible is not None:
             lanes.total[~self._fits(rows, compressed, stored)] = np.inf
         return lanes
@@ -99,6 +102,8 @@ class Candidates:
         start, stop = self.start[rows], self.stop[rows]
         work, none = self._columns["decompress_weights"] * linked, np.zeros(len(self._ops))
         caches, caches_work = self._columns["cache_q"], self._columns["decompress_cache"]
+        if self._serial:
+            return replace(section, weights_work=_within(work, start, stop), caches_work=self._caches_work[rows])
         if self._batches == 1 or self._printed:
             ready = flow_shop(Items(weights, caches, work, caches_work), start, stop)
             return replace(section, ready=ready, caches_ready=self._caches_ready[rows])

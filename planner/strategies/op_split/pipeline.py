@@ -1,6 +1,6 @@
 """Closed forms of a layer's steady state: how long each lane takes when the accelerator computes units [i, j).
 
-Two readings of "seconds per layer", both over arrays of candidates:
+Three readings of "seconds per layer", all over arrays of candidates:
 
 `printed` is L of Park & Egger eq. 5-14 as far as it can be run: half-open ranges (E-PARK-02), decompression as an
 exact flow shop (E-PARK-03), host time of all batches and caches of [i, j) only (E-PARK-04). It assumes that the lanes
@@ -17,6 +17,9 @@ ratios is at most the largest of them, so the period is their maximum (C, G: one
 - one batch: link W + K, and the flow shop of weights and KV together;
 - n batches with KV in [i, j): n - 1 times (KV, section), then KV, then the longer of the next weights and the last
   section: nK + (n-1)G + max(W, G). That is eq. 14 for W >= G. Without KV in [i, j): W.
+
+`serial` is for transfers that overlap nothing: the host's nC, the sum of all that the accelerator waits for and does,
+and one batch's chain of everything.
 """
 
 from dataclasses import dataclass
@@ -89,6 +92,18 @@ def chained(section: Section, batches: int) -> Lanes:
     else:
         h2d, unpack = _link_period(section, batches), _unpack_period(section, batches)
     total = _longest(cpu, section.host + section.accelerator, gpu, h2d, unpack, section.storage)
+    return Lanes(cpu, h2d, unpack, section.storage, gpu, total)
+
+
+def serial(section: Section, batches: int) -> Lanes:
+    """Without overlap of transfers: every one follows the operation before it on the accelerator, and is followed by
+    the next. So are copies to page-locked memory just before use. Batches still take turns on host and accelerator."""
+    cpu, gpu = batches * section.host, batches * section.accelerator
+    h2d = section.weights + batches * section.caches
+    unpack = section.weights_work + batches * section.caches_work
+    one = section.weights + section.caches + section.weights_work + section.caches_work + section.accelerator
+    chain = section.host + one + section.storage
+    total = _longest(cpu, gpu + h2d + unpack + section.storage, chain)
     return Lanes(cpu, h2d, unpack, section.storage, gpu, total)
 
 

@@ -12,6 +12,7 @@ from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked
 from helmsman.planner.strategies.op_split.layer_table import layer_table as of_operations
 from helmsman.planner.strategies.op_split.place import Frame, Layout, place
 from helmsman.planner.strategies.op_split.storage import parallel
+from helmsman.schemas.plan import Path
 
 Seconds = dict[str, float]
 
@@ -23,13 +24,15 @@ def layer_table(
     from_storage: Layout | None,
     weights_q4: bool,
     cache_q4: bool,
+    pinning: Path = "pinned",
 ) -> LayerTable:
     """The table of one layer in the mean decode step of one batch, divided into `units`.
 
-    `from_storage`: how weights come from storage, where they may. Every figure is the price of a task that lowering
+    `from_storage`: how weights come from storage, where they may; `pinning`: how everything else comes, a copy to
+    page-locked memory being part of its transfer. Every figure is the price of a task that lowering
     makes of the operation there, so that search, prediction and simulation agree."""
     whole = frame.units({})
-    everything = Layout(whole, 0, len(whole))
+    everything = Layout(whole, 0, len(whole), pinning=pinning)
     names = layer_operations(frame.model, frame.form)
     here = layer_tasks(frame, Layout(whole, 0, 0))
     there = layer_tasks(frame, everything)
@@ -43,9 +46,9 @@ def layer_table(
         return {op: sum(costs.price(t).mid for t in tasks if t.op in name(op) and t.kind in kinds) for op in names}
 
     def columns(tasks: list[Task]) -> tuple[Seconds, Seconds]:
-        weights = sum_of(tasks, lambda op: (f"{op}.weights",), ("transfer",))
-        coming = [task for task in tasks if task.memories[-1] == frame.accelerator.memory]
-        return weights, sum_of(coming, _cache_name, ("transfer",))
+        weights = sum_of(tasks, lambda op: (f"{op}.weights", f"{op}.weights.pin"), _MOVING)
+        coming = [task for task in tasks if task.memories[-1] == frame.accelerator.memory or task.kind == "pin"]
+        return weights, sum_of(coming, _cache_moves, _MOVING)
 
     weights, cache = columns(there)
     weights_q, cache_q = columns(packed)
@@ -71,6 +74,7 @@ def _together(frame: Frame, costs: CostModel, tasks: list[Task]) -> float:
     return parallel(frame.roles.hardware, moved)
 
 
+_MOVING = ("transfer", "pin")
 _COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention", "reshape")
 
 
@@ -89,6 +93,10 @@ def _expanded_cache(op: str) -> tuple[str, ...]:
 
 def _cache_name(op: str) -> tuple[str, ...]:
     return {"scores": ("keys",), "wv": ("values",), "attention": ("kv",)}.get(op, ())
+
+
+def _cache_moves(op: str) -> tuple[str, ...]:
+    return tuple(f"{name}{copy}" for name in _cache_name(op) for copy in ("", ".pin"))
 
 
 def layer_tasks(frame: Frame, layout: Layout) -> list[Task]:

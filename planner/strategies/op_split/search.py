@@ -34,7 +34,8 @@ class SearchOptions:
     batches: n of a zig-zag pass of n batches; printed: L of eq. 5-14 instead of L'; compress: the configurations to
     try; storage: whether weights may come from storage; kinds: the ranges allowed: `all`, host `prefix` only (one
     split point), host `suffix` only, the accelerator alone, the host alone; feasible: which candidates fit, as an
-    (n+1, n+1) array over (i, j) or called with arrays i, j, with `compressed` and the stored operations.
+    (n+1, n+1) array over (i, j) or called with arrays i, j, with `compressed` and the stored operations; serial:
+    nothing overlaps, whatever `printed`.
     """
 
     batches: int = 1
@@ -43,6 +44,7 @@ class SearchOptions:
     storage: bool = False
     kinds: Kinds = "all"
     feasible: Feasible | None = None
+    serial: bool = False
 
     def __post_init__(self) -> None:
         if self.batches < 1:
@@ -143,7 +145,7 @@ class SplitSearch:
 def search(table: LayerTable, options: SearchOptions) -> SplitSearch:
     """Every split of the layer under `options`; O(n^2) per configuration and set of stored operations."""
     start, stop = ranges(len(table.units), options.kinds)
-    candidates = Candidates(table, start, stop, options.batches, options.printed, options.feasible)
+    candidates = Candidates(table, start, stop, options.batches, options.printed, options.feasible, options.serial)
     best = _Best(candidates)
     everywhere, nothing = np.arange(len(start)), np.zeros(len(start))
     best.improve(everywhere, (), nothing, options.compress)

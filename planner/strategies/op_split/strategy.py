@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, combinations, product
 from typing import Literal
 
 import numpy as np
@@ -12,8 +13,9 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
-from helmsman.planner.strategies.op_split.candidates import Mask
+from helmsman.planner.strategies.op_split.candidates import Mask, ranges
 from helmsman.planner.strategies.op_split.division import Piece
+from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.place import Frame, Layout, label, place
@@ -26,11 +28,9 @@ from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
 
 Compression = Literal["none", "weights", "kv", "all", "best"]
-TRIED = 32
-"""Candidates whose memory is counted before the question is called infeasible; neighbours differ little."""
-
 SHOWN = 8
-"""Runner-ups that a decision names; their steps are the plan's, scaled by the closed form."""
+"""Runner-ups, and faster splits that do not fit, that a decision names; the steps of runner-ups are the plan's, scaled
+by the closed form."""
 
 
 @dataclass(frozen=True)
@@ -60,33 +60,29 @@ class OpSplit:
     cost_options: CostOptions
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
-        """The best split that fits, as a plan. Raises InfeasibleError when none of the best fits."""
-        seen: list[Rejected] = []
-        for found in self.searches():
-            for split in found.ranked(TRIED):
-                layout = self.layout(split)
-                missing = self._missing(layout)
-                if not missing:
-                    return self._decision(found, split, layout, tuple(seen), recorded)
-                seen.append(Rejected(label(self.frame, layout), self._step(split), missing))
-        raise self._infeasible(seen)
-
-    def searches(self) -> Iterator[SplitSearch]:
-        """The search for the fastest split; then, with storage, for the fastest that streams no weight from the host,
-        which leaves more of its memory for batches (PARK-44)."""
-        yield self.found
-        if self.options.storage:
-            yield self.roomy
+        """The best split that fits, as a plan. Raises InfeasibleError when none does, with the smallest change."""
+        best = next(iter(self.fitting.ranked(1)), None)
+        if best is None:
+            raise self._infeasible()
+        return self._decision(best, recorded)
 
     @cached_property
     def found(self) -> SplitSearch:
-        """The search over every split."""
+        """The search over every split, whether it fits or not."""
         return search(self.table, self._search_options)
 
     @cached_property
-    def roomy(self) -> SplitSearch:
-        """The search over the splits with all streamed weights in storage."""
-        return search(self.table, replace(self._search_options, feasible=self._all_stored))
+    def fitting(self) -> SplitSearch:
+        """The search over the splits that fit."""
+        return search(self.table, replace(self._search_options, feasible=self._fits))
+
+    def _fits(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
+        return self._allowed[start, stop] & self.room.fits(start, stop, compressed, stored)
+
+    @cached_property
+    def room(self) -> Room:
+        """The bytes of all splits."""
+        return Room(self.frame, self._arranged(0, 0, True, tuple(storable(self.table))))
 
     @property
     def _search_options(self) -> SearchOptions:
@@ -97,24 +93,23 @@ class OpSplit:
             compress={"none": (False,), "best": (False, True)}.get(options.compress, (True,)),
             storage=bool(options.storage),
             kinds="all" if options.offload else "gpu-only",
-            feasible=_together(self.units) if self.frame.form == "reordered" else None,
+            feasible=self._allowed,
+            serial=self.frame.overlap == "none" or options.pinning == "pin-on-transfer",
         )
 
-    def _all_stored(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
-        """Whether ranges have no weights of other operations than `stored`."""
-        left = [
-            number for number, unit in enumerate(self.table.units) if unit.op in set(storable(self.table)) - {*stored}
-        ]
-        none = [(number < start) | (number >= stop) for number in left]
-        allowed = self._search_options.feasible
-        fits = np.ones(len(start), dtype=np.bool_) if allowed is None else np.asarray(allowed)[start, stop]
-        return np.asarray(np.logical_and.reduce([fits, *none]))
+    @cached_property
+    def _allowed(self) -> Mask:
+        """The ranges that may be chosen, as an array over (start, stop)."""
+        count = len(self.units) + 1
+        return _together(self.units) if self.frame.form == "reordered" else np.ones((count, count), dtype=np.bool_)
 
     @cached_property
     def table(self) -> LayerTable:
         """Prices of the units of one layer."""
         weights_q4, cache_q4 = self._compressed
-        return layer_table(self.frame, self.costs, self.units, self._from_storage, weights_q4, cache_q4)
+        return layer_table(
+            self.frame, self.costs, self.units, self._from_storage, weights_q4, cache_q4, self.options.pinning
+        )
 
     @cached_property
     def stripes(self) -> tuple[float, ...]:
@@ -172,16 +167,19 @@ class OpSplit:
 
     def _blocks(self, split: Split) -> Layout:
         """The layout of the blocks of a split; the ends of the model are left on the host."""
-        weights_q4, cache_q4 = self._compressed if split.compressed else (False, False)
+        return self._arranged(split.start, split.stop, split.compressed, split.from_storage)
+
+    def _arranged(self, start: int, stop: int, compressed: bool, stored: tuple[str, ...]) -> Layout:
+        weights_q4, cache_q4 = self._compressed if compressed else (False, False)
         return Layout(
             units=self.units,
-            start=split.start,
-            stop=split.stop,
+            start=start,
+            stop=stop,
             weights_q4=weights_q4,
             cache_q4=cache_q4,
-            stored=split.from_storage,
-            storage=self.options.storage if split.from_storage else (),
-            stripes=self.stripes if split.from_storage else (),
+            stored=stored,
+            storage=self.options.storage if stored else (),
+            stripes=self.stripes if stored else (),
             path=self.options.path,
             pinning=self.options.pinning,
             threads=self._threads,
@@ -193,10 +191,11 @@ class OpSplit:
         return self.options.compress != "kv", self.options.compress not in ("none", "weights")
 
     def _ends(self, layout: Layout) -> Literal["host", "accelerator"]:
-        """Where embedding and output go: where they are faster, if they fit there."""
+        """Where embedding and output go: where less is missing; where they are faster, if both sides fit."""
         away = replace(layout, ends="accelerator")
-        if self._missing(away):
-            return "host"
+        lacking = [sum(size for _, size in self._missing(each)) for each in (layout, away)]
+        if any(lacking):
+            return "accelerator" if lacking[1] < lacking[0] else "host"
         return "accelerator" if self._end_seconds(away) < self._end_seconds(layout) else "host"
 
     def _end_seconds(self, layout: Layout) -> float:
@@ -211,29 +210,48 @@ class OpSplit:
         """Seconds of a decode step by the closed form: so many layers."""
         return split.seconds * self.frame.model.layers
 
-    def _decision(
-        self,
-        found: SplitSearch,
-        split: Split,
-        layout: Layout,
-        rejected: tuple[Rejected, ...],
-        recorded: dict[str, str | int | float | bool],
-    ) -> Decision:
+    def _decision(self, split: Split, recorded: dict[str, str | int | float | bool]) -> Decision:
+        layout = self.layout(split)
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
-        seconds, order = plan.predicted.decode.seconds.mid, found.ranked(TRIED)
-        worse = order[order.index(split) + 1 :][:SHOWN]
+        seconds = plan.predicted.decode.seconds.mid
+        worse = self.fitting.ranked(1 + SHOWN)[1:]
         others = [(self._label(o), seconds * o.seconds / split.seconds) for o in worse]
-        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, found.evaluated)
+        rejected = tuple(self._rejected(split))
+        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, self.fitting.evaluated)
 
-    def _infeasible(self, seen: list[Rejected]) -> InfeasibleError:
-        nearest = min(seen, key=lambda rejected: rejected.missing)
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in nearest.shortage)
+    def _rejected(self, chosen: Split) -> Iterator[Rejected]:
+        """The fastest splits that are faster than the one chosen; they do not fit."""
+        for split in self.found.ranked(SHOWN):
+            if split.seconds >= chosen.seconds:
+                return
+            layout = self.layout(split)
+            yield Rejected(label(self.frame, layout), self._step(split), self._missing(layout))
+
+    def _infeasible(self) -> InfeasibleError:
+        layout = self._nearest()
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self._missing(layout))
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
-            remedy=f"the smallest change: {lacks} (then {nearest.label} fits)",
+            remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits)",
         )
+
+    def _nearest(self) -> Layout:
+        """The split that lacks least, of all."""
+        options = self._search_options
+        start, stop = ranges(len(self.units), options.kinds)
+        start, stop = (edge[self._allowed[start, stop]] for edge in (start, stop))
+        ops = storable(self.table) if options.storage else ()
+        sets = chain.from_iterable(combinations(ops, size) for size in range(len(ops) + 1))
+        found: list[tuple[int, Layout]] = []
+        for compressed, stored in product(options.compress, sets):
+            lacking = self.room.shortage(start, stop, compressed, stored)
+            row = int(lacking.argmin())
+            layout = self._arranged(int(start[row]), int(stop[row]), compressed, stored)
+            found.append((int(lacking[row]), layout))
+        nearest = min(found, key=lambda each: each[0])[1]
+        return replace(nearest, ends=self._ends(nearest))
 
 
 def _together(units: tuple[Piece, ...]) -> Mask:

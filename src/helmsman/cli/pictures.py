@@ -71,16 +71,8 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
     """The latency of every operation split that was searched, and the one that was chosen."""
     from helmsman.analysis.plots.split_curve import Names, split_curve
     from helmsman.analysis.plots.split_panels import draw_split_curve
-    from helmsman.planner.strategies.op_split.place import label
-    from helmsman.planner.strategies.op_split.strategy import TRIED
 
     frame, plan = strategy.frame, decision.plan
-    found, chosen = next(
-        (found, split)
-        for found in strategy.searches()
-        for split in found.ranked(TRIED)
-        if label(frame, strategy.layout(split)) == plan.label
-    )
     shape = plan.workload
     batch = f"{shape.batches} batches of {shape.batch}" if shape.batches > 1 else f"batch {shape.batch}"
     tokens = f"{shape.prompt_tokens} + {shape.output_tokens} tokens"
@@ -90,7 +82,7 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
         symbol="L" if strategy.options.printed else "L′",
         accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
     )
-    _write(path, draw_split_curve(split_curve(found, strategy.units, chosen, names)))
+    _write(path, draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.fitting.best, names)))
 
 
 def _write(path: Path, figure: "Figure") -> None:

@@ -154,9 +154,10 @@ def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
     from helmsman.planner.machine import roles
     from helmsman.planner.strategies.op_split.place import Frame
 
-    if args.objective == "ttft":
+    if args.objective != "latency":
         remedy = "use --objective latency: prompts run on the accelerator whatever the split"
-        raise UsageError("streaming strategies do not change TTFT", field="--objective", value="ttft", remedy=remedy)
+        message = "streaming strategies choose by decode steps alone"
+        raise UsageError(message, field="--objective", value=args.objective, remedy=remedy)
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
     frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
     frame = replace(frame, cache=_cache_use(args, model), fused=args.fused_attention)
@@ -213,6 +214,9 @@ def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
         if name not in names or not count.isdecimal() or len(count) > 6:
             remedy = f"write a number, or OP=N with operations among {', '.join(names)}"
             raise UsageError("not a division of operations", field="--chunks", value=text, remedy=remedy)
+        if name in found:
+            remedy = f"name {name} once"
+            raise UsageError(f"divides {name} twice", field="--chunks", value=text, remedy=remedy)
         found[name] = int(count)
     return found
 

@@ -1,0 +1,93 @@
+"""Rules of a plan that cannot do what they say, each named by its place in the plan."""
+
+from collections.abc import Iterator
+
+from helmsman.lowering.ops import BLOCK_OPS, DIVIDED
+from helmsman.lowering.rules import homes, matches
+from helmsman.lowering.tensors import tensors
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import KvRule, Plan, Residence, Select
+
+_LINEAR = ("q", "k", "v", "o", "gate", "up", "down")
+_WITHOUT_LAYER = {
+    "residence": ("embedding.weight", "positions.weight", "final_norm.weight", "final_norm.bias", "head.weight"),
+    "kv": (),
+    "compute": ("embedding", "positions", "final_norm", "head"),
+}
+_IN_BLOCKS = {
+    "residence": (
+        *(f"{op}.{part}" for op in (*_LINEAR, "norm1", "norm2") for part in ("weight", "bias")),
+        "q_norm.weight",
+        "k_norm.weight",
+    ),
+    "kv": ("keys", "values"),
+    "compute": (*BLOCK_OPS, *DIVIDED),
+}
+"""What rules can name in some model: strategies write the same rules whether or not a model has biases."""
+
+STORAGE = "nvme"
+
+
+def check_rules(plan: Plan) -> None:
+    """Raise BadInputError for a rule that names nothing, a path its home does not have, a replica that is no other
+    copy, a vector in 4-bit groups, or an overlap without room for what comes ahead."""
+    for name in ("residence", "kv", "compute"):
+        for index, rule in enumerate(getattr(plan, name)):
+            _check_named(name, index, rule.select)
+    for field, rule in _stored(plan):
+        _check_path(plan, field, rule)
+    for index, weights in enumerate(plan.residence):
+        _check_replicas(f"residence.{index}.replicas", weights)
+    _check_vectors(plan)
+    if plan.schedule.overlap == "next-layer" and plan.schedule.prefetch == 0:
+        message, remedy = "overlap next-layer needs room for a layer ahead", "write 1 or more, or overlap none"
+        raise BadInputError(message, field="schedule.prefetch", value=0, remedy=remedy)
+
+
+def _check_named(where: str, index: int, select: Select) -> None:
+    known = (*_IN_BLOCKS[where], *(_WITHOUT_LAYER[where] if select.layers is None else ()))
+    if not any(matches(Select(names=select.names), name, None) for name in known):
+        raise BadInputError(
+            "names nothing that such a rule can be about" + ("" if select.layers is None else " in a block"),
+            field=f"{where}.{index}.select.names",
+            value=select.names,
+            remedy=f"name one of {', '.join(known)}",
+        )
+
+
+def _stored(plan: Plan) -> Iterator[tuple[str, Residence | KvRule]]:
+    yield from ((f"residence.{index}", rule) for index, rule in enumerate(plan.residence))
+    yield from ((f"kv.{index}", rule) for index, rule in enumerate(plan.kv))
+
+
+def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
+    """Storage alone is read straight by a device, or through host memory."""
+    kind = next((memory.kind for memory in plan.hardware.memories if memory.name == rule.memory), STORAGE)
+    if rule.path in ("direct", "bounce") and kind != STORAGE:
+        raise BadInputError(
+            f"leads from storage to a device, and {rule.memory} is of kind {kind}",
+            field=f"{field}.path",
+            value=rule.path,
+            remedy="write pinned, pageable or pin-on-transfer",
+        )
+
+
+def _check_replicas(field: str, rule: Residence) -> None:
+    copies = (rule.memory, *rule.replicas)
+    twice = next((memory for place, memory in enumerate(copies) if memory in copies[:place]), None)
+    if twice is not None:
+        remedy = "remove it, or name another memory"
+        raise BadInputError("two copies in one memory", field=field, value=twice, remedy=remedy)
+
+
+def _check_vectors(plan: Plan) -> None:
+    """Norms and biases are never compressed (as in FlexGen)."""
+    for tensor in tensors(plan.model):
+        for piece in homes(plan, tensor) if len(tensor.shape) == 1 else ():
+            if piece.rule.format == "q4":
+                raise BadInputError(
+                    f"{tensor.name} is a vector: only matrices are kept in 4-bit groups",
+                    field=f"residence.{plan.residence.index(piece.rule)}.format",
+                    value="q4",
+                    remedy="select matrices only (q.weight), or put a rule for *norm* and *.bias before this one",
+                )

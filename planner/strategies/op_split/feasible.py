@@ -1,0 +1,139 @@
+"""Which splits fit: the bytes of every candidate of the search at once, as `memory_use` counts them one by one.
+
+What a split changes is a sum, or a maximum, over operations: each has a table over the ranges [a, b) of its chunks.
+So the bytes of thousands of candidates are a few look-ups per operation."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from helmsman.lowering.buffers import buffer_bytes
+from helmsman.planner.memory import STOPS, devices_used, kv_block_bytes, memory_use
+from helmsman.planner.strategies.op_split.candidates import Mask
+from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
+from helmsman.planner.strategies.op_split.pipeline import Indices
+from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+
+Ends = Literal["host", "accelerator"]
+ENDS: tuple[Ends, ...] = ("host", "accelerator")
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes of the splits of `frame` into the units of `layout`, which says how a compressed split is compressed, and
+    how what is stored comes from storage."""
+
+    frame: Frame
+    layout: Layout
+
+    def fits(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
+        """Which ranges fit with the ends of the model on one of the two sides."""
+        return np.asarray(self.shortage(start, stop, compressed, stored) == 0)
+
+    def shortage(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Indices:
+        """Bytes missing in all memories by range, with the ends where less is missing."""
+        host, accelerator = (self._lacking(self.used(start, stop, compressed, stored, ends)) for ends in ENDS)
+        return np.asarray(np.minimum(host, accelerator))
+
+    def _lacking(self, used: dict[str, Indices]) -> Indices:
+        available = {memory.name: memory.available for memory in self.frame.roles.hardware.memories}
+        lacking = [np.maximum(0, size - available[memory]) for memory, size in used.items()]
+        return np.asarray(np.sum(lacking, axis=0), dtype=np.int64)
+
+    def used(
+        self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...], ends: Ends
+    ) -> dict[str, Indices]:
+        """Bytes by memory and range [start, stop)."""
+        host, accelerator = self.frame.roles.host.memory, self.frame.accelerator.memory
+        found = [(self._ops[op, compressed, op in stored], *self._chunks(op, start, stop)) for op in self._first]
+        kept = {memory: np.full(len(start), size, dtype=np.int64) for memory, size in self._kept[ends].items()}
+        for each, a, b in found:
+            kept[host] += each.host[a, b]
+            kept[accelerator] += each.accelerator[a, b]
+            for memory in self.layout.storage:
+                kept[memory] += each.storage[a, b]
+        for memory in {each.stops_in for each, _, _ in found if each.stops_in is not None}:
+            stops = [each.stop[a, b] for each, a, b in found if each.stops_in == memory]
+            kept[memory] += STOPS * np.max(stops, axis=0)
+        used = self._host_works(start, stop, ends)
+        kept[host] += used * (self._buffers + self._depth * self._host_caches(found, start, stop, compressed))
+        kept[accelerator] += self._buffers + self._depth * self._arriving(found)
+        return kept
+
+    def _arriving(self, found: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
+        """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
+        weights = [each.weights[a, b] for each, a, b in found]
+        together = np.sum if self.frame.overlap == "next-layer" else np.max
+        caches = np.sum([each.caches[a, b] for each, a, b in found], axis=0)
+        return np.asarray(together(weights, axis=0) + caches + self._block_cache)
+
+    def _host_caches(
+        self, found: list[tuple[OpBytes, Indices, Indices]], start: Indices, stop: Indices, compressed: bool
+    ) -> Indices:
+        """Bytes of a layer's caches that the host turns or expands: to attend to them, or to append to them."""
+        last, count = self._first["v"] + self._count["v"] - 1, len(start)
+        appends = ~((start <= last) & (last < stop))
+        some, whole = np.zeros(count, dtype=np.bool_), np.ones(count, dtype=np.bool_)
+        for op in CACHES.keys() & self._first.keys():
+            a, b = self._chunks(op, start, stop)
+            some |= a < b
+            whole &= (a == 0) & (b == self._count[op])
+        turned = appends | ~whole if self.frame.reshape else appends & some & (compressed and self.layout.cache_q4)
+        unpacked = np.sum([each.unpacked[a, b] for each, a, b in found], axis=0)
+        return np.asarray(turned * self._block_cache + appends * unpacked)
+
+    def _host_works(self, start: Indices, stop: Indices, ends: Ends) -> Mask:
+        """Whether the host computes anything."""
+        return self._always[ends] | (start > 0) | (stop < len(self.layout.units))
+
+    def _chunks(self, op: str, start: Indices, stop: Indices) -> tuple[Indices, Indices]:
+        first, count = self._first[op], self._count[op]
+        return np.clip(start - first, 0, count), np.clip(stop - first, 0, count)
+
+    @cached_property
+    def _ops(self) -> dict[tuple[str, bool, bool], OpBytes]:
+        """The tables of every operation, compressed or not, stored or not."""
+        configurations = product(self._first, (False, True), (False, True))
+        return {each: Operation(self.frame, self.layout, *each).bytes for each in configurations}
+
+    @cached_property
+    def _always(self) -> dict[Ends, bool]:
+        """Whether the host computes something even if every unit is streamed."""
+        one = replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+        layouts = {ends: Layout(self.layout.units, 0, len(self.layout.units), ends=ends) for ends in ENDS}
+        return {ends: self.frame.roles.host.name in devices_used(place(one, layouts[ends])) for ends in ENDS}
+
+    @cached_property
+    def _first(self) -> dict[str, int]:
+        ops = [unit.op for unit in self.layout.units]
+        return {op: ops.index(op) for op in ops}
+
+    @cached_property
+    def _count(self) -> dict[str, int]:
+        ops = [unit.op for unit in self.layout.units]
+        return {op: ops.count(op) for op in ops}
+
+    @cached_property
+    def _kept(self) -> dict[Ends, dict[str, int]]:
+        """Weights and caches by memory when nothing is streamed."""
+        uses = {ends: memory_use(place(self.frame, Layout(self.layout.units, 0, 0, ends=ends))) for ends in ENDS}
+        return {ends: {use.memory: use.weights + use.kv + use.pinned for use in uses[ends]} for ends in ENDS}
+
+    @cached_property
+    def _buffers(self) -> int:
+        frame = self.frame
+        divided, together = frame.form == "divided", frame.workload.batches
+        return buffer_bytes(frame.model, frame.workload, divided=divided, batches=together)
+
+    @property
+    def _depth(self) -> int:
+        return 1 + (self.frame.prefetch if self.frame.overlap == "next-layer" else 0)
+
+    @cached_property
+    def _block_cache(self) -> int:
+        """A block's keys and values of one batch as attention reads them."""
+        one = self.frame.workload.model_copy(update={"batches": 1})
+        return kv_block_bytes(self.frame.model, one, self.frame.kv)
