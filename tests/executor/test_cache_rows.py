@@ -1,7 +1,6 @@
 """Rows of caches in 4-bit groups, and rows turned to what attention reads, against numpy."""
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,6 @@ SHAPES = ((1, 1, 40, 33), (2, 3, 100, 97), (1, 2, 64, 64), (3, 2, 20, 1), (2, 1,
 """Sequences, heads, capacity, tokens: whole tiles of 16 and 64, parts of them, one token, none."""
 
 UNTOUCHED = 7
-
-
-@pytest.fixture(params=kernels.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
-    kernels.select_isa(before)
 
 
 @pytest.fixture(scope="module")

@@ -6,25 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_plan
 from shapes import small_model
 
 from helmsman.executor import loading
 from helmsman.executor._kernels import Arena, Pool, compress_rows, q4_row_size, turn_rows
-from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.devices.memory import view
 from helmsman.executor.engine import Engine
 from helmsman.executor.kv import Caches
-from helmsman.executor.machine import Machine
 from helmsman.executor.measure import spans_of
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.lower import lower
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.plan import KvRule, LayerRange, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
-
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="a loopback owns a CPU, the host needs another")
 
 FAMILIES = ("qwen3", "opt")
 TOLERANCE = 1e-4
@@ -33,7 +30,7 @@ TOLERANCE_Q4 = 2e-3
 PROMPT, OUTPUT = 58, 12
 """Contexts pass 16 and 64 tokens, which caches are turned by, and end in the middle of both."""
 
-POOL = Pool([Machine.this().cpus[0]])
+POOL = Pool([two_cpus().cpus[0]])
 Outcome = tuple[Any, Any]
 
 
@@ -45,23 +42,10 @@ def prompts(sequences: int) -> Any:
     return np.random.default_rng(7).integers(3, 500, (sequences, PROMPT), dtype=np.int32)
 
 
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    written: dict[str, Path] = {}
-
-    def get(family: str) -> Path:
-        if family not in written:
-            written[family] = tmp_path_factory.mktemp("caches") / family
-            write_checkpoint(small_model(family), written[family], seed=1, fmt="f32")
-        return written[family]
-
-    return get
-
-
 def outcome(checkpoint: Path, plan: Plan) -> Outcome:
     """Greedy tokens, and the logits of a prompt that is taught token by token."""
     tokens = prompts(plan.workload.batch * plan.workload.batches)
-    with Engine.load(plan, checkpoint, Machine.this()) as engine:
+    with Engine.load(plan, checkpoint, two_cpus()) as engine:
         made = engine.generate(tokens, OUTPUT, ignore_eos=True)
         check_bytes(plan, made)
         return np.array(made.tokens), engine.logits(tokens, prompt=PROMPT - 3)
@@ -116,7 +100,7 @@ class Quantised:
             return found[0]
 
         patched.setattr(loading, "allocate_caches", keep)
-        self.engine = Engine.load(whole, checkpoint, Machine.this())
+        self.engine = Engine.load(whole, checkpoint, two_cpus())
         self.caches = found[0]
 
     def outcome(self) -> Outcome:

@@ -1,7 +1,6 @@
 """Packing and linear layers against exact arithmetic, for every instruction set this processor has."""
 
 import os
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -13,14 +12,6 @@ from helmsman.schemas.formats import FORMATS, Format
 
 Floats = NDArray[np.float32]
 UNIT = 2.0**-24
-
-
-@pytest.fixture(params=kernels.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
-    kernels.select_isa(before)
 
 
 @pytest.fixture(scope="module")

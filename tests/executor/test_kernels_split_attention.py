@@ -1,7 +1,6 @@
 """Divided attention (scores, softmax, wv as three operations) against numpy, the fused one, and its closed form."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -85,14 +84,6 @@ def expected(q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float
     weights = np.exp(np.where(visible, scores, -np.inf) - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return np.einsum("bhtp,bhpd->bthd", weights, v64)
-
-
-@pytest.fixture(params=kernels.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
-    kernels.select_isa(before)
 
 
 @pytest.fixture(scope="module")

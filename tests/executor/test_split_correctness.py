@@ -6,21 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_plan
 from shapes import small_model
 from splits import make_frame
 
-from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
-
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="a loopback owns a CPU, the host needs another")
 
 FAMILIES = ("qwen3", "llama", "opt")
 TOLERANCE = 1e-4
@@ -33,19 +30,6 @@ def workload(batch: int = 1, batches: int = 1) -> Workload:
 
 def prompts(sequences: int) -> Any:
     return np.random.default_rng(7).integers(3, 500, (sequences, PROMPT), dtype=np.int32)
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    written: dict[str, Path] = {}
-
-    def get(family: str) -> Path:
-        if family not in written:
-            written[family] = tmp_path_factory.mktemp("split") / family
-            write_checkpoint(small_model(family), written[family], seed=1, fmt="f32")
-        return written[family]
-
-    return get
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +48,7 @@ def reference(checkpoints: Callable[[str], Path]) -> Callable[[str, int], tuple[
 
 
 def outcome(checkpoint: Path, plan: Plan, sequences: int, **options: Any) -> tuple[Any, Any]:
-    with Engine.load(plan, checkpoint, Machine.this(), **options) as engine:
+    with Engine.load(plan, checkpoint, two_cpus(), **options) as engine:
         tokens = np.array(engine.generate(prompts(sequences), OUTPUT, ignore_eos=True).tokens)
         return tokens, engine.logits(prompts(sequences), prompt=PROMPT - 3)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
 from safetensors.numpy import load_file, save_file
@@ -16,7 +17,6 @@ from splits import with_storage
 from helmsman.executor._kernels import Arena, pack, packed_size, unpack
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
 from helmsman.executor.measure import spans_of
 from helmsman.lowering.lower import lower
 from helmsman.planner.memory import memory_use
@@ -25,8 +25,6 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
-
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="a loopback owns a CPU, the host needs another")
 
 MODEL = small_model("qwen3")
 UNITS = len(pieces(MODEL, {}))
@@ -41,7 +39,7 @@ def prompt(sequences: int = 1, length: int = PROMPT) -> Any:
 
 def outcome(checkpoint: Path, plan: Plan, storage: Path | None = None, length: int = PROMPT) -> tuple[Any, Any]:
     tokens = prompt(plan.workload.batch * plan.workload.batches, length)
-    with Engine.load(plan, checkpoint, Machine.this(), storage=storage, prompt_tokens=length) as engine:
+    with Engine.load(plan, checkpoint, two_cpus(), storage=storage, prompt_tokens=length) as engine:
         made = engine.generate(tokens, OUTPUT, ignore_eos=True)
         spans_of(plan, 0, made)
         return np.array(made.tokens), engine.logits(tokens, prompt=length - 3)
@@ -133,9 +131,9 @@ def test_weights_come_from_storage(
 
 def test_storage_needs_a_folder(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder for them"):
-        Engine.load(on_storage("nvme0"), checkpoint, Machine.this())
+        Engine.load(on_storage("nvme0"), checkpoint, two_cpus())
     with pytest.raises(UsageError, match="cannot be written"):
-        Engine.load(on_storage("nvme0"), checkpoint, Machine.this(), storage=tmp_path / "nowhere")
+        Engine.load(on_storage("nvme0"), checkpoint, two_cpus(), storage=tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("cut", [(0, UNITS), (4, 9)])
@@ -175,7 +173,7 @@ def test_long_prompts_pass_in_chunks(checkpoint: Path, cut: tuple[int, int], bat
 
 
 def spans(checkpoint: Path, plan: Plan, storage: Path | None = None) -> list[Any]:
-    with Engine.load(plan, checkpoint, Machine.this(), storage=storage) as engine:
+    with Engine.load(plan, checkpoint, two_cpus(), storage=storage) as engine:
         made = engine.generate(prompt(plan.workload.batch * plan.workload.batches), 6, ignore_eos=True)
     found = spans_of(plan, 0, made)
     tasks = {task.id: task for iteration in made.iterations for task in lower(plan, iteration).tasks}
@@ -256,7 +254,7 @@ def test_what_the_planner_says_fits_is_enough(
 
     used = {use.memory: use.used for use in memory_use(plan(make_hardware()))}
     exact = make_hardware(vram=used["vram"], ram=used["dram"])
-    Engine.load(plan(exact), place, Machine.this()).close()
+    Engine.load(plan(exact), place, two_cpus()).close()
 
 
 @pytest.mark.parametrize("ends", [("loopback", "cpu"), ("cpu", "loopback")])
@@ -290,7 +288,7 @@ def test_groups_of_an_operation_s_weights_are_told_apart(checkpoint: Path, expec
 def test_an_accelerator_too_small_for_what_passes_by(checkpoint: Path) -> None:
     plan = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=make_hardware(vram=1 << 18))
     with pytest.raises(InfeasibleError, match="memory vram: out of memory"):
-        Engine.load(plan, checkpoint, Machine.this())
+        Engine.load(plan, checkpoint, two_cpus())
 
 
 def changed(plan: Plan, **update: Any) -> Plan:
@@ -336,5 +334,5 @@ def whole(name: str, memory: str) -> Residence:
 def test_plans_that_are_not_executed_are_refused(checkpoint: Path, tmp_path: Path, number: int) -> None:
     plan, says = refused()[number]
     with pytest.raises(UsageError, match=says) as caught:
-        Engine.load(plan, checkpoint, Machine.this(), storage=tmp_path)
+        Engine.load(plan, checkpoint, two_cpus(), storage=tmp_path)
     assert caught.value.remedy

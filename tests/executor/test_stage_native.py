@@ -1,7 +1,6 @@
 """The native stage against a small transformer in numpy (f64), for every instruction set this processor has."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -251,14 +250,6 @@ class Native:
 
 def view(buffer: Buffer, dtype: type[np.generic]) -> NDArray[Any]:
     return np.frombuffer(memoryview(buffer), dtype)
-
-
-@pytest.fixture(params=kernels.supported_isas())
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    before = kernels.isa()
-    kernels.select_isa(request.param)
-    yield request.param
-    kernels.select_isa(before)
 
 
 CPUS = sorted(os.sched_getaffinity(0))
