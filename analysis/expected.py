@@ -9,11 +9,12 @@ from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.interference import Slowed
 from helmsman.planner.schedule import makespan
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import digest
+from helmsman.schemas.read import is_digest
 from helmsman.schemas.trace import SourceKind, Span, Trace
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.stream import Progress
@@ -21,22 +22,23 @@ from helmsman.simulator.stream import Progress
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One pass: its tasks, `estimates` by task id, and its simulation."""
+    """One pass: its tasks, `estimates` by task id, its simulation, and which busy links delay which task."""
 
     graph: TaskGraph
     estimates: dict[str, Estimate]
     simulated: Simulated
+    slowed: Slowed | None = None
 
     def schedule(self, seconds: Callable[[Task, Estimate], float]) -> float:
         """Seconds of the whole pass when each task takes `seconds`, without contention."""
         if self.simulated.in_turn:
             return sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
-        return makespan(self.graph, lambda task: seconds(task, self.estimates[task.id]))
+        return makespan(self.graph, lambda task: seconds(task, self.estimates[task.id]), self.slowed)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:
     """Raises BadInputError when `trace` is of another plan, of another source, or empty."""
-    if trace.info.plan_sha256 != digest(plan):
+    if not is_digest(trace.info.plan_sha256, plan):
         raise BadInputError(
             "a Trace of another plan",
             file=file,
@@ -92,21 +94,27 @@ def expect(
     given: dict[int, list[Span]] = {}
     for span in simulated:
         given.setdefault(span.iteration, []).append(span)
-    steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware)
+    slowed = costs.slowed()
+    steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware, slowed)
     found = {}
     for i in progress(iterations):
         mine = from_spans(given[i]) if i in given else None
         if i:
             graph = steps.graph(i)
-            found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
+            found[i] = _expected(graph, steps.estimates(graph), simulator, mine, slowed)
         else:
             graph = lower(plan, prefill(workload))
             estimates = {task.id: costs.price(task) for task in graph.tasks}
-            found[i] = _expected(graph, estimates, Simulator(plan.hardware), mine)
+            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine, slowed)
     return found
 
 
 def _expected(
-    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Simulated | None
+    graph: TaskGraph,
+    estimates: dict[str, Estimate],
+    simulator: Simulator,
+    given: Simulated | None,
+    slowed: Slowed | None,
 ) -> Expected:
-    return Expected(graph, estimates, given or simulator.simulate(graph, lambda task: estimates[task.id].mid))
+    simulated = given or simulator.simulate(graph, lambda task: estimates[task.id].mid)
+    return Expected(graph, estimates, simulated, slowed)

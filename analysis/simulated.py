@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.planner.interference import Slowed
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Span
 from helmsman.simulator.replay import replay
@@ -28,8 +29,8 @@ class Simulator:
     Where a replay runs one task at a time in order of the graph, every other does: which task is ready then
     follows from the tasks done before it, whatever they took. Only the first such pass is replayed."""
 
-    def __init__(self, hardware: Hardware) -> None:
-        self._hardware = hardware
+    def __init__(self, hardware: Hardware, slowed: Slowed | None = None) -> None:
+        self._hardware, self._slowed = hardware, slowed
         self._in_turn = False
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> Simulated:
@@ -37,7 +38,7 @@ class Simulator:
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
             return Simulated(durations, sum(durations.values()), 0.0, True)
-        done = replay(graph, seconds, self._hardware)
+        done = replay(graph, seconds, self._hardware, self._slowed)
         times = list(zip(done.start, done.end, strict=True))
         self._in_turn = all(after[0] == before[1] for before, after in pairwise(times))
         return _simulated((task.id for task in graph.tasks), times, self._in_turn)

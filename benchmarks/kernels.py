@@ -214,7 +214,60 @@ def barrier_seconds(pool: Pool) -> float:
     return float(np.median(kernels.time_linear(pool, "f32", [tiny], 16, 16, 1, 20000)))
 
 
-SERIES = {"gemv": gemv, "batches": batches, "attention": attention, "torch": torch_gemv, "products": products}
+@dataclass(frozen=True)
+class Groups:
+    """What 4-bit groups become, ROTATION bytes of f16 at a time: a matrix, or a cache of heads of 128.
+
+    Every walk writes another part of twice as many bytes, so that no walk finds its target in a cache."""
+
+    source: Buffer
+    target: Buffer
+    tokens: int
+
+    @classmethod
+    def random(cls, tokens: int) -> "Groups":
+        """Of caches of `tokens` tokens, whose rows hold as many bytes as those of packed matrices."""
+        rows = ROTATION // (2 * 128)
+        source = Arena(rows * kernels.q4_row_size(128) + 64).alloc(rows * kernels.q4_row_size(128), "groups")
+        fill(source, 1)
+        return cls(source, Arena(ROTATION).alloc(ROTATION, "expanded"), tokens)
+
+    def side(self, what: str, pool: Pool) -> Side:
+        call = partial(self.matrix, pool) if what == "weights" else partial(self.cache, pool, what == "keys")
+        return Side(f"expand {what} of {self.tokens} {kernels.isa()}", ROTATION / 1e9, lambda: timed(call))
+
+    def matrix(self, pool: Pool) -> None:
+        kernels.decompress(pool, self.source, self.target, "f16", ROTATION // (2 * 4096), 4096)
+
+    def cache(self, pool: Pool, lines: bool) -> None:
+        """As transposed keys or as rows of values."""
+        row, size = kernels.q4_row_size(128), 2 * 128 * self.tokens
+        step = 2 * self.tokens if lines else 2 * 128
+        counts = ROTATION // size, 1, self.tokens, 128
+        came, to = (self.tokens * row, 0, row), (size, 0, step)
+        kernels.turn_rows(pool, self.source, 0, came, self.target, 0, to, counts, "q4", "f16", lines)
+
+
+def expansion(bench: Bench) -> Iterator[Row]:
+    """4-bit groups to f16: bytes written per second, of weights, of values as rows and of keys transposed."""
+    for tokens in (512, 1000):
+        groups = Groups.random(tokens)
+        for isa in [name for name in kernels.supported_isas() if name != "portable"]:
+            kernels.select_isa(isa)
+            for threads, pool in bench.pools.items():
+                for what in ("weights", "values", "keys"):
+                    yield bench.against_read(groups.side(what, pool), threads)
+    kernels.select_isa(kernels.supported_isas()[0])
+
+
+SERIES = {
+    "gemv": gemv,
+    "batches": batches,
+    "attention": attention,
+    "torch": torch_gemv,
+    "products": products,
+    "expansion": expansion,
+}
 
 
 def main() -> None:

@@ -33,9 +33,9 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.decide import plan_document
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import predict
-from helmsman.planner.strategies.op_split.place import Frame, label, place
 from helmsman.planner.strategies.op_split.search import Split
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.streaming.place import Frame, label, place
 from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.trace import Trace
 from helmsman.schemas.workload import Workload
@@ -98,9 +98,13 @@ def main() -> int:
     streamed = next(m for m in everything if (m.split.start, m.split.stop) == (0, len(asked.units)))
     fastest = sorted(everything, key=lambda m: m.once)[:FASTEST]
     again = list({id(m): m for m in (chosen, streamed, *fastest)}.values())
-    for _ in range(args.rounds):
+    for number in range(args.rounds):
         for each in again:
             _again(asked, each, args)
+            print(
+                f"round {number + 1} {_line(each, each.again[-1].measured)} scaled {each.at_speed[-1] - 1:+.1%}",
+                flush=True,
+            )
     return _report(everything, again, args)
 
 

@@ -2,8 +2,9 @@
 
 An event is the start of a task or its end. Graphs of operation splits: weights and KV come over links and from storage,
 4-bit groups are expanded on a lane of their own, both devices compute. `contended`: the host's memory has less
-bandwidth than its users want. Seconds are CPU seconds of one thread, with prices that cost nothing to look up; making
-the tasks is not counted. Peak memory is that of a process of its own, native memory included."""
+bandwidth than its users want; `delayed`: besides, busy links slow the work of both devices. Seconds are CPU seconds of
+one thread, with prices that cost nothing to look up; making the tasks is not counted. Peak memory is that of a process
+of its own, native memory included."""
 
 import argparse
 import json
@@ -22,7 +23,7 @@ from helmsman.simulator.replay import replay, replay_stream
 
 LAYERS = (48, 96)
 STREAMED = (100, 5000)
-RATES = {"wide": 1e12, "contended": 24e9}
+RATES = {"wide": 1e12, "contended": 24e9, "delayed": 24e9}
 """Bytes/s of the host's memory."""
 
 _ENDS = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram"), "s2d": ("ssd", "vram")}
@@ -47,17 +48,18 @@ _WORK: tuple[_Step, ...] = (
 """What is streamed ahead and what is worked on in a layer: operation, lane, MiB."""
 
 
-def machine(dram: float) -> Hardware:
-    """A host, a GPU and a drive whose transfers share the GPU's PCIe lanes."""
+def machine(name: str) -> Hardware:
+    """A host, a GPU and a drive whose transfers share the GPU's PCIe lanes; `name` of RATES."""
+    slows = {"cuda": _figure(0.2), "cpu": _figure(0.5)} if name == "delayed" else None
     compute = (Compute(phase="decode", flops=_figure(1e13)),)
     return Hardware(
         name="benchmark",
-        memories=(_memory("dram", dram), _memory("vram", 500e9), _memory("ssd", 7e9)),
+        memories=(_memory("dram", RATES[name]), _memory("vram", 500e9), _memory("ssd", 7e9)),
         devices=(
             Device(name="cpu", kind="cpu", memory="dram", read=_figure(20e9), compute=compute),
             Device(name="cuda", kind="cuda", memory="vram", read=_figure(400e9), compute=compute),
         ),
-        links=tuple(_link(name, *ends) for name, ends in _ENDS.items()),
+        links=tuple(_link(link, *ends, slows) for link, ends in _ENDS.items()),
         sources={"benchmark": Source(kind="assumed", where="benchmarks/simulator.py")},
     )
 
@@ -71,12 +73,12 @@ def _memory(name: str, rate: float) -> Memory:
     return Memory(name=name, kind="dram", capacity=size, available=size, bandwidth=_figure(rate), source="benchmark")
 
 
-def _link(name: str, source: str, target: str) -> Link:
+def _link(name: str, source: str, target: str, slows: dict[str, Figure] | None) -> Link:
     shares = "h2d" if name == "s2d" else None
     rate, latency = _figure(20e9), _figure(1e-5)
     return Link(
         name=name, source_memory=source, target_memory=target, kind="pcie", bandwidth=rate, latency=latency,
-        shares=shares,
+        shares=shares, slows=slows,
     )  # fmt: skip
 
 
@@ -128,7 +130,7 @@ def events_per_second(run: Callable[[], object], count: int, repeats: int) -> di
 def speed(layers: int, name: str, repeats: int) -> Iterator[dict[str, object]]:
     """`replay`, which records every task, and `replay_stream`, which does not."""
     graph = TaskGraph(Iteration(1, "decode", 1, 1, 512), tuple(tasks(layers)))
-    hardware, known = machine(RATES[name]), {id(task): price(task) for task in graph.tasks}
+    hardware, known = machine(name), {id(task): price(task) for task in graph.tasks}
 
     def alone(task: Task) -> float:
         return known[id(task)]
@@ -144,7 +146,7 @@ def speed(layers: int, name: str, repeats: int) -> Iterator[dict[str, object]]:
 
 def peak(layers: int) -> tuple[int, int]:
     """(peak bytes of this process after replaying so many layers as they come, tasks)."""
-    made = replay_stream(tasks(layers), price, machine(RATES["contended"]))
+    made = replay_stream(tasks(layers), price, machine("contended"))
     return getrusage(RUSAGE_SELF).ru_maxrss * 1024, made.tasks
 
 

@@ -10,8 +10,7 @@ constexpr size_t kGroupValues = 64;   // of a row, under one scale and minimum
 constexpr size_t kCodeValues = 16;    // whose codes are 8 bytes
 constexpr size_t kGroupHeader = 4;    // scale and minimum
 constexpr size_t kTile = 16;          // tokens that are transposed together
-constexpr size_t kTiles = 4;          // whose lines are written together
-constexpr size_t kPanelBytes = 64 + kGroupValues * 8;
+constexpr size_t kTiles = 8;          // whose lines are written together: 256 bytes of f16
 constexpr float kLargestF16 = 65504.0f;
 
 typedef uint8_t Bytes16 __attribute__((vector_size(16)));
@@ -119,75 +118,84 @@ inline Headers headers_of(const uint8_t* group, size_t stride, size_t tokens) {
   return found;
 }
 
-// Up to 16 tokens of a group as a panel of 16 rows of packed weights: 16 scales, 16 minima, 8 bytes a column.
-inline void panel_of(const uint8_t* group, size_t stride, size_t tokens, size_t count, uint8_t* panel) {
-  const size_t bytes = round_up(count, kCodeValues) / 2;
-  memset(panel, 0, 64);
-  for (size_t t = 0; t < tokens; ++t) {
-    memcpy(panel + 2 * t, group + t * stride, 2);
-    memcpy(panel + 32 + 2 * t, group + t * stride + 2, 2);
-  }
+// The codes of a group of up to 16 tokens by the byte of their row, and under which scales and minima they are.
+struct Turned {
+  alignas(64) Bytes16 bytes[kGroupValues / 2];
+  Headers headers;
+};
+
+inline void turn_codes(const uint8_t* group, size_t stride, size_t tokens, size_t bytes, Turned& to) {
+  to.headers = headers_of(group, stride, tokens);
   for (size_t begin = 0; begin < bytes; begin += 16) {
-    Bytes16 rows[kTile] = {};
-    for (size_t t = 0; t < tokens; ++t)
-      memcpy(&rows[t], group + t * stride + kGroupHeader + begin, smaller(16, bytes - begin));
+    Bytes16* rows = to.bytes + begin;
+    const size_t count = smaller(16, bytes - begin);
+    const uint8_t* from = group + kGroupHeader + begin;
+    if (tokens == kTile && count == 16) {
+#pragma GCC unroll 16
+      for (size_t t = 0; t < kTile; ++t) memcpy(rows + t, from + t * stride, 16);
+    } else {
+      memset(rows, 0, 16 * sizeof(Bytes16));
+      for (size_t t = 0; t < tokens; ++t) memcpy(rows + t, from + t * stride, count);
+    }
     transpose<16>(rows);
-    for (size_t c = 0; c < smaller(16, bytes - begin); ++c) {
-      uint64_t halves[2];
-      memcpy(halves, &rows[c], 16);
-      const uint64_t low = 0x0f0f0f0f0f0f0f0fu, high = ~low;
-      const uint64_t first = (halves[0] & low) | (halves[1] & low) << 4;
-      const uint64_t second = (halves[0] & high) >> 4 | (halves[1] & high);
-      const size_t column = (begin + c) / 8 * 16 + c % 8;
-      memcpy(panel + 64 + column * 8, &first, 8);
-      memcpy(panel + 64 + (column + 8) * 8, &second, 8);
+  }
+}
+
+// One byte of 16 tokens: two values of each, for two lines of the target.
+template <Format F>
+inline void expand_pair(const Turned& from, size_t byte, char* low, char* high) {
+  V codes[2][kVectors];
+  Simd::nibble_pairs(reinterpret_cast<const uint8_t*>(from.bytes + byte), codes[0], codes[1]);
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) {
+    const V scale = Simd::load(from.headers.scales + i * Simd::lanes);
+    const V minimum = Simd::load(from.headers.minima + i * Simd::lanes);
+    store_as<F>(low, i * Simd::lanes, Simd::fma(codes[0][i], scale, minimum));
+    store_as<F>(high, i * Simd::lanes, Simd::fma(codes[1][i], scale, minimum));
+  }
+}
+
+// The values of up to kTiles tiles side by side, so that lines of the target are filled at once.
+template <Format F>
+void expand_tiles(const Turned* tiles, size_t count, size_t bytes, char* target, size_t line) {
+  for (size_t byte = 0; byte < bytes; ++byte) {
+    char* low = target + (byte / 8 * kCodeValues + byte % 8) * line;
+    for (size_t j = 0; j < count; ++j) {
+      const size_t at = j * kTile * size_of(F);
+      expand_pair<F>(tiles[j], byte, low + at, low + 8 * line + at);
     }
   }
 }
 
-// Columns of up to kTiles panels side by side, so that lines of the target are filled at once.
-template <Format F>
-void expand_panels(const uint8_t (*panels)[kPanelBytes], size_t tiles, size_t count, char* target, size_t line) {
-  float scales[kTiles][kTile], minima[kTiles][kTile];
-  for (size_t j = 0; j < tiles; ++j)
-    for (size_t i = 0; i < kTile; i += Simd::lanes) {
-      const auto* halves = reinterpret_cast<const uint16_t*>(panels[j]);
-      Simd::store(scales[j] + i, Simd::load_f16(halves + i));
-      Simd::store(minima[j] + i, Simd::load_f16(halves + kTile + i));
-    }
-  for (size_t k = 0; k < count; ++k)
-    for (size_t j = 0; j < tiles; ++j) {
-      V codes[kVectors];
-      Simd::nibbles(panels[j] + 64 + k * 8, codes);
-#pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i)
-        store_as<F>(target + k * line, j * kTile + i * Simd::lanes,
-                    Simd::fma(codes[i], Simd::load(scales[j] + i * Simd::lanes), Simd::load(minima[j] + i * Simd::lanes)));
-    }
+// Past the caches: lines of a target at the strides of caches fall on each other there, and reading them before they
+// are overwritten cost more than expanding them.
+inline void copy_past_caches(const char* from, size_t size, char* to) {
+  const size_t head = smaller(size, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  memcpy(to, from, head);
+  size_t at = head;
+  for (; at + kLine <= size; at += kLine) Simd::store_line(to + at, from + at);
+  memcpy(to + at, from + at, size - at);
 }
 
 template <Format F>
 void expand_turned(const TurnArgs& a) {
-  alignas(64) uint8_t panels[kTiles][kPanelBytes];
-  char part[kGroupValues * kTiles * kTile * sizeof(float)];
   constexpr size_t together = kTiles * kTile, line = together * size_of(F);
+  Turned turned[kTiles];
+  alignas(64) char part[kGroupValues * line];
   for (size_t p = 0; p < a.tokens; p += together) {
     const size_t tokens = smaller(together, a.tokens - p), tiles = (tokens + kTile - 1) / kTile;
     const auto* group = static_cast<const uint8_t*>(a.rows) + p * a.stride;
     for (size_t d = 0; d < a.width; d += kGroupValues) {
-      const size_t count = smaller(kGroupValues, a.width - d);
+      const size_t count = smaller(kGroupValues, a.width - d), bytes = round_up(count, kCodeValues) / 2;
       char* to = static_cast<char*>(a.target) + d * a.target_stride + p * size_of(F);
       for (size_t j = 0; j < tiles; ++j)
-        panel_of(group + j * kTile * a.stride, a.stride, smaller(kTile, tokens - j * kTile), count, panels[j]);
-      if (tokens == together) {
-        expand_panels<F>(panels, tiles, count, to, a.target_stride);
-      } else {
-        expand_panels<F>(panels, tiles, count, part, line);
-        for (size_t k = 0; k < count; ++k) memcpy(to + k * a.target_stride, part + k * line, tokens * size_of(F));
-      }
-      group += kGroupHeader + round_up(count, kCodeValues) / 2;
+        turn_codes(group + j * kTile * a.stride, a.stride, smaller(kTile, tokens - j * kTile), bytes, turned[j]);
+      expand_tiles<F>(turned, tiles, bytes, part, line);
+      for (size_t k = 0; k < count; ++k) copy_past_caches(part + k * line, tokens * size_of(F), to + k * a.target_stride);
+      group += kGroupHeader + bytes;
     }
   }
+  Simd::drain();
 }
 
 // Group by group of some tokens at a time: their rows stay in L1, and the inner loop has nothing to decide.

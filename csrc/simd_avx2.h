@@ -76,6 +76,22 @@ struct Simd {
     codes[0] = _mm256_cvtepi32_ps(_mm256_and_si256(wide, _mm256_set1_epi32(15)));
     codes[1] = _mm256_cvtepi32_ps(_mm256_srli_epi32(wide, 4));
   }
+  // 16 bytes of two codes each: all low halves, all high ones.
+  static void nibble_pairs(const uint8_t* p, V* low, V* high) {
+    for (int i = 0; i < 2; ++i) {
+      const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + 8 * i)));
+      low[i] = _mm256_cvtepi32_ps(_mm256_and_si256(wide, _mm256_set1_epi32(15)));
+      high[i] = _mm256_cvtepi32_ps(_mm256_srli_epi32(wide, 4));
+    }
+  }
+  // 64 bytes to an aligned line of memory, past the caches; drain() before others read them.
+  static void store_line(char* to, const char* from) {
+    auto* target = reinterpret_cast<__m256i*>(to);
+    const auto* source = reinterpret_cast<const __m256i*>(from);
+    _mm256_stream_si256(target, _mm256_loadu_si256(source));
+    _mm256_stream_si256(target + 1, _mm256_loadu_si256(source + 1));
+  }
+  static void drain() { _mm_sfence(); }
   static unsigned long long read(const char* p, size_t bytes) {
     __m256i a[8];
     for (auto& v : a) v = _mm256_setzero_si256();

@@ -75,6 +75,17 @@ struct Simd {
     const __m128i both = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16(bytes, 4)), _mm_set1_epi8(15));
     codes[0] = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(both));
   }
+  // 16 bytes of two codes each: all low halves, all high ones.
+  static void nibble_pairs(const uint8_t* p, V* low, V* high) {
+    const __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    low[0] = _mm512_cvtepi32_ps(_mm512_and_si512(wide, _mm512_set1_epi32(15)));
+    high[0] = _mm512_cvtepi32_ps(_mm512_srli_epi32(wide, 4));
+  }
+  // 64 bytes to an aligned line of memory, past the caches; drain() before others read them.
+  static void store_line(char* to, const char* from) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), _mm512_loadu_si512(from));
+  }
+  static void drain() { _mm_sfence(); }
   static unsigned long long read(const char* p, size_t bytes) {
     __m512i a[8];
     for (auto& v : a) v = _mm512_setzero_si512();

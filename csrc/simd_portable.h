@@ -65,6 +65,16 @@ struct Simd {
       codes[2 + i / 4][i % 4] = static_cast<float>(p[i] >> 4);
     }
   }
+  // 16 bytes of two codes each: all low halves, all high ones.
+  static void nibble_pairs(const uint8_t* p, V* low, V* high) {
+    for (int i = 0; i < 16; ++i) {
+      low[i / 4][i % 4] = static_cast<float>(p[i] & 15);
+      high[i / 4][i % 4] = static_cast<float>(p[i] >> 4);
+    }
+  }
+  // 64 bytes to an aligned line of memory.
+  static void store_line(char* to, const char* from) { memcpy(to, from, 64); }
+  static void drain() {}
   static unsigned long long read(const char* p, size_t bytes) {
     typedef unsigned long long L __attribute__((vector_size(16)));
     L acc[4] = {};

@@ -1,7 +1,7 @@
 """The engine: a plan's passes as programs of queues and copy engines, loaded and run (HELM-44)."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -44,15 +44,15 @@ class Engine:
         machine: Machine,
         *,
         prompt_tokens: int | None = None,
-        storage: Path | None = None,
+        storage: Sequence[Path] = (),
         on_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the plan's devices and bring every weight to its home.
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
-        on storage; `on_bytes` is told of every tensor loaded. Raises HardwareUnavailableError, InfeasibleError (a
-        memory is too small), BadInputError (the checkpoint), UsageError (a plan of a kind that is not executed, no
-        place for its files)."""
+        on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded. Raises
+        HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
+        plan of a kind that is not executed, no place for its files)."""
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)

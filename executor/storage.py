@@ -1,7 +1,8 @@
 """Memories that are files: weights written once when they are loaded, and read whenever a pass needs them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from helmsman.executor._kernels import Arena, Buffer, DiskFile, packed_size
 from helmsman.executor.devices.opening import STORAGE
@@ -15,18 +16,20 @@ BLOCK = 4096
 
 
 class Storage:
-    """A file per storage memory of a plan. `warnings`: what works, but not as planned."""
+    """A file per storage memory of a plan. `warnings`: what works, but not as planned.
 
-    def __init__(self, files: Mapping[str, DiskFile], paths: Mapping[str, Path]) -> None:
-        self._files = files
-        self._paths = paths
+    The files have lost their names by then: nothing is left of them however a run ends."""
+
+    def __init__(self, files: Mapping[str, DiskFile], folders: Mapping[str, Path]) -> None:
+        self._files = dict(files)
+        self._folders = folders
         self._ends = dict.fromkeys(files, 0)
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for every file that is read through the page cache."""
-        buffered = [self._paths[name] for name, file in self._files.items() if not file.direct]
-        return tuple(f"{path}: the file system has no direct reads, buffered ones are used" for path in buffered)
+        """One line for every folder whose file is read through the page cache."""
+        buffered = dict.fromkeys(self._folders[name] for name, file in self._files.items() if not file.direct)
+        return tuple(f"{folder}: the file system has no direct reads, buffered ones are used" for folder in buffered)
 
     def file(self, memory: str) -> DiskFile:
         """The file of `memory`."""
@@ -41,27 +44,29 @@ class Storage:
         try:
             self._files[memory].write(offset, buffer, size)
         except OSError as error:
-            raise unwritable(error, str(self._paths[memory])) from None
+            raise unwritable(error, str(self._folders[memory])) from None
         return offset
 
     def close(self) -> None:
-        """Remove the files."""
-        for path in self._paths.values():
-            path.unlink(missing_ok=True)
+        """Let go of the files: their room is free once no pass reads them."""
+        self._files.clear()
 
 
-def open_storage(plan: Plan, folder: Path | None) -> Storage:
-    """Files with room for what lives on storage. Raises UsageError when there is no place for them."""
+def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
+    """Files with room for what lives on storage: all in one folder, or a folder for each device in the record's order.
+
+    Raises UsageError when there is no place for them, HardwareUnavailableError when a disk is full."""
     sizes = _sizes(plan)
-    if sizes and folder is None:
+    if sizes and len(folders) not in (1, len(sizes)):
+        given = f"there are {len(folders)} folders for them" if folders else "there is no folder for them"
         raise UsageError(
-            "weights of the plan live on storage, and there is no folder for them",
+            f"weights of the plan live on storage, and {given}",
             field="--storage",
             value=", ".join(sizes),
-            remedy="name a folder on that device with --storage",
+            remedy="name a folder on that device with --storage" + ("; once for each" if len(sizes) > 1 else ""),
         )
-    paths = {name: (folder or Path()) / f"{plan.model.name}.{name}.weights" for name in sizes}
-    return Storage({name: _create(paths[name], size) for name, size in sizes.items()}, paths)
+    places = dict(zip(sizes, folders if len(folders) > 1 else [*folders] * len(sizes), strict=True)) if sizes else {}
+    return Storage({name: _create(places[name], size) for name, size in sizes.items()}, places)
 
 
 def blocks(size: int) -> int:
@@ -69,15 +74,17 @@ def blocks(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def _create(path: Path, size: int) -> DiskFile:
+def _create(folder: Path, size: int) -> DiskFile:
+    """A file without a name: whoever opens it has it, and it ends with them."""
     try:
-        return DiskFile(str(path), size, direct=True, create=True)
+        with TemporaryDirectory(prefix=".helm-run-", dir=folder) as inside:
+            return DiskFile(str(Path(inside) / "weights"), size, direct=True, create=True)
     except OSError as error:
-        raise unwritable(error, str(path)) from None
+        raise unwritable(error, str(folder)) from None
 
 
 def _sizes(plan: Plan) -> dict[str, int]:
-    """Bytes of every storage memory that something lives in."""
+    """Bytes of every storage memory that something lives in, in the order of the record."""
     kinds = {memory.name: memory.kind for memory in plan.hardware.memories}
     found: dict[str, int] = {}
     for tensor in tensors(plan.model):
@@ -86,4 +93,4 @@ def _sizes(plan: Plan) -> dict[str, int]:
                 if kinds[memory] == STORAGE and len(tensor.shape) > 1:
                     size = packed_size(piece.rule.format, piece.stop - piece.start, tensor.shape[1])
                     found[memory] = found.get(memory, 0) + blocks(size)
-    return found
+    return {name: found[name] for name in kinds if name in found}

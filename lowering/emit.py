@@ -57,11 +57,9 @@ class Emitter:
         path: Path = "pinned",
     ) -> int:
         """The index of a new task."""
-        place = name if layer is None else f"{layer}.{name}"
-        batch = f"#{self.batch}" if self.batch else ""
         self.fresh.append(
             Task(
-                id=f"{self.iteration.index}/{place}{batch}",
+                id=self._named(name, layer),
                 kind=kind,
                 op=op,
                 layer=layer,
@@ -80,3 +78,9 @@ class Emitter:
         )
         self.count += 1
         return self.count - 1
+
+    def _named(self, name: str, layer: int | None) -> str:
+        """As in `7/3.q#1`: pass, block, operation, batch."""
+        place = name if layer is None else f"{layer}.{name}"
+        batch = f"#{self.batch}" if self.batch else ""
+        return f"{self.iteration.index}/{place}{batch}"

@@ -43,7 +43,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """The tasks of one iteration in a topological order."""
+    """The tasks of one iteration in a topological order, which is also that of every lane: lanes are queues."""
 
     iteration: Iteration
     tasks: tuple[Task, ...]

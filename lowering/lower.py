@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from helmsman.lowering.caches import CACHED, appended_sizes
+from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Operation
@@ -11,7 +12,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Slice, kv_rule, places
 from helmsman.lowering.streams import Resident, cached_of, grouped, hops, weights_of
 from helmsman.lowering.turns import turns
-from helmsman.lowering.variants import REORDERED, attending, reorders
+from helmsman.lowering.variants import attending, reorders
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
@@ -19,29 +20,6 @@ from helmsman.schemas.hardware import Link, activation_lane
 from helmsman.schemas.plan import ComputeRule
 
 TOKEN_BYTES = 4
-
-_INPUTS: dict[str, tuple[str, ...]] = {
-    "norm1": ("input",),
-    "q": ("norm1",),
-    "k": ("norm1",),
-    "v": ("norm1",),
-    "append": ("q", "k", "v"),
-    "attention": ("append", "new_kv"),
-    "scores": ("append", "new_kv"),
-    "softmax": ("scores",),
-    "wv": ("softmax", "new_kv"),
-    "o": ("attention", "input"),
-    "norm2": ("o",),
-    "gate": ("norm2",),
-    "up": ("norm2", "gate"),
-    "down": ("up", "o"),
-    "final_norm": ("input",),
-    "head": ("final_norm",),
-    "embedding": (),
-}
-
-_ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
-"""By which other name an output is read: what comes out of attention, and what goes into the next unit."""
 
 
 def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
@@ -77,7 +55,7 @@ class _Builder:
 
     `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
     `worked`: by unit, batch and device, its tasks; `latest`: by link, the last streamed transfer; `gate`: what the unit
-    waits for where there are barriers; `opened`: its first task."""
+    waits for where there are barriers; `opened`: its first task; `kept`: new keys and values that have not left yet."""
 
     plan: Placed
     iteration: Iteration
@@ -88,6 +66,7 @@ class _Builder:
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     latest: dict[str, int] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
+    kept: tuple[Operation, _Value] | None = None
     opened: int = 0
     last_compute: int | None = None
     now: int = 0
@@ -104,6 +83,7 @@ class _Builder:
             self.out.batch = batch
             for op in ops:
                 self._add_op(op)
+            self._send_kept()
         yield from self.out.take()
 
     def _forget(self, unit: int) -> None:
@@ -150,9 +130,8 @@ class _Builder:
                 raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
             index = self._piece(op, device, piece.start, piece.stop)
             made.append((self.memory_of[device], index, (piece.stop - piece.start) / op.extent))
-        self.values[self.out.batch, op.name] = _Value(op.out_bytes, made)
-        if op.name in _ALSO:
-            self.values[self.out.batch, _ALSO[op.name]] = self.values[self.out.batch, op.name]
+        value = _Value(op.out_bytes, made)
+        self.values |= {(self.out.batch, name): value for name in names_of(op.name)}
         if op.kind == "append":
             self._written(op, made)
 
@@ -180,10 +159,8 @@ class _Builder:
         return weights_of(self.plan, op.tensors, first, last, rows)
 
     def _inputs(self, op: Operation) -> Iterable[str]:
-        read = _INPUTS[op.name]
-        if op.layer is not None and reorders(self.plan.schedule.cache, self.iteration):
-            read = REORDERED.get(op.name, read)
-        return (name for name in read if (self.out.batch, name) in self.values)
+        reordered = op.layer is not None and reorders(self.plan.schedule.cache, self.iteration)
+        return (name for name in inputs_of(op.name, reordered) if (self.out.batch, name) in self.values)
 
     def _compute(
         self, op: Operation, device: str, weights: list[Resident], deps: list[int], start: int, stop: int
@@ -282,14 +259,37 @@ class _Builder:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
         value = _Value(op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
-        memory, index, _ = made[0]
+        if self.plan.schedule.barrier and not self._read_at_home(op, made[0][0]):
+            self.kept = op, value
+        else:
+            self._send_new(op, value, (made[0][1],))
+
+    def _read_at_home(self, op: Operation, memory: str) -> bool:
+        """Whether attention reads new keys and values in another memory than that in which they are made."""
+        heads, phase = self.plan.model.kv_heads, self.iteration.phase
+        found = (
+            place for name in ("scores", "wv") for place in places(self.plan, name, op.layer, phase, heads, "heads")
+        )
+        return any(self.memory_of[place.rule.device] != memory for place in found)
+
+    def _send_kept(self) -> None:
+        """With barriers new keys and values leave once their batch is done with the layer, and the next one waits for
+        them: FlexGen stores caches synchronously (PARK-71)."""
+        if self.kept is not None:
+            (op, value), self.kept = self.kept, None
+            before = self.out.count
+            self._send_new(op, value, tuple(sorted({value.made[0][1], self.last_compute or 0})))
+            self.gate = [*self.gate, *range(before, self.out.count)]
+
+    def _send_new(self, op: Operation, value: _Value, after: tuple[int, ...]) -> None:
+        memory = value.made[0][0]
         sizes = appended_sizes(self.plan, op.layer or 0, op.tokens)
         for number, ((home, fmt), size) in enumerate(sizes.items()):
             if home != memory:
-                name, task = f"kv.new.{number}" if number else "kv.new", index
+                name, deps = f"kv.new.{number}" if number else "kv.new", after
                 for hop in hops(self.plan, memory, home, size, "pinned"):
-                    task = self.out.transfer(name, op.layer, hop, fmt, (task,), "kv")
-                value.parts[home] = (*value.parts.get(home, ()), task)
+                    deps = (self.out.transfer(name, op.layer, hop, fmt, deps, "kv"),)
+                value.parts[home] = (*value.parts.get(home, ()), *deps)
 
     def _reshaped(self, op: Operation, device: str, start: int, stop: int, arrived: list[int]) -> list[int]:
         """Caches that are kept (batch, tokens, hidden) are turned once they are here (PARK-14, 15)."""

@@ -12,7 +12,7 @@ from helmsman.planner.rule_check import check_rules
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan, Select
-from helmsman.schemas.read import digest
+from helmsman.schemas.read import is_digest
 from helmsman.schemas.units import format_bytes
 
 
@@ -35,8 +35,8 @@ def accept(plan: Plan) -> Plan:
 
 def _check_digests(plan: Plan) -> None:
     for name in ("model", "hardware", "workload"):
-        stated, found = getattr(plan, f"{name}_sha256"), digest(getattr(plan, name))
-        if stated != found:
+        stated = getattr(plan, f"{name}_sha256")
+        if not is_digest(stated, getattr(plan, name)):
             raise BadInputError(
                 f"does not match the embedded {name}",
                 field=f"{name}_sha256",

@@ -9,6 +9,7 @@ from math import exp, log
 from typing import Literal
 
 from helmsman.lowering.graph import Task
+from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
 from helmsman.planner.table_prices import Priced, TablePrices
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat
@@ -30,7 +31,8 @@ STRETCH = _Z95 / _Z90
 class Estimate:
     """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
 
-    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it."""
+    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it;
+    `beside`: the link whose traffic was there when it was measured, so that it does not slow this again."""
 
     low: float
     mid: float
@@ -38,6 +40,7 @@ class Estimate:
     bound: Bound
     source: str
     memory: float = 0.0
+    beside: str | None = None
 
     def plus(self, other: "Estimate | None") -> "Estimate":
         """The sum of two durations that err together; the larger one names bound and source."""
@@ -83,12 +86,25 @@ class CostModel:
             self._priced[key] = derived if measured is None else self._tabled(measured, derived)
         return self._priced[key]
 
+    def slowed(self, end: End = "mid") -> Slowed | None:
+        """The links that slow a task while they are busy, without one that its price counts; None: no link slows."""
+        known = slowings(self.hardware, end)
+        if not known:
+            return None
+
+        def found(task: Task) -> Slowings:
+            links = known.get(lane_owner(task.resource), ())
+            return beside(links, self.price(task).beside) if links else ()
+
+        return found
+
     def _tabled(self, measured: Priced, derived: Estimate) -> Estimate:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it."""
         parts = [self._constant(figure, derived.bound) for figure in measured.figures]
         low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
         moving = mid * derived.memory / derived.mid if derived.mid else 0.0
-        return Estimate(low, mid, high, derived.bound, measured.source or parts[0].source, moving)
+        source = measured.source or parts[0].source
+        return Estimate(low, mid, high, derived.bound, source, moving, measured.beside)
 
     @cached_property
     def _priced(self) -> dict[tuple[object, ...], Estimate]:

@@ -212,7 +212,13 @@ def _pinned(placed: Placed) -> dict[str, int]:
     values, of a block that another memory's devices use are an allocation of their own (PARK-53, 67, 75).
 
     Weights are taken to be page-locked in place (assumed: rounded up matrix by matrix, OPT-30B beside a batch of 50
-    would not fit the machine on which the paper runs it)."""
+    would not fit the machine on which the paper runs it).
+
+    This limits the paper's own runtime to 4 x 60 (PARK-67): 4-bit keys of 544 tokens of 61 sequences of OPT-30B just
+    stay below 2^27 bytes, one more takes 2^28, and 103 GB of caches leave no room for the uncompressed weights of a
+    host that computes (22 GB are missing). Its search does not see memory. A search that does falls back to streaming
+    everything, which lacks nothing up to 4 x 122. FlexGen's caches are pageable: the published 4 x 100 fits, as do 22
+    sequences more, for which no rule of the text accounts."""
     total: dict[str, int] = {}
     if not page_locks(placed.hardware):
         return total

@@ -5,16 +5,22 @@ from collections.abc import Callable, Iterable
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed, batches_together
+from helmsman.lowering.pools import Pools
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.delayed import delayed_makespan
+from helmsman.planner.interference import End
 from helmsman.planner.memory import memory_use
 from helmsman.planner.schedule import makespan
+from helmsman.planner.sharing import Sharing
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
 from helmsman.schemas.workload import Workload
 
 _PERCENT = 100
+
+_ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:
@@ -46,20 +52,29 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
     prices = {id(task): costs.price(task) for task in graph.tasks}
     terms = _terms(graph.tasks, lambda task: prices[id(task)])
-    mid = makespan(graph, lambda task: prices[id(task)].mid)
-    bound = lower_bound(graph, costs.hardware, costs.options.l3_blend)
+    seconds = {end: _seconds(graph, costs, prices, end) for end in _ENDS}
+    mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
     return PhasePrediction(
         context=graph.iteration.context,
-        seconds=Interval(
-            low=makespan(graph, lambda task: prices[id(task)].low),
-            mid=mid,
-            high=makespan(graph, lambda task: prices[id(task)].high),
-        ),
+        seconds=Interval(low=seconds["low"], mid=mid, high=seconds["high"]),
         terms=terms,
         bottleneck=bottleneck(terms, costs.hardware, mid),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
+
+
+def _seconds(graph: TaskGraph, costs: CostModel, prices: dict[int, Estimate], end: End) -> float:
+    """Seconds of a pass, with what its tasks lose to busy links and to each other's use of memories and links."""
+
+    def price(task: Task) -> float:
+        return float(getattr(prices[id(task)], end))
+
+    alone = makespan(graph, price, costs.slowed(end))
+    sharing = Sharing(Pools(costs.hardware))
+    if not sharing.matters(graph, price):
+        return alone
+    return max(alone, delayed_makespan(graph, price, costs.slowed(end), sharing))
 
 
 def gap(seconds: float, bound: float) -> float:

@@ -10,7 +10,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, varied_ops
-from helmsman.planner.strategies.op_split.storage import together
+from helmsman.planner.strategies.streaming.storage import together
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import Format, size_of
@@ -34,11 +34,13 @@ _CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 
 @dataclass(frozen=True, slots=True)
 class Priced:
-    """Measured seconds of which a task takes `scale`; `source`: what they are where they were not measured as asked."""
+    """Measured seconds of which a task takes `scale`; `source`: what they are where they were not measured as asked;
+    `beside`: the link that was moving data meanwhile."""
 
     figures: tuple[Figure, ...]
     scale: float
     source: str | None = None
+    beside: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,18 @@ class TablePrices:
         if len(found) < len(figures):
             return None
         if not set(place.ops) <= _GROWING or self._off == 1.0:
-            return Priced(found, place.scale, INTERPOLATED if self.interpolated else None)
+            return Priced(found, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
         if self._off > FAR:
             return None
-        return Priced(tuple(_wider(figure, self._off) for figure in found), place.scale, INTERPOLATED)
+        wider = tuple(_wider(figure, self._off) for figure in found)
+        return Priced(wider, place.scale, INTERPOLATED, self._beside)
+
+    @cached_property
+    def _beside(self) -> str | None:
+        """The link that was moving weights while the table was measured (PARK-47)."""
+        host, accelerator = (self.hardware.device(name).memory for name in (self.table.host, self.table.accelerator))
+        link = self.hardware.link(host, accelerator)
+        return link.name if link is not None and self.table.link_busy else None
 
     @property
     def _off(self) -> float:

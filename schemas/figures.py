@@ -53,9 +53,19 @@ def _delay(figure: Figure) -> Figure:
     return figure
 
 
+def _slowing(figure: Figure) -> Figure:
+    if figure.p90 > 100.0:
+        raise mistake(
+            "too much: a hundred times as long", "write 0.4 for work that takes 1.4 times as long", "p90", figure.p90
+        )
+    return figure
+
+
 Rate = Annotated[Figure, AfterValidator(_rate)]
 """Bytes/s or FLOP/s: times are quotients by these, so none is 0."""
 Share = Annotated[Figure, AfterValidator(_share)]
 """A part of a rate. A measured one may exceed 1: the rate it is a part of was measured elsewhere."""
 Delay = Annotated[Figure, AfterValidator(_delay)]
 """Seconds, 0 allowed."""
+Slowing = Annotated[Figure, AfterValidator(_slowing)]
+"""What is added to a duration, as a part of it, 0 allowed."""

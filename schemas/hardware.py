@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Name, Positive, mistake, version
-from helmsman.schemas.figures import Delay, Figure, Rate, Share, Source
+from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import Format
 from helmsman.schemas.operation_table import OperationTable
 
@@ -97,8 +97,11 @@ class Device(Frozen):
 class Link(Frozen):
     """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane.
 
-    `shares`: another link whose physical bandwidth it uses too (an NVMe device behind the GPU's lanes);
-    `pageable`: share of the bandwidth that is reached from memory which is not pinned."""
+    `shares`: another link whose physical lanes it uses too (an NVMe device behind the GPU's);
+    `carries`: bytes/s of those lanes for all links that share them, where one link alone does not reach that;
+    `pageable`: share of the bandwidth that is reached from memory which is not pinned;
+    `slows`: by device, how much longer its work takes while this link moves data, as a part of the work (0.4: 1.4
+    times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43)."""
 
     name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
     source_memory: Name
@@ -107,7 +110,9 @@ class Link(Frozen):
     bandwidth: Rate
     latency: Delay
     shares: Name | None = None
+    carries: Rate | None = Field(default=None, description="of its lanes, for all that share them; else its bandwidth")
     pageable: Share | None = None
+    slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
 
 
 def activation_lane(link: str) -> str:
@@ -227,6 +232,8 @@ def _links_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
 
 
 def _devices_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
+    for place, link in enumerate(hardware.links):
+        yield from ((f"links.{place}.slows", device) for device in link.slows or ())
     for place, table in enumerate(hardware.tables):
         yield f"tables.{place}.host", table.host
         yield f"tables.{place}.accelerator", table.accelerator
@@ -239,8 +246,12 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, link in enumerate(hardware.links):
         yield f"links.{place}.bandwidth.source", link.bandwidth.source
         yield f"links.{place}.latency.source", link.latency.source
+        if link.carries is not None:
+            yield f"links.{place}.carries.source", link.carries.source
         if link.pageable is not None:
             yield f"links.{place}.pageable.source", link.pageable.source
+        for name, figure in (link.slows or {}).items():
+            yield f"links.{place}.slows.{name}.source", figure.source
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
     for place, reading in enumerate(hardware.readings):

@@ -3,16 +3,19 @@
 from collections.abc import Sequence
 
 class Loop:
-    """Exclusive lanes and pools of bandwidth that running tasks share max-min fairly.
+    """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, and work that busy links delay.
 
     `capacity`: bytes/s of each pool; `record`: keep when every task ran until `finished` is called."""
 
     def __init__(self, capacity: Sequence[float], record: bool) -> None: ...
-    def add_lane(self, kind: int) -> int:
-        """A lane; `kind` (below 32) is the bit it sets in `masks` while it works."""
+    def add_lane(self, kind: int, link: int = -1) -> int:
+        """A lane; `kind` (below 32) is the bit it sets in `masks` while it works, `link` what is busy then."""
 
     def add_uses(self, uses: Sequence[tuple[int, int]]) -> int:
         """A way of drawing on pools: (pool, how many times the bytes count there)."""
+
+    def add_slowings(self, slowings: Sequence[tuple[int, float]]) -> int:
+        """(link, f) of links that delay tasks: they run at 1 / (1 + sum of f of the busy ones), at most."""
 
     def feed(
         self,
@@ -20,10 +23,11 @@ class Loop:
         seconds: Sequence[float],
         rates: Sequence[float],
         uses: Sequence[int],
+        slowings: Sequence[int],
         dep_counts: Sequence[int],
         deps: Sequence[int],
     ) -> None:
-        """More tasks: lane, seconds alone, bytes/s alone, uses (-1: none); `deps` of all, one after the other.
+        """More tasks: lane, seconds alone, bytes/s alone, uses and slowings (-1: none); `deps` of all in one list.
 
         Raises ValueError for a dependency on a task that has not come before."""
 

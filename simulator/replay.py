@@ -1,14 +1,16 @@
-"""Replay: tasks executed in virtual time, with exclusive lanes and shared bandwidth of memories and links."""
+"""Replay: tasks executed in virtual time, with exclusive lanes, shared bandwidth of memories and links, and work that
+busy links delay."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.schemas.hardware import Hardware
+from helmsman.lowering.pools import Pools
+from helmsman.planner.interference import Slowed, Slowings, alone
+from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
-from helmsman.simulator.fluid import Pools
 from helmsman.simulator.overlap import LaneKinds, OverlapShares
 
 Price = Callable[[Task], float]
@@ -64,29 +66,36 @@ class Replay:
         return self.summary.overlap
 
 
-def replay(graph: TaskGraph, price: Price, hardware: Hardware) -> Replay:
-    """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane.
+def replay(graph: TaskGraph, price: Price, hardware: Hardware, slowed: Slowed | None = None) -> Replay:
+    """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` the links that
+    delay it: by default all of the record (`planner.interference`), as if no price counted one already.
 
-    A task starts when its dependencies are done and its lane is free; of several, the first in the graph.
-    Running tasks share bandwidth (`fluid`). Deterministic; cost O(tasks x log), and x running under contention.
+    A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
+    done. Running tasks share bandwidth (`lowering.pools`). Deterministic; cost O(tasks x log), and x running under
+    contention.
     Raises ValueError for a graph with a cycle, and for seconds that are negative or not a number."""
     start, end = [0.0] * len(graph.tasks), [0.0] * len(graph.tasks)
 
     def record(index: int, _: Task, began: float, ended: float) -> None:
         start[index], end[index] = began, ended
 
-    summary = replay_stream(graph.tasks, price, hardware, record, window=len(graph.tasks) + 1)
+    summary = replay_stream(graph.tasks, price, hardware, record, len(graph.tasks) + 1, slowed)
     return Replay(graph, tuple(start), tuple(end), summary)
 
 
 def replay_stream(
-    tasks: Iterable[Task], price: Price, hardware: Hardware, done: Done | None = None, window: int = WINDOW
+    tasks: Iterable[Task],
+    price: Price,
+    hardware: Hardware,
+    done: Done | None = None,
+    window: int = WINDOW,
+    slowed: Slowed | None = None,
 ) -> Summary:
     """`replay` of tasks as they come, in topological order, with memory for twice `window` unfinished ones only.
 
     Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""
-    return _Run(iter(tasks), price, hardware, done).go(window)
+    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware)).go(window)
 
 
 def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, run: int = 0) -> list[Span]:
@@ -114,8 +123,13 @@ def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, r
 class _Run:
     """Feeds the native loop with tasks as they come, and names what comes back."""
 
-    def __init__(self, tasks: Iterator[Task], price: Price, hardware: Hardware, done: Done | None) -> None:
+    def __init__(
+        self, tasks: Iterator[Task], price: Price, hardware: Hardware, done: Done | None, slowed: Slowed
+    ) -> None:
         self.tasks, self.price, self.done = tasks, price, done
+        self.slowed = slowed if any(link.slows for link in hardware.links) else None
+        self.links = {link.name: number for number, link in enumerate(hardware.links)}
+        self.slowings: dict[Slowings, int] = {(): -1}
         self.pools, self.kinds = Pools(hardware), LaneKinds(hardware)
         self.loop = Loop(self.pools.rates, record=done is not None)
         self.lanes: dict[str, int] = {}
@@ -135,7 +149,7 @@ class _Run:
 
     def _feed(self, room: int) -> bool:
         """Whether there may be more tasks than the `room` that were fed."""
-        lanes, seconds, rates, uses, counts, deps = [], [], [], [], [], list[int]()
+        lanes, seconds, rates, uses, slowings, counts, deps = [], [], [], [], [], [], list[int]()
         for task in islice(self.tasks, room):
             alone, size = self.price(task), task.bytes
             if not alone >= 0.0:
@@ -147,12 +161,13 @@ class _Run:
             seconds.append(alone)
             rates.append(rate)
             uses.append(drawn if rate else -1)
+            slowings.append(self._slowings(task) if self.slowed else -1)
             counts.append(len(task.deps))
             deps += task.deps
             if self.done is not None:
                 self.pending[self.count + len(lanes) - 1] = task
         self.count += len(lanes)
-        self.loop.feed(lanes, seconds, rates, uses, counts, deps)
+        self.loop.feed(lanes, seconds, rates, uses, slowings, counts, deps)
         return len(lanes) == room
 
     def _seat(self, task: Task) -> tuple[int, int, float]:
@@ -161,12 +176,21 @@ class _Run:
         A task that alone already exceeds what a pool nominally has counts as using all of it."""
         lane = self.lanes.get(task.resource)
         if lane is None:
-            lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource))
+            link = self.links.get(lane_owner(task.resource), -1)
+            lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource), link)
             self.moved.append(0)
         uses = self.pools.uses(task)
         seat = (lane, self.loop.add_uses(self.pools.numbered(uses)), self.pools.most(uses))
         self.seats[task.resource, task.memories] = seat
         return seat
+
+    def _slowings(self, task: Task) -> int:
+        """The number of what delays a task; -1 for nothing."""
+        found = self.slowed(task) if self.slowed else ()
+        if found not in self.slowings:
+            numbered = [(self.links[link], extra) for link, extra in found]
+            self.slowings[found] = self.loop.add_slowings(numbered)
+        return self.slowings[found]
 
     def _finish(self) -> None:
         try:

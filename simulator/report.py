@@ -10,6 +10,7 @@ from helmsman.schemas.units import format_bytes, format_seconds
 from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.stream import LaneUse, Phase, Stream
+from helmsman.simulator.synchronisation import synchronisation
 
 
 def document(plan: Plan, stream: Stream) -> dict[str, Any]:
@@ -25,6 +26,7 @@ def document(plan: Plan, stream: Stream) -> dict[str, Any]:
         "tokens_per_second": {"decode": stream.decode_rate, "overall": stream.rate},
         "prefill": _phase(stream.prefill),
         "decode": _phase(stream.decode),
+        "synchronisation": _waits(plan),
         "decode_steps": stream.steps,
         "decode_steps_replayed": len(stream.simulated),
     }
@@ -32,7 +34,21 @@ def document(plan: Plan, stream: Stream) -> dict[str, Any]:
 
 def table(plan: Plan, stream: Stream) -> str:
     """What `helm-sim` prints."""
-    return "\n".join([*_times(plan, stream), "", *_lanes(stream)])
+    return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(plan)])
+
+
+def _waits(plan: Plan) -> dict[str, Any]:
+    """Per layer and batch."""
+    found = synchronisation(plan)
+    return {"devices": found.devices, "lanes": found.lanes, "tensor_parallel": found.tensor_parallel}
+
+
+def _synchronised(plan: Plan) -> Iterator[str]:
+    """How often devices wait for each other, against a division of every layer among them (PARK-77)."""
+    found = synchronisation(plan)
+    if found.tensor_parallel:
+        against = f"tensor parallelism: {found.tensor_parallel}"
+        yield f"waits per layer and batch: {found.devices:.3g} between devices ({against}), {found.lanes:.3g} in all"
 
 
 def _phase(phase: Phase) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.placement import Placed, batches_together
+from helmsman.planner.interference import Slowed
 from helmsman.scheduler.iteration import Iteration, decode, prefill
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
@@ -70,17 +71,17 @@ class Stream:
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
+def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slowed | None = None) -> Stream:
     """Replay the stream of `plan.workload`; batches that do not advance together repeat the same times.
 
     Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
     in the context: the cost grows with the graph, not with the number of tokens. `progress` sees every step
-    go by."""
+    go by; `slowed` is that of `replay`."""
     workload = plan.workload
     steps = chosen_steps(workload.decode_steps, workload.prompt_tokens)
     together = batches_together(plan)
-    first = _replayed(plan, price, prefill(workload, together))
-    done = [_replayed(plan, price, decode(workload, step, together)) for step in progress(steps)]
+    first = _replayed(plan, price, slowed, prefill(workload, together))
+    done = [_replayed(plan, price, slowed, decode(workload, step, together)) for step in progress(steps)]
     ttft = first.summary.makespan
     decoding = _phase(plan, steps, done)
     e2e = ttft + decoding.seconds
@@ -99,11 +100,11 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter) -> Stream:
     )
 
 
-def timeline(plan: Placed, price: Price, steps: int) -> Iterator[Span]:
+def timeline(plan: Placed, price: Price, steps: int, slowed: Slowed | None = None) -> Iterator[Span]:
     """The spans of prefill and of the first `steps` decode steps, on one time axis."""
     offset = 0.0
     for iteration in _iterations(plan, min(steps, plan.workload.decode_steps)):
-        done = replay(lower(plan, iteration), price, plan.hardware)
+        done = replay(lower(plan, iteration), price, plan.hardware, slowed)
         yield from spans(done, offset=offset)
         offset += done.makespan
 
@@ -134,9 +135,9 @@ def remembering(price: Price) -> Price:
     return remembered
 
 
-def _replayed(plan: Placed, price: Price, iteration: Iteration) -> _Pass:
+def _replayed(plan: Placed, price: Price, slowed: Slowed | None, iteration: Iteration) -> _Pass:
     rows = Rows(plan.hardware)
-    summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add)
+    summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add, slowed=slowed)
     return _Pass(summary, rows.breakdown(summary.shares))
 
 

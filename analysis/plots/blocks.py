@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from helmsman.planner.strategies.op_split.division import PAPER_NAMES
+from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 from helmsman.schemas.trace import Span
@@ -102,6 +102,20 @@ def chart(spans: Iterable[Span], hardware: Hardware, layers: range) -> Chart:
     return Chart(tuple(Row(*each) for each in zip(names, tracks, strict=True)), end - start, layers)
 
 
+def layer_period(spans: Iterable[Span], hardware: Hardware) -> float | None:
+    """Seconds from one layer to the next in the middle half of a pass, where its beginning and its end no longer
+    matter: what a chart of one layer does not show when layers overlap. None for a pass of less than two layers."""
+    places, begun = _Places(hardware), dict[int, float]()
+    for span in spans:
+        if span.layer >= 0 and places.computes(span):
+            begun[span.layer] = min(span.start_s, begun.get(span.layer, span.start_s))
+    if len(begun) < 2:
+        return None
+    order = sorted(begun)
+    first, last = order[len(order) // 4], order[max(len(order) // 4 + 1, 3 * len(order) // 4)]
+    return (begun[last] - begun[first]) / (last - first)
+
+
 def _layers_text(layers: range) -> str:
     return str(layers.start) if len(layers) == 1 else f"{layers.start}-{layers.stop - 1}"
 
@@ -179,7 +193,7 @@ def _block(span: Span, origin: float, moved: bool, layers: range, together: bool
         end=span.end_s - origin,
         name=f"{'pin' if span.op.endswith('.pin') else 'turn'} {name}" if ready else name,
         chunk=(int(chunk[1]), int(chunk[2])) if chunk else None,
-        batch=None if together or rest == "weights" else int(batch[1]) if batch else 0,
+        batch=None if together or rest.startswith("weights") else int(batch[1]) if batch else 0,
         layer=span.layer,
         group=group,
         inside=span.layer in layers,

@@ -51,12 +51,17 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def caption(figure: "Figure", title: str, subtitle: str) -> None:
-    """Two lines at the top, 0.7 inches; letters of a long title get smaller until it fits."""
-    width, height = figure.get_size_inches()
-    text = figure.text(0.2 / width, 1 - 0.13 / height, title, fontsize=12, weight="bold", va="top", color=INK)
-    wide = text.get_window_extent().width / figure.dpi
-    text.set_fontsize(min(12.0, 12.0 * (width - 0.4) / wide))
-    figure.text(0.2 / width, 1 - 0.42 / height, subtitle, fontsize=9.5, va="top", color="#555555")
+    """Two lines at the top, 0.7 inches; letters of a long line get smaller until it fits."""
+    height = figure.get_size_inches()[1]
+    _line(figure, 1 - 0.13 / height, title, 12.0, INK, "bold")
+    _line(figure, 1 - 0.42 / height, subtitle, 9.5, "#555555", "normal")
+
+
+def _line(figure: "Figure", top: float, text: str, size: float, ink: str, weight: str) -> None:
+    width = figure.get_size_inches()[0]
+    line = figure.text(0.2 / width, top, text, fontsize=size, weight=weight, va="top", color=ink)
+    wide = line.get_window_extent().width / figure.dpi
+    line.set_fontsize(min(size, size * (width - 0.4) / wide))
 
 
 def lighter(colour: str, share: float = 0.62) -> str:

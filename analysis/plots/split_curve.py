@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.planner.strategies.op_split.division import PAPER_NAMES, Piece
+from helmsman.planner.strategies.streaming.division import PAPER_NAMES, Piece
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class Names:
 class SplitCurve:
     """What a search of operation splits found, for drawing.
 
-    `units`: their names, in order; `lines`: one for each kind of single split searched; `totals`: (i, j, seconds) of
-    every range searched, empty if only single splits were; `chosen`: (i, j) of the plan, and its seconds."""
+    `units`: their names, in order; `lines`: single splits with the host before, and with the accelerator before;
+    `totals`: (i, j, seconds) of every range searched; `chosen`: (i, j) of the plan, and its seconds."""
 
     units: tuple[str, ...]
-    lines: tuple[Lines, ...]
+    lines: tuple[Lines, Lines]
     totals: tuple[tuple[int, int, float], ...]
     chosen: tuple[int, int]
     seconds: float
@@ -62,17 +62,15 @@ def split_curve(found: "SplitSearch", pieces: Sequence[Piece], chosen: "Split", 
     pairs = list(zip(found.start.tolist(), found.stop.tolist(), strict=True))
     prefix = {i: row for row, (i, j) in enumerate(pairs) if j == count}
     suffix = {j: row for row, (i, j) in enumerate(pairs) if i == 0}
-    every = (_lines(found, "host", prefix), _lines(found, "accelerator", suffix))
-    lines = tuple(each for each in every if len(each.at) > 1)
-    if not lines:
+    if len(prefix) < 2:
         remedy = "leave out what allows one split only"
         raise UsageError("there is no curve: only one split was searched", field="--plot", remedy=remedy)
-    both = any(0 < i < j < count for i, j in pairs)
+    lines = (_lines(found, "host", prefix), _lines(found, "accelerator", suffix))
     totals = ((i, j, total) for (i, j), total in zip(pairs, found.lanes.total.tolist(), strict=True))
     return SplitCurve(
         units=tuple(_unit_names(pieces)),
         lines=lines,
-        totals=tuple(totals) if both else (),
+        totals=tuple(totals),
         chosen=(chosen.start, chosen.stop),
         seconds=chosen.seconds,
         names=names,

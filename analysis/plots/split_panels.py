@@ -38,8 +38,8 @@ def draw_split_curve(curve: SplitCurve) -> "Figure":
     The chosen plan is named above and marked in every panel where it lies. Split points where nothing fits are gaps.
     Of many units, names are written where there is room, whole operations first."""
     panels = len(curve.lines)
-    height = _TOP + _LEGEND + max(panels * (_PANEL + _FOOT), _SIDE + 1.1 if curve.totals else 0.0)
-    width = _WIDE + (_SIDE + 2.1 if curve.totals else 0.0)
+    height = _TOP + _LEGEND + max(panels * (_PANEL + _FOOT), _SIDE + 1.1)
+    width = _WIDE + _SIDE + 2.1
     figure = new_figure(width, height)
     each = (height - _TOP - _LEGEND) / panels
     for number, lines in enumerate(curve.lines):
@@ -47,10 +47,8 @@ def draw_split_curve(curve: SplitCurve) -> "Figure":
         axes = figure.add_axes((0.75 / width, low / height, (_WIDE - 0.95) / width, (each - _FOOT) / height))
         _draw_lines(axes, curve, lines)
     _legend(figure, (_WIDE / 2 + 0.2) / width)
-    if curve.totals:
-        low = height - _TOP - _SIDE
-        axes = figure.add_axes(((_WIDE + 0.95) / width, low / height, _SIDE / width, _SIDE / height))
-        _draw_map(figure, axes, curve)
+    low = height - _TOP - _SIDE
+    _draw_map(figure, figure.add_axes(((_WIDE + 0.95) / width, low / height, _SIDE / width, _SIDE / height)), curve)
     caption(figure, f"{curve.names.label}: {curve.names.symbol} = {curve.seconds * 1e3:.4g} ms", curve.names.subtitle)
     return figure
 

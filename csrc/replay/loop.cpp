@@ -82,9 +82,10 @@ std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vec
   return Filling(rates, uses, capacity).run();
 }
 
-int Loop::add_lane(int kind) {
-  lanes_.push_back(Lane{kind, -1, 0.0, false, {}});
+int Loop::add_lane(int kind, int link) {
+  lanes_.push_back(Lane{kind, link, -1, 0.0, false, {}});
   if (active_.size() <= static_cast<size_t>(kind)) active_.resize(static_cast<size_t>(kind) + 1, 0);
+  if (link >= 0 && on_link_.size() <= static_cast<size_t>(link)) on_link_.resize(static_cast<size_t>(link) + 1, 0);
   return static_cast<int>(lanes_.size()) - 1;
 }
 
@@ -96,36 +97,48 @@ int Loop::add_uses(Uses uses) {
   return static_cast<int>(uses_.size()) - 1;
 }
 
+int Loop::add_slowings(Slowings slowings) {
+  for (const auto& [link, extra] : slowings) {
+    if (link < 0 || !(extra >= 0.0)) throw std::invalid_argument("links delay by a part of the time, 0 or more");
+    if (on_link_.size() <= static_cast<size_t>(link)) on_link_.resize(static_cast<size_t>(link) + 1, 0);
+  }
+  slowings_.push_back(std::move(slowings));
+  return static_cast<int>(slowings_.size()) - 1;
+}
+
 void Loop::feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-                const std::vector<int>& uses, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps) {
+                const std::vector<int>& uses, const std::vector<int>& slowings, const std::vector<int>& dep_counts,
+                const std::vector<int64_t>& deps) {
   const size_t count = lanes.size();
-  if (seconds.size() != count || rates.size() != count || uses.size() != count || dep_counts.size() != count)
-    throw std::invalid_argument("lists of different lengths");
+  for (const size_t size : {seconds.size(), rates.size(), uses.size(), slowings.size(), dep_counts.size()})
+    if (size != count) throw std::invalid_argument("lists of different lengths");
   wanted_.resize(capacity_.size(), 0.0);
   size_t next = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto own = static_cast<size_t>(dep_counts[i]);
     if (next + own > deps.size()) throw std::invalid_argument("too few dependencies");
-    add(lanes[i], seconds[i], rates[i], uses[i], deps.data() + next, dep_counts[i]);
+    Task task{};
+    task.seconds = seconds[i], task.rate = rates[i];
+    task.lane = lanes[i], task.uses = uses[i], task.slowings = slowings[i];
+    add(task, deps.data() + next, dep_counts[i]);
     next += own;
   }
 }
 
-void Loop::add(int lane, double seconds, double rate, int uses, const int64_t* deps, int count) {
+void Loop::add(const Task& made, const int64_t* deps, int count) {
   const int64_t index = first_ + static_cast<int64_t>(window_.size());
-  if (lane < 0 || static_cast<size_t>(lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
-  if (uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
-  Task task{seconds, rate, 0, 0, 0, 0, lane, uses, 0, 0, false, {}};
+  if (made.lane < 0 || static_cast<size_t>(made.lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
+  if (made.uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
+  if (made.slowings >= static_cast<int>(slowings_.size())) throw std::invalid_argument("no such slowings");
+  Task task = made;
   for (int d = 0; d < count; ++d) {
     if (deps[d] < 0 || deps[d] >= index) throw std::invalid_argument("the task graph has a cycle");
     if (deps[d] < first_ || at(deps[d]).done) continue;
     at(deps[d]).users.push_back(index);
     ++task.missing;
   }
-  if (task.missing == 0) {
-    lanes_[static_cast<size_t>(lane)].ready.push(index);
-    touch(lane);
-  }
+  lanes_[static_cast<size_t>(task.lane)].waiting.push_back(index);
+  if (task.missing == 0) touch(task.lane);
   window_.push_back(std::move(task));
   ++unfinished_;
 }
@@ -150,33 +163,68 @@ void Loop::start_ready() {
   for (const int lane : fresh_) {
     Lane& l = lanes_[static_cast<size_t>(lane)];
     l.fresh = false;
-    if (l.task < 0 && !l.ready.empty()) start(lane);
+    if (l.task < 0 && !l.waiting.empty() && at(l.waiting.front()).missing == 0) start(lane);
   }
   fresh_.clear();
-  if (started_.empty()) return;
-  const bool share = shared_ || contended();
-  for (const int64_t index : started_) {
-    if (share && at(index).uses >= 0) continue;
-    at(index).speed = 1.0;
-    schedule(index);
-  }
-  if (share) balance();
+  settle();
+}
+
+// The speeds of tasks that began, and of those that what began or ended lets run faster or slower.
+void Loop::settle() {
+  if (links_changed_) delay();
+  const bool fair = shared_ || contended();
+  for (const int64_t index : started_)
+    if (!fair || at(index).uses < 0) run_at(index, at(index).most);
+  if (links_changed_)
+    for (const int64_t index : delayed_)
+      if (!fair || at(index).uses < 0) run_at(index, at(index).most);
+  if (fair && (flowed_ || links_changed_ || !started_.empty())) balance();
+  flowed_ = links_changed_ = false;
 }
 
 void Loop::start(int lane) {
   Lane& l = lanes_[static_cast<size_t>(lane)];
-  l.task = l.ready.top();
-  l.ready.pop();
+  l.task = l.waiting.front();
+  l.waiting.pop_front();
   Task& task = at(l.task);
   task.start = task.since = now_;
   task.left = task.seconds;
   ++working_;
   if (active_[static_cast<size_t>(l.kind)]++ == 0) mask_ |= 1u << l.kind;
+  if (task.slowings >= 0) {
+    task.most = most(task);
+    delayed_.push_back(l.task);
+  }
   if (task.uses >= 0) {
     flowing_.push_back(l.task);
-    draw(task, 1.0);
+    draw(task, task.most);
   }
+  use_link(l.link, 1);
   started_.push_back(l.task);
+}
+
+void Loop::use_link(int link, int change) {
+  if (link < 0) return;
+  int& running = on_link_[static_cast<size_t>(link)];
+  running += change;
+  if (running == (change > 0 ? 1 : 0)) links_changed_ = true;
+}
+
+double Loop::most(const Task& task) const {
+  double extra = 0.0;
+  for (const auto& [link, part] : slowings_[static_cast<size_t>(task.slowings)])
+    if (on_link_[static_cast<size_t>(link)] > 0) extra += part;
+  return 1.0 / (1.0 + extra);
+}
+
+// What busy links leave of the speed of running tasks; a task asks its memories for as much less.
+void Loop::delay() {
+  for (const int64_t index : delayed_) {
+    Task& task = at(index);
+    const double now = most(task);
+    if (task.uses >= 0) draw(task, now - task.most);
+    task.most = now;
+  }
 }
 
 // All events of the next time.
@@ -187,15 +235,12 @@ void Loop::step() {
     if (working_ > 1) overlap_ += time - now_;
     now_ = time;
   }
-  bool flowed = false;
   while (!events_.empty() && events_.top().time == now_) {
     const Event event = events_.top();
     events_.pop();
     if (event.task < first_ || at(event.task).done || at(event.task).version != event.version) continue;
-    flowed = flowed || at(event.task).uses >= 0;
     complete(event.task);
   }
-  if (flowed && shared_) balance();
   while (!window_.empty() && window_.front().done) {
     window_.pop_front();
     ++first_;
@@ -214,12 +259,14 @@ void Loop::complete(int64_t index) {
   if (--active_[static_cast<size_t>(lane.kind)] == 0) mask_ &= ~(1u << lane.kind);
   if (task.uses >= 0) {
     flowing_.erase(std::find(flowing_.begin(), flowing_.end(), index));
-    draw(task, -1.0);
+    draw(task, -task.most);
+    flowed_ = true;
     if (flowing_.empty()) std::fill(wanted_.begin(), wanted_.end(), 0.0);
   }
+  if (task.slowings >= 0) delayed_.erase(std::find(delayed_.begin(), delayed_.end(), index));
+  use_link(lane.link, -1);
   for (const int64_t user : task.users) {
     if (--at(user).missing > 0) continue;
-    lanes_[static_cast<size_t>(at(user).lane)].ready.push(user);
     touch(at(user).lane);
   }
   task.users = {};
@@ -230,9 +277,9 @@ void Loop::complete(int64_t index) {
   }
 }
 
-void Loop::draw(const Task& task, double sign) {
+void Loop::draw(const Task& task, double speed) {
   for (const auto& [pool, times] : uses_[static_cast<size_t>(task.uses)])
-    wanted_[static_cast<size_t>(pool)] += sign * task.rate * times;
+    wanted_[static_cast<size_t>(pool)] += speed * task.rate * times;
 }
 
 bool Loop::contended() const {
@@ -241,7 +288,7 @@ bool Loop::contended() const {
   return false;
 }
 
-// Flows whose speed changes get a new completion event; the old one no longer counts.
+// Fair speeds of flows; each asks for what it wants alone, less what busy links cost it.
 void Loop::balance() {
   shared_ = contended();
   std::vector<double> speeds(flowing_.size(), 1.0);
@@ -249,25 +296,22 @@ void Loop::balance() {
     std::vector<double> rates;
     std::vector<const Uses*> uses;
     for (const int64_t index : flowing_) {
-      rates.push_back(at(index).rate);
+      rates.push_back(at(index).rate * at(index).most);
       uses.push_back(&uses_[static_cast<size_t>(at(index).uses)]);
     }
     speeds = fair_speeds(rates, uses, capacity_);
   }
-  for (size_t i = 0; i < flowing_.size(); ++i) {
-    Task& task = at(flowing_[i]);
-    if (speeds[i] == task.speed) continue;
-    task.left = std::max(0.0, task.left - task.speed * (now_ - task.since));
-    task.since = now_;
-    task.speed = speeds[i];
-    ++task.version;
-    schedule(flowing_[i]);
-  }
+  for (size_t i = 0; i < flowing_.size(); ++i) run_at(flowing_[i], speeds[i] * at(flowing_[i]).most);
 }
 
-void Loop::schedule(int64_t index) {
-  const Task& task = at(index);
-  events_.push({now_ + task.left / task.speed, serial_++, index, task.version});
+// A task whose speed changes gets a new completion event; the old one no longer counts.
+void Loop::run_at(int64_t index, double speed) {
+  Task& task = at(index);
+  if (speed == task.speed) return;
+  task.left = std::max(0.0, task.left - task.speed * (now_ - task.since));
+  task.since = now_;
+  task.speed = speed;
+  events_.push({now_ + task.left / speed, serial_++, index, ++task.version});
 }
 
 std::vector<double> Loop::busy() const {

@@ -1,4 +1,5 @@
-// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, bandwidth shared max-min fairly.
+// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, bandwidth shared max-min fairly,
+// work that busy links delay.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,10 @@ using std::size_t;
 // What a running task draws on: (pool, how many times its bytes count there).
 using Uses = std::vector<std::pair<int, int>>;
 
+// Links that delay a task while something runs on them, each by that part of its time: the task's speed is at most
+// 1 / (1 + the sum over the busy ones).
+using Slowings = std::vector<std::pair<int, double>>;
+
 // Speeds relative to running alone, in (0, 1], of flows that want `rates` (bytes/s) of the pools in `uses`: no flow
 // can be raised without lowering one that is not faster. O(flows^2 pools).
 std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vector<const Uses*>& uses,
@@ -26,19 +31,22 @@ struct Finished {
   std::vector<double> start, end;
 };
 
-// Tasks are fed in topological order and numbered as they come. A task starts when its dependencies are done and its
-// lane is free; of several, the lowest number. Deterministic.
+// Tasks are fed in topological order and numbered as they come. A lane is a queue: a task starts when its dependencies
+// and the task before it on its lane are done. Deterministic.
 class Loop {
  public:
   explicit Loop(std::vector<double> capacity, bool record) : capacity_(std::move(capacity)), record_(record) {}
 
-  int add_lane(int kind);
+  // `link`: the link that is busy while the lane works, -1 for none.
+  int add_lane(int kind, int link);
   int add_uses(Uses uses);
+  int add_slowings(Slowings slowings);
 
-  // One entry per task; `uses` -1: it moves nothing. `deps` are numbers of earlier tasks, `dep_counts` how many each
-  // task has. Throws std::invalid_argument for a dependency on a task that has not come.
+  // One entry per task; `uses` -1: it moves nothing; `slowings` -1: nothing delays it. `deps` are numbers of earlier
+  // tasks, `dep_counts` how many each task has. Throws std::invalid_argument for a dependency on a task that has not come.
   void feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-            const std::vector<int>& uses, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps);
+            const std::vector<int>& uses, const std::vector<int>& slowings, const std::vector<int>& dep_counts,
+            const std::vector<int64_t>& deps);
 
   // Runs until at most `unfinished` tasks are left: all of them for 0. Throws std::logic_error if it cannot go on.
   void run(size_t unfinished);
@@ -55,17 +63,19 @@ class Loop {
  private:
   struct Task {
     double seconds, rate, start = 0, left = 0, since = 0, speed = 0;
-    int lane, uses, missing = 0;
+    double most = 1;  // speed that busy links leave
+    int lane, uses, slowings, missing = 0;
     uint32_t version = 0;
     bool done = false;
     std::vector<int64_t> users;
   };
   struct Lane {
     int kind;
+    int link;
     int64_t task = -1;
     double busy = 0;
     bool fresh = false;
-    std::priority_queue<int64_t, std::vector<int64_t>, std::greater<>> ready;
+    std::deque<int64_t> waiting;
   };
   struct Event {
     double time;
@@ -78,28 +88,34 @@ class Loop {
   };
 
   Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }
-  void add(int lane, double seconds, double rate, int uses, const int64_t* deps, int count);
+  void add(const Task& made, const int64_t* deps, int count);
   void touch(int lane);
   void start_ready();
+  void settle();
   void start(int lane);
+  void use_link(int link, int change);
+  void delay();
+  double most(const Task& task) const;
   void complete(int64_t index);
   void step();
-  void draw(const Task& task, double sign);
+  void draw(const Task& task, double speed);
   bool contended() const;
   void balance();
-  void schedule(int64_t index);
+  void run_at(int64_t index, double speed);
 
   std::vector<double> capacity_;
   bool record_;
   std::vector<Lane> lanes_;
   std::vector<Uses> uses_;
+  std::vector<Slowings> slowings_;
+  std::vector<int> on_link_;  // tasks running on each link
   std::vector<int> fresh_;
   std::deque<Task> window_;
   int64_t first_ = 0;
   size_t unfinished_ = 0, working_ = 0;
-  std::vector<int64_t> flowing_, started_;
+  std::vector<int64_t> flowing_, delayed_, started_;
   std::vector<double> wanted_;
-  bool shared_ = false;
+  bool shared_ = false, flowed_ = false, links_changed_ = false;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t serial_ = 0;
   double now_ = 0, overlap_ = 0;

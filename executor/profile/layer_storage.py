@@ -13,7 +13,7 @@ import numpy as np
 from helmsman.executor._kernels import Buffer, DiskFile, Queue
 from helmsman.executor.profile.layer import Layers, Seconds, matrices
 from helmsman.executor.profile.layer_traffic import BLOCK, LayerTraffic
-from helmsman.planner.strategies.op_split.balance import balance
+from helmsman.planner.strategies.streaming.balance import balance
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
 from helmsman.schemas.units import format_bytes
 
@@ -189,10 +189,10 @@ def _read(
 
 
 def _parts(size: int, shares: tuple[float, ...]) -> list[int]:
-    """`size` bytes by shares, in whole blocks but for the end."""
+    """`size` bytes by shares, in whole blocks but for the end of the last one."""
     found, left = list[int](), size
     for share in shares[:-1]:
-        found.append(min(left, _blocks(int(size * share))))
+        found.append(min(left // BLOCK, round(size * share / BLOCK)) * BLOCK)
         left -= found[-1]
     return [*found, left]
 

@@ -21,7 +21,7 @@ def readings(profile: Profile) -> Iterator[Reading]:
     for name, link in profile.links.items():
         yield from _copies(name, link)
     if profile.busy is not None:
-        yield from _busy(profile.processors[0].name, profile.processors[0].cores, profile.busy)
+        yield from _busy(profile, profile.busy)
     if profile.cuda is not None:
         yield from _processor("cuda", profile.cuda.samples, {})
         for name, link in profile.cuda.links.items():
@@ -58,8 +58,10 @@ def _copies(name: str, samples: LinkSamples) -> Iterator[Reading]:
         yield _reading("copy", name, "bytes/s", [size / t for t in seconds], {"bytes": size})
 
 
-def _busy(name: str, threads: int, busy: BusySamples) -> Iterator[Reading]:
-    yield from _processor(name, busy.host, {"link": "busy", "threads": threads})
+def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
+    ends = ((profile.processors[0], busy.host), (profile.processors[-1], busy.accelerator))
+    for processor, samples in ends:
+        yield from _processor(processor.name, samples, {"link": "busy", "threads": processor.cores})
     yield _reading("copy", "h2d", "bytes/s", busy.link, {"cpu": "busy"})
 
 

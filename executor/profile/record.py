@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from helmsman.executor._kernels import isa
+from helmsman.executor.profile.delays import link_slows
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
@@ -201,7 +202,7 @@ def _lookup(samples: InplaceSamples, read: float, overhead: float) -> Efficiency
 
 
 def _links(profile: Profile) -> Iterator[Link]:
-    ends = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}
+    ends, slows = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}, link_slows(profile)
     for name, samples in profile.links.items():
         source, target = ends[name]
         yield Link(
@@ -211,4 +212,5 @@ def _links(profile: Profile) -> Iterator[Link]:
             kind="loopback",
             bandwidth=figure(samples.rate, MEASURED),
             latency=figure(samples.latency, MEASURED),
+            slows=slows.get(name),
         )

@@ -1,4 +1,4 @@
-"""The whole profile: every processor, the link, and the processor while the link is busy."""
+"""The whole profile: every processor, the link, and what it joins while it is busy."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -73,7 +73,7 @@ def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell =
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
     each = processor.steps()
-    return 1 + 3 * (each + 1) + each + 2 if loopback else 1 + each + 1
+    return 1 + 3 * (each + 1) + 2 * each + 2 if loopback else 1 + each + 1
 
 
 def _reads(machine: Machine, bench: Bench) -> dict[int, ProcessorSamples]:
@@ -100,15 +100,16 @@ def _measure_processors(
     loopback: Loopback | None,
     tell: Tell,
 ) -> BusySamples | None:
-    """All processors, and the first one again while the link is busy, side by side: step by step, so that a
-    step's matrices serve them all and are then dropped."""
+    """All processors, and the two at the ends of the link again while it is busy, side by side: step by step, so
+    that a step's matrices serve them all and are then dropped."""
     running = [_told(s.name, measure(s.pool, bench, s.samples, processor.PAIRS), tell) for s in subjects]
     busy = None
     if loopback is not None:
         busy, traffic = BusySamples(), Traffic(engines["h2d"], loopback.link)
         busy.link = traffic.rates
-        again = measure(subjects[0].pool, bench, busy.host, BUSY_PAIRS)
-        running.append(_told("cpu while the link is busy", _beside(traffic, again), tell))
+        for subject, samples in ((subjects[0], busy.host), (subjects[-1], busy.accelerator)):
+            again = measure(subject.pool, bench, samples, BUSY_PAIRS)
+            running.append(_told(f"{subject.name} while the link is busy", _beside(traffic, again), tell))
     for _ in zip(*running, strict=True):
         bench.drop()
     return busy

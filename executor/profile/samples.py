@@ -44,9 +44,10 @@ class LinkSamples:
 
 @dataclass
 class BusySamples:
-    """The host while the link moves data: all its figures, and the link's bytes/s meanwhile."""
+    """Host and accelerator while the link moves data: all their figures, and the link's bytes/s meanwhile."""
 
     host: ProcessorSamples = field(default_factory=ProcessorSamples)
+    accelerator: ProcessorSamples = field(default_factory=ProcessorSamples)
     link: list[float] = field(default_factory=list)
 
 

@@ -1,5 +1,8 @@
 """`flexgen`: FlexGen's own schedule, the baseline of Park & Egger (PARK-07, 08): everything computed on the accelerator
-from streamed weights and caches that are pinned on the fly, a barrier after every layer."""
+from streamed weights and caches that are pinned on the fly, a barrier after every layer.
+
+A batch does a layer whole before the next one begins, one batch's cache is on the accelerator at a time (PARK-05), and
+new keys and values leave before anything else starts (PARK-71)."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,12 +13,14 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, plan_document
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import predict
-from helmsman.planner.strategies.op_split.division import pieces
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.planner.strategies.streaming.largest import largest_batch
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select, Strategy
 from helmsman.schemas.units import format_bytes
+from helmsman.schemas.workload import Workload
 
 
 @dataclass(frozen=True)
@@ -30,17 +35,26 @@ class FlexGen:
     cost_options: CostOptions
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
-        """The plan. Raises InfeasibleError when it does not fit."""
-        placement = self._placed
+        """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
+        placement = self.placement
         missing = shortages(memory_use(placement))
         if missing:
-            lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
-            remedy = f"{lacks} would do, or a smaller batch or context"
-            raise InfeasibleError(f"FlexGen's schedule does not fit {placement.hardware.name}", remedy=remedy)
+            raise self._infeasible(missing)
         options = {**recorded, "operation_table": self.costs.table is not None}
         predicted = predict(placement, self.costs)
         plan = plan_document(placement, self.label, Strategy(name="flexgen", options=options), predicted)
         return Decision(plan, predicted.decode.seconds.mid, (), (), self.frame.roles.unused)
+
+    def _infeasible(self, missing: dict[str, int]) -> InfeasibleError:
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
+        most = largest_batch(self.frame.workload, self._fits)
+        smaller = f"batches of at most {most}" if most else "a shorter context or a smaller model"
+        message = f"FlexGen's schedule does not fit {self.frame.roles.hardware.name}"
+        return InfeasibleError(message, remedy=f"{lacks} would do, or {smaller}")
+
+    def _fits(self, workload: Workload) -> bool:
+        asked = replace(self, frame=replace(self.frame, workload=workload))
+        return not shortages(memory_use(asked.placement))
 
     @property
     def label(self) -> str:
@@ -53,10 +67,11 @@ class FlexGen:
     @cached_property
     def costs(self) -> CostModel:
         """Prices from the operation table that fits the question, and rooflines for the rest."""
-        return CostModel(self.frame.roles.hardware, self.cost_options, table_prices(self._placed))
+        return CostModel(self.frame.roles.hardware, self.cost_options, table_prices(self.placement))
 
     @cached_property
-    def _placed(self) -> Placement:
+    def placement(self) -> Placement:
+        """FlexGen's rules. Raises UsageError for a machine without a separate accelerator."""
         if not self.frame.roles.separate or not self.frame.roles.joined:
             remedy = "use --strategy layer-split, or another machine"
             problem = "FlexGen needs an accelerator with a memory of its own"

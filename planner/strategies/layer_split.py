@@ -73,7 +73,7 @@ class LayerSplit:
         A plan that streams KV overlaps transfers with work and is scheduled task by task instead."""
         if self._streams(k):
             graph = lower(self.placement(k), iteration)
-            return makespan(graph, lambda task: self.costs.price(task).mid)
+            return makespan(graph, lambda task: self.costs.price(task).mid, self.costs.slowed())
         blocks, units = self.model.layers, self.model.units
         if k in (0, units):
             return self._unit_costs(iteration, 0 if k == 0 else 3).total(blocks)

@@ -14,7 +14,7 @@ from plans import make_hardware
 from shapes import small_model
 from splits import with_storage
 
-from helmsman.analysis.plots.blocks import Block, Chart, Row, chart
+from helmsman.analysis.plots.blocks import Block, Chart, Row, chart, layer_period
 from helmsman.analysis.plots.gantt import Heading, gantt
 from helmsman.analysis.plots.picture import image, image_format, ink_on, lighter
 from helmsman.analysis.plots.split_curve import Names, split_curve
@@ -22,9 +22,9 @@ from helmsman.analysis.plots.split_panels import draw_split_curve
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
 from helmsman.lowering.lower import lower
-from helmsman.planner.strategies.op_split.division import Piece
 from helmsman.planner.strategies.op_split.layer_table import chunked
 from helmsman.planner.strategies.op_split.search import SearchOptions, search
+from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.trace import Span
@@ -106,11 +106,22 @@ def test_batches_are_told_apart_and_what_they_share_is_not() -> None:
         span("q.weights@h2d", "q.weights", "h2d", 0, 1),
         span("q", "q", "loopback", 0, 1),
         span("q#1", "q", "loopback", 1, 2),
+        span("o.weights.decompress", "o.weights.decompress", "loopback", 1, 2),
     ]
-    weights, work = (row.tracks[0] for row in chart(both, make_hardware(), range(5, 6)).rows)
-    assert [block.batch for block in weights] == [None]
+    weights, expansions, work = (row.tracks[0] for row in chart(both, make_hardware(), range(5, 6)).rows)
+    assert [block.batch for block in (*weights, *expansions)] == [None, None]
     assert [block.batch for block in work] == [0, 1]
     assert chart(both[:2], make_hardware(), range(5, 6)).rows[1].tracks[0][0].batch is None
+
+
+def test_the_period_is_from_layer_to_layer_in_the_middle() -> None:
+    """Layers of 4 ms that begin every 3 ms, the first two and the last two later than that."""
+    begins = [0, 5, 10, 13, 16, 19, 22, 30]
+    every = [span("q", "q", "cpu", at, at + 4, layer=layer) for layer, at in enumerate(begins)]
+    every += [span("q.weights@h2d", "q.weights", "h2d", 0, 1, layer=layer) for layer in range(8)]
+    assert layer_period(every, make_hardware()) == pytest.approx(3 * MS)
+    assert layer_period(every[:2], make_hardware()) == pytest.approx(5 * MS)
+    assert layer_period(every[:1], make_hardware()) is None
 
 
 def test_layers_that_were_not_computed_are_refused() -> None:
@@ -234,16 +245,9 @@ def test_the_curve_is_the_search() -> None:
 
 
 def test_a_single_split_is_no_curve() -> None:
-    found = search(published(), SearchOptions(kinds="gpu-only"))
+    found = search(published(), SearchOptions(offload=False))
     with pytest.raises(UsageError, match="only one split"):
         split_curve(found, units(), found.best, NAMES)
-
-
-def test_prefixes_alone_have_one_panel() -> None:
-    found = search(published(), SearchOptions(kinds="prefix"))
-    curve = split_curve(found, units(), found.best, NAMES)
-    assert [lines.side for lines in curve.lines] == ["host"] and curve.totals == ()
-    assert len(draw_split_curve(curve).axes) == 1
 
 
 def test_panels_show_the_lanes_the_total_and_the_plan() -> None:

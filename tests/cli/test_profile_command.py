@@ -255,6 +255,19 @@ def test_storage_that_is_read_through_the_page_cache_is_told_of(profiled, tabled
     assert load_hardware("this", profiled).memory("disk2").kind == "nvme"
 
 
+def test_an_interrupted_measurement_leaves_nothing(profiled, here, monkeypatch, capsys, tmp_path):
+    """Ctrl-C: one line, 130, no record."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(table, "measure_table", interrupt)
+    kept = set(profiled.iterdir())
+    assert main([*QUICK, "-o", str(tmp_path / "p.json")]) == 130
+    assert capsys.readouterr() == ("", "helm-profile: interrupted\n")
+    assert set(profiled.iterdir()) == kept and not (tmp_path / "p.json").exists()
+
+
 def test_a_record_without_a_loopback_has_no_tables(cache, here, tabled, capsys):
     cache.mkdir(parents=True)
     hardware = loopback_record(here)

@@ -21,7 +21,7 @@ from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
-from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import read_trace
@@ -246,6 +246,32 @@ def test_a_failure_in_its_own_process_has_no_traceback(tmp_path: Path, checkpoin
     done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False)
     assert done.returncode == 5 and done.stderr == ""
     assert json.loads(done.stdout)["error"]["code"] == "bad-input"
+
+
+@pytest.mark.parametrize("moment", ["first token", "loading"])
+def test_an_interrupted_run_leaves_nothing(tmp_path: Path, checkpoint: Path, moment: str) -> None:
+    """Ctrl-C: one line, 130, and neither a trace nor a report nor files on storage."""
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (tmp_path / "plan.json").write_text(split_plan(stored=True).to_json())
+    (tmp_path / "tokens").write_text("[[5, 6, 7, 8], [9, 10, 11, 12]]")
+    argv = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--tokens", str(tmp_path / "tokens")]
+    made = ["--storage", str(folder), "--trace", str(folder / "t.parquet"), "-o", str(folder / "r.json")]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED[moment], *argv, *made], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "helm-run: interrupted\n")
+    assert not list(folder.iterdir())
+
+
+_INTERRUPT = "import os, signal, sys; from helmsman.cli.run import main; from helmsman.executor import {module} as m; "
+_INTERRUPT += "f = {place}; {place} = lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), f(*a, **k))[1]; "
+_INTERRUPT += "sys.exit(main())"
+INTERRUPTED = {
+    "first token": _INTERRUPT.format(module="engine", place="m.Engine._chosen"),
+    "loading": _INTERRUPT.format(module="storage", place="m.Storage.write"),
+}
+"""The signal arrives in the middle: before what a pass chose is known, or as a weight is about to be stored."""
 
 
 def split_plan(*, batches: int = 1, direct: bool = True, stored: bool = False, **changes: Any) -> Plan:

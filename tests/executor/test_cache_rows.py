@@ -12,8 +12,8 @@ from helmsman.executor.devices.memory import view
 from helmsman.schemas.formats import FORMATS, Format, rows_size, size_of
 
 WIDTHS = (8, 16, 24, 40, 64, 80, 128)
-SHAPES = ((1, 1, 40, 33), (2, 3, 100, 97), (1, 2, 64, 64), (3, 2, 20, 1), (2, 1, 16, 0))
-"""Sequences, heads, capacity, tokens: whole tiles of 16 and 64, parts of them, one token, none."""
+SHAPES = ((1, 1, 40, 33), (1, 1, 300, 261), (2, 3, 100, 97), (1, 2, 64, 64), (3, 2, 20, 1), (2, 1, 16, 0))
+"""Sequences, heads, capacity, tokens: whole tiles of 16 and 128, parts of them, one token, none."""
 
 UNTOUCHED = 7
 

@@ -2,13 +2,11 @@
 
 import errno
 import os
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from disks import largest_file
 
 from helmsman.executor._kernels import Arena, DiskFile
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
@@ -34,17 +32,6 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
     (tmp_path / "short").write_bytes(b"x")
     with pytest.raises(ValueError, match="has 1 bytes"):
         DiskFile(str(tmp_path / "short"), 4096, False, False)
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """No file may become larger than `size` bytes meanwhile: what a full disk is, without filling one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("direct", [False, True])

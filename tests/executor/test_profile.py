@@ -1,6 +1,7 @@
 """The profiler: settings, and a record whose prices give back what was measured."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -97,6 +98,8 @@ LANES = ("h2d", "d2h")
 
 def synthetic_record(**parts) -> Hardware:
     samples, stage = synthetic()
+    gemm = {key: [rate / 1.5 for rate in rates] for key, rates in samples.gemm.items()}
+    slower = replace(samples, read=[READ / 1.5] * 5, gemm=gemm)
     roles_ = (("cpu", "cpu", ()), ("cpu-all", "cpu", ("cpu", "loopback")), ("loopback", "loopback", ()))
     processors = tuple(
         ProcessorProfile(name, kind, 2 if name == "cpu-all" else 1, excludes, samples, stage)
@@ -113,7 +116,7 @@ def synthetic_record(**parts) -> Hardware:
             reads={1: ProcessorSamples(read=[READ / 2] * 5, read_bytes=10**9, footprint={2**20: [2 * READ] * 5})},
             loopback=Loopback(),
             links=lanes,
-            busy=BusySamples(samples, [1e9, 2e9, 1.5e9]),
+            busy=BusySamples(samples, slower, [1e9, 2e9, 1.5e9]),
             others=0.25,
             **parts,
         )
@@ -178,6 +181,16 @@ def test_every_processor_figure_is_there_again_while_the_link_is_busy():
     assert len(busy) > 10
     assert [r.model_copy(update={"conditions": {"link": "busy", **r.conditions}}) for r in quiet] == busy
     assert found(hardware, "copy", "h2d", cpu="busy").value == 1.5e9
+
+
+def test_the_record_says_what_a_busy_link_costs():
+    """Every product of the accelerator takes half as long again; the host does not notice, and nothing else is said."""
+    hardware = synthetic_record()
+    slows = hardware.link("dram", "vram").slows
+    assert slows["loopback"].value == pytest.approx(0.5)
+    assert (slows["cpu"].value, slows["cpu"].p90) == pytest.approx((0.0, 0.0), abs=1e-12)
+    assert set(slows) == {"cpu", "loopback"} and hardware.link("vram", "dram").slows is None
+    assert parse_document(Hardware, hardware.to_json().encode(), "this.json") == hardware
 
 
 def test_the_share_that_others_took_is_kept():
@@ -294,6 +307,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert busy == {"read", "linear", "gemm", "attention"}
     assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}
     assert 0.1 * 2e9 < found(hardware, "copy", "h2d", cpu="busy").value < 1.2 * 2e9
+    assert set(link.slows) == {"cpu", "loopback"} and link.slows["loopback"].n > 10
     assert all(reading.figure.n > 0 for reading in hardware.readings)
 
 

@@ -25,8 +25,8 @@ from helmsman.executor.profile.table_record import TABLE, TOOK, extended
 from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.place import Frame
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import size_of
@@ -259,6 +259,25 @@ def test_several_devices_share_every_weight(tmp_path):
     assert all(row(hardware, op).storage.value > 0 for op in ("q", "up"))
     again = extended(replace(place(), hardware=hardware), found, SOURCE)
     assert [link.name for link in again.links] == [link.name for link in hardware.links]
+
+
+@pytest.mark.parametrize("size", [1, 4096, 18432, 3 * 4096])
+@pytest.mark.parametrize("shares", [(0.92, 0.08), (0.0, 1.0), (1.0, 0.0), (0.4, 0.3, 0.3)])
+def test_parts_of_a_weight_begin_at_blocks(size, shares):
+    parts = layer_storage._parts(size, shares)
+    assert sum(parts) == size and all(part >= 0 for part in parts)
+    assert all(part % 4096 == 0 for part in parts[:-1])
+
+
+def test_an_interrupted_measurement_leaves_nothing_on_storage(tmp_path, monkeypatch):
+    def interrupt(*_):
+        assert list(tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(layer_storage, "_balanced", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        measure_table(place(), replace(QUESTION, storage=(tmp_path,)))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_system_without_direct_reads_is_noticed(tmp_path, monkeypatch):

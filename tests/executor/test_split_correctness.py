@@ -15,7 +15,7 @@ from splits import make_frame
 from helmsman.executor.engine import Engine
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from disks import largest_file
 from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
@@ -14,14 +15,15 @@ from safetensors.numpy import load_file, save_file
 from shapes import small_model
 from splits import with_storage
 
-from helmsman.executor._kernels import Arena, pack, packed_size, unpack
+from helmsman.executor import storage
+from helmsman.executor._kernels import Arena, DiskFile, pack, packed_size, unpack
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.measure import spans_of
 from helmsman.lowering.lower import lower
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.op_split.division import pieces
-from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -37,9 +39,9 @@ def prompt(sequences: int = 1, length: int = PROMPT) -> Any:
     return np.random.default_rng(7).integers(3, 500, (sequences, length), dtype=np.int32)
 
 
-def outcome(checkpoint: Path, plan: Plan, storage: Path | None = None, length: int = PROMPT) -> tuple[Any, Any]:
+def outcome(checkpoint: Path, plan: Plan, *folders: Path, length: int = PROMPT) -> tuple[Any, Any]:
     tokens = prompt(plan.workload.batch * plan.workload.batches, length)
-    with Engine.load(plan, checkpoint, two_cpus(), storage=storage, prompt_tokens=length) as engine:
+    with Engine.load(plan, checkpoint, two_cpus(), storage=folders, prompt_tokens=length) as engine:
         made = engine.generate(tokens, OUTPUT, ignore_eos=True)
         spans_of(plan, 0, made)
         return np.array(made.tokens), engine.logits(tokens, prompt=length - 3)
@@ -129,11 +131,50 @@ def test_weights_come_from_storage(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_stripe_lies_in_the_folders_of_its_devices(
+    checkpoint: Path, expected: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file in the folder of its device, in the record's order, as large as what lives there."""
+    made = {}
+
+    def create(path: str, size: int, direct: bool, create: bool) -> DiskFile:
+        made[Path(path).parent.parent.name] = size
+        return DiskFile(path, size, direct, create)
+
+    folders = [tmp_path / "large", tmp_path / "small"]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(storage, "DiskFile", create)
+    plan = on_storage("nvme0", "nvme1", stripes=(0.7, 0.3))
+    check(outcome(checkpoint, plan, *folders), expected)
+    assert list(made) == ["large", "small"] and not any(list(folder.iterdir()) for folder in folders)
+    with pytest.raises(UsageError, match="3 folders"):
+        Engine.load(plan, checkpoint, two_cpus(), storage=[*folders, tmp_path])
+
+
+def test_a_failed_load_leaves_nothing_on_storage(checkpoint: Path, tmp_path: Path) -> None:
+    """Nor does it touch what others keep there."""
+
+    def interrupt(size: int) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / f"{MODEL.name}.nvme0.weights").write_bytes(b"somebody's")
+    with pytest.raises(KeyboardInterrupt):
+        Engine.load(on_storage("nvme0"), checkpoint, two_cpus(), storage=[tmp_path], on_bytes=interrupt)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"somebody's"]
+
+
+def test_storage_without_room(checkpoint: Path, tmp_path: Path) -> None:
+    with largest_file(1 << 14), pytest.raises(HardwareUnavailableError, match="no room on the disk"):
+        Engine.load(on_storage("nvme0"), checkpoint, two_cpus(), storage=[tmp_path])
+    assert not list(tmp_path.iterdir())
+
+
 def test_storage_needs_a_folder(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder for them"):
         Engine.load(on_storage("nvme0"), checkpoint, two_cpus())
     with pytest.raises(UsageError, match="cannot be written"):
-        Engine.load(on_storage("nvme0"), checkpoint, two_cpus(), storage=tmp_path / "nowhere")
+        Engine.load(on_storage("nvme0"), checkpoint, two_cpus(), storage=[tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize("cut", [(0, UNITS), (4, 9)])
@@ -172,8 +213,19 @@ def test_long_prompts_pass_in_chunks(checkpoint: Path, cut: tuple[int, int], bat
         check(outcome(checkpoint, plan, length=300), outcome(checkpoint, make_plan(MODEL, workload=work), length=300))
 
 
-def spans(checkpoint: Path, plan: Plan, storage: Path | None = None) -> list[Any]:
-    with Engine.load(plan, checkpoint, two_cpus(), storage=storage) as engine:
+@pytest.mark.parametrize("pinning", ["pinned", "pin-on-transfer"])
+@pytest.mark.parametrize(("batch", "batches"), [(3, 1), (2, 2)])
+def test_long_prompts_wait_at_barriers(checkpoint: Path, batch: int, batches: int, pinning: Any) -> None:
+    """New keys and values leave when all chunks of a batch have passed the layer (PARK-71)."""
+    work = Workload(prompt_tokens=300, output_tokens=OUTPUT, context=340, batch=batch, batches=batches)
+    plan = make_op_split_plan(MODEL, 0, UNITS, workload=work, pinning=pinning)
+    plan = plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"barrier": True})})
+    whole = make_plan(MODEL, workload=work.model_copy(update={"batch": batch * batches, "batches": 1}))
+    check(outcome(checkpoint, plan, length=300), outcome(checkpoint, whole, length=300))
+
+
+def spans(checkpoint: Path, plan: Plan, *folders: Path) -> list[Any]:
+    with Engine.load(plan, checkpoint, two_cpus(), storage=folders) as engine:
         made = engine.generate(prompt(plan.workload.batch * plan.workload.batches), 6, ignore_eos=True)
     found = spans_of(plan, 0, made)
     tasks = {task.id: task for iteration in made.iterations for task in lower(plan, iteration).tasks}
@@ -297,8 +349,8 @@ def changed(plan: Plan, **update: Any) -> Plan:
 
 def refused() -> list[tuple[Plan, str]]:
     plan = make_op_split_plan(MODEL, 4, UNITS, workload=WORK)
-    storage = with_storage(make_hardware(), "nvme0")
-    stored = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=storage)
+    hardware = with_storage(make_hardware(), "nvme0")
+    stored = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=hardware)
     return [
         (
             changed(plan, kv=(KvRule(select=Select(names="keys"), memory="vram", format="f16"), *plan.kv)),
@@ -334,5 +386,5 @@ def whole(name: str, memory: str) -> Residence:
 def test_plans_that_are_not_executed_are_refused(checkpoint: Path, tmp_path: Path, number: int) -> None:
     plan, says = refused()[number]
     with pytest.raises(UsageError, match=says) as caught:
-        Engine.load(plan, checkpoint, two_cpus(), storage=tmp_path)
+        Engine.load(plan, checkpoint, two_cpus(), storage=[tmp_path])
     assert caught.value.remedy

@@ -13,7 +13,7 @@ from helmsman.lowering.ops import DIVIDED
 from helmsman.lowering.rules import homes, kv_homes, places
 from helmsman.lowering.streams import hops
 from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.strategies.op_split.division import pieces
+from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import size_of

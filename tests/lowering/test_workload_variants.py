@@ -16,9 +16,9 @@ from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.op_split.variants import with_cache_use
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import rows_size, size_of

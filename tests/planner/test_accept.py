@@ -1,5 +1,7 @@
 """A plan that breaks an invariant is refused with the rule, the place and the numbers."""
 
+from pathlib import Path
+
 import pytest
 from random_cases import random_split
 
@@ -7,8 +9,8 @@ from helmsman.planner.accept import accept
 from helmsman.planner.decide import build_plan
 from helmsman.planner.search import exhaustive
 from helmsman.schemas.errors import BadInputError, InfeasibleError
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
-from helmsman.schemas.read import digest
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
+from helmsman.schemas.read import digest, parse_document
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,19 @@ def test_a_good_plan_is_accepted(plan):
 def test_edited_documents_are_noticed(plan):
     edited = plan.model.model_copy(update={"ffn": plan.model.ffn + 1})
     assert refused(plan, model=edited).field == "model_sha256"
+
+
+def test_plans_are_accepted_after_documents_got_new_fields():
+    """Written when hardware had no operation tables and workloads no batches: its digests were of less."""
+    content = (Path(__file__).parents[1] / "cases" / "plan_before_operation_tables.json").read_bytes()
+    found = parse_document(Plan, content, "old")
+    assert digest(found.hardware) != found.hardware_sha256
+    assert accept(found) is found
+    for change in (b'"capacity":', b'"cores":'):
+        at = content.index(change) + len(change)
+        edited = parse_document(Plan, content[:at] + b"1" + content[at:], "edited")
+        with pytest.raises(BadInputError, match="does not match the embedded hardware"):
+            accept(edited)
 
 
 @pytest.mark.parametrize("name", ["residence", "kv", "compute"])

@@ -7,8 +7,8 @@ import pytest
 from plans import figure, make_hardware
 from splits import with_storage
 
-from helmsman.planner.strategies.op_split.balance import balance, spread
-from helmsman.planner.strategies.op_split.storage import parallel, stripes, together
+from helmsman.planner.strategies.streaming.balance import balance, spread
+from helmsman.planner.strategies.streaming.storage import parallel, stripes, together
 from helmsman.schemas.errors import BadInputError
 
 RATES = (2.0, 1.0, 1.0, 1.0)

@@ -16,7 +16,8 @@ from helmsman.planner.strategies.op_split.layer_table import (
     operations,
     storable,
 )
-from helmsman.planner.strategies.op_split.search import SearchOptions, search
+from helmsman.planner.strategies.op_split.options import SearchOptions
+from helmsman.planner.strategies.op_split.search import search
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 
 PRINTED = SearchOptions(printed=True)
@@ -35,12 +36,9 @@ def host_ops(split, table):
 @pytest.mark.parametrize(
     ("chunks", "options", "ms", "start", "stop"),
     [
-        ({}, {"kinds": "gpu-only"}, 81.258, 0, 11),
-        ({}, {"kinds": "prefix"}, 68.615, 4, 11),
-        ({"Scores": 8}, {"kinds": "prefix"}, 60.943, 8, 18),
+        ({}, {"offload": False}, 81.258, 0, 11),
         ({}, {}, 47.546, 0, 9),
-        ({}, {"kinds": "suffix"}, 47.546, 0, 9),
-        ({}, {"kinds": "gpu-only", "compress": (True,)}, 72.392, 0, 11),
+        ({}, {"offload": False, "compress": (True,)}, 72.392, 0, 11),
         ({}, {"compress": (True,)}, 44.105, 4, 10),
         ({}, {"compress": (False, True)}, 44.105, 4, 10),
     ],
@@ -55,7 +53,16 @@ def test_best_published_splits_name_the_operations_of_the_errata():
     table = published()
     assert host_ops(best(), table) == ([], ["FC.0", "FC.1"])
     assert host_ops(best(compress=(True,)), table) == (["LN.0", "Q", "K", "V"], ["FC.1"])
-    assert host_ops(best(kinds="prefix"), table) == (["LN.0", "Q", "K", "V"], [])
+
+
+@pytest.mark.parametrize(("chunks", "ms", "start"), [({}, 68.615, 4), ({"Scores": 8}, 60.943, 8)])
+def test_published_single_split_points(chunks, ms, start):
+    """The host first, the accelerator from there on (Fig 14)."""
+    table = chunked(published(), chunks)
+    found, count = search(table, PRINTED), len(table.units)
+    least = min((found.at(first, count) for first in range(count + 1)), key=lambda split: split.seconds)
+    assert least.seconds == pytest.approx(ms * MS, rel=1e-3)
+    assert least.start == start
 
 
 def test_exposed_accelerator_time_is_added_to_the_suffix_plan():
@@ -73,9 +80,9 @@ def test_all_splits_of_eleven_operations_are_78():
 
 def test_the_curve_over_single_split_points_falls_and_then_rises():
     """PARK-33."""
-    points, lanes = search(chunked(published(), dict.fromkeys(OPS, 8)), replace(PRINTED, kinds="prefix")).curve()
-    assert list(points) == list(range(89))
-    falling = np.diff(lanes.total) <= 1e-12
+    found = search(chunked(published(), dict.fromkeys(OPS, 8)), PRINTED)
+    totals = [found.at(first, 88).seconds for first in range(89)]
+    falling = np.diff(totals) <= 1e-12
     assert not falling[falling.argmin() :].any()
 
 
@@ -129,7 +136,7 @@ def test_weights_from_storage_leave_link_and_unpacking():
     stored = try_one(table, 0, 11, True, ("Q",), 1, True)
     split = search(
         published(storage_devices_faster=1e6),
-        SearchOptions(printed=True, compress=(True,), storage=True, kinds="gpu-only"),
+        SearchOptions(printed=True, compress=(True,), storage=True, offload=False),
     ).best
     assert split.from_storage == storable(table)
     assert stored.h2d == pytest.approx(plain.h2d - 1.083 * MS)
@@ -181,8 +188,8 @@ def test_nothing_feasible_is_said():
 
 
 def test_the_host_or_the_accelerator_alone():
-    assert len(search(published(), replace(PRINTED, kinds="gpu-only")).start) == 1
-    assert search(published(), replace(PRINTED, kinds="host-only")).best.gpu == 0.0
+    assert len(search(published(), replace(PRINTED, offload=False)).start) == 1
+    assert search(published(), PRINTED).at(0, 0).gpu == 0.0
 
 
 def test_chunks_sum_to_the_operation():

@@ -17,8 +17,9 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.place import Frame, Layout, label, place
+from helmsman.planner.strategies.op_split.search import SplitSearch, search
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.pricing import median_price
@@ -29,10 +30,13 @@ WORK = Workload(prompt_tokens=512, output_tokens=32, batch=50, context=544)
 NVME = ("nvme0", "nvme1", "nvme2", "nvme3")
 
 
-def question(**options) -> OpSplit:
-    """OPT-30B on the paper's machine, one batch of 50 (Fig 6a, 8a)."""
-    machine = roles(load_hardware("a4000-7950x", None))
-    return OpSplit(Frame(load_model("opt-30b"), machine, WORK), OpSplitOptions(**options), CostOptions())
+def question(apart: bool = False, **options) -> OpSplit:
+    """OPT-30B on the paper's machine, one batch of 50 (Fig 6a, 8a); `apart`: links share no lanes and slow no work."""
+    machine = load_hardware("a4000-7950x", None)
+    if apart:
+        links = tuple(link.model_copy(update={"shares": None, "slows": None}) for link in machine.links)
+        machine = machine.model_copy(update={"links": links})
+    return OpSplit(Frame(load_model("opt-30b"), roles(machine), WORK), OpSplitOptions(**options), CostOptions())
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,11 @@ def test_published_prefix_splits(chunks, milliseconds):
     asked = question(printed=True, chunks=chunks)
     found = [asked.found.at(start, len(asked.units)) for start in range(len(asked.units) + 1)]
     assert min(split.seconds for split in found) * 1e3 == pytest.approx(milliseconds, rel=1e-3)
+
+
+def bare(asked: OpSplit) -> SplitSearch:
+    """The search where activations cross for nothing and memories have room for everybody."""
+    return search(asked.table, replace(asked.search_options, flow=None, pools=(), delays=None))
 
 
 def steady(asked: OpSplit, start: int, stop: int, ideal: bool = False) -> float:
@@ -92,7 +101,7 @@ def test_simulation_meets_the_closed_form(start, stop):
     """L' is the steady state of the lowered plan when activations cross for nothing and nothing contends for memory
     (E-PARK-05)."""
     asked = question()
-    assert steady(asked, start, stop, ideal=True) == pytest.approx(asked.found.at(start, stop).seconds, rel=1e-9)
+    assert steady(asked, start, stop, ideal=True) == pytest.approx(bare(asked).at(start, stop).seconds, rel=1e-9)
 
 
 @pytest.mark.parametrize(("start", "stop"), SPLITS)
@@ -170,17 +179,17 @@ def test_flexgen_pins_caches_and_waits():
 
 
 def test_storage_frees_host_memory():
-    asked = question(storage=NVME, compress="best")
+    asked = question(storage=NVME)
     plan = asked.decide({}).plan
     stored = [rule for rule in plan.residence if rule.memory == "nvme0"]
     assert stored
     assert {rule.path for rule in stored} == {"direct"}
-    assert asked.found.best.seconds < question(compress="best").found.best.seconds
+    assert asked.found.best.seconds < question().found.best.seconds
 
 
 def test_four_devices_on_unequal_lanes_finish_together():
     """Fig 10c: one is twice as fast as the others; Fig 8a: Q takes 20.7 ms from all of them (PARK-39..42)."""
-    asked = question(storage=NVME, compress="best")
+    asked = question(storage=NVME)
     assert asked.stripes == pytest.approx((0.4, 0.2, 0.2, 0.2), rel=1e-6)
     assert asked.table.storage[1] == pytest.approx(20.7e-3, rel=1e-3)
     plan = asked.decide({}).plan
@@ -201,10 +210,10 @@ def test_fewer_devices_take_longer(storage, faster):
 def test_the_search_over_storage_devices_equals_trying_everything(compress, devices):
     """The whole strategy: the table that lowering and prices make, with stripes, against one candidate at a time."""
     for path in ("direct", "bounce"):
-        asked = question(storage=NVME[:devices], compress=compress, path=path)
+        asked = question(apart=True, storage=NVME[:devices], compress=compress, path=path)
         tried = try_everything(asked.table, 1, False, (compress == "all",), True)
         first = min(tried, key=lambda one: one.key(asked.table, (compress == "all",)))
-        best = asked.found.best
+        best = bare(asked).best
         assert (best.start, best.stop, best.from_storage) == (first.start, first.stop, first.stored)
         assert best.seconds == pytest.approx(first.total, rel=1e-9)
 
@@ -213,7 +222,7 @@ def test_the_search_over_storage_devices_equals_trying_everything(compress, devi
 @pytest.mark.parametrize("path", ["direct", "bounce"])
 def test_simulation_of_weights_from_four_devices_meets_the_closed_form(stored, path):
     """Whichever lane is the longest. Through host memory, the link may wait for what storage has not read yet."""
-    asked = question(storage=NVME, path=path, offload=False)
+    asked = question(apart=True, storage=NVME, path=path, offload=False)
     found = asked.found.best
     lanes = try_one(asked.table, 0, 11, False, stored, 1, False)
     split = replace(found, start=0, stop=11, from_storage=stored, seconds=lanes.total)
@@ -225,7 +234,7 @@ def test_simulation_of_weights_from_four_devices_meets_the_closed_form(stored, p
 @pytest.mark.parametrize("path", ["direct", "bounce"])
 def test_with_compression_the_closed_form_is_safe(path):
     """Two buffers hide the first transfer before expansion, at most 2 % here."""
-    asked = question(storage=NVME, path=path, offload=False, compress="all")
+    asked = question(apart=True, storage=NVME, path=path, offload=False, compress="all")
     split = asked.found.best
     assert split.from_storage
     assert 0.98 < steady(asked, split.start, split.stop, ideal=True) / split.seconds <= 1 + 1e-9

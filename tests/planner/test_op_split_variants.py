@@ -16,10 +16,10 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.op_split.tabulate import tabulate
 from helmsman.planner.strategies.op_split.variants import varied_table, with_cache_use
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.operation_table import OperationTable

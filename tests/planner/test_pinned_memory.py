@@ -6,9 +6,13 @@ from splits import make_layout
 from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
+from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, pinned_bytes
-from helmsman.planner.strategies.op_split.place import Frame, place
+from helmsman.planner.memory import memory_use, pinned_bytes, shortages
+from helmsman.planner.strategies.flexgen import FlexGen
+from helmsman.planner.strategies.streaming.largest import largest_batch
+from helmsman.planner.strategies.streaming.place import Frame, place
+from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.workload import Workload
 
 KEYS = 50 * 544 * 7168 * 2
@@ -47,3 +51,47 @@ def test_it_is_told(capsys):
     argv = ["--model", "opt-30b", "--hw", "a4000-7950x", "--strategy", "op-split", "--prompt-tokens", "512"]
     assert main([*argv, "--output-tokens", "32", "--batch", "50"]) == 0
     assert "page-locking 14.11 GB" in capsys.readouterr().out
+
+
+def frame(workload: Workload) -> Frame:
+    return Frame(load_model("opt-30b"), roles(load_hardware("a4000-7950x", None)), workload)
+
+
+def most(start: int, stop: int, compressed: bool) -> int:
+    """Sequences in each of four batches that fit the paper's machine with units [start, stop) on its GPU."""
+
+    def fits(work: Workload) -> bool:
+        split = make_layout(load_model("opt-30b"), start, stop, weights_q4=compressed, cache_q4=compressed)
+        return not shortages(memory_use(place(frame(work), split)))
+
+    return largest_batch(Workload(prompt_tokens=512, output_tokens=32, batch=300, batches=4, context=544), fits)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(4, 10), (0, 9), (4, 9)])
+def test_page_locked_caches_limit_plans_that_use_the_host_to_four_batches_of_60(start, stop):
+    """PARK-67: the next power of two takes what the host's uncompressed weights need. 61 exactly."""
+    assert 60 <= most(start, stop, True) < 70
+    assert most(start, stop, False) < 60
+
+
+def test_flexgen_caches_are_pageable_and_100_fit():
+    """PARK-67, and the refusal names the largest batch."""
+    work = Workload(prompt_tokens=512, output_tokens=32, batch=300, batches=4, context=544)
+    with pytest.raises(InfeasibleError, match=r"batches of at most (1[0-4]\d)$") as refused:
+        FlexGen(frame(work), True, False, CostOptions()).decide({})
+    named = int(str(refused.value).rpartition(" ")[2])
+    for batch, fits in ((named, True), (named + 1, False)):
+        placed = FlexGen(frame(work.model_copy(update={"batch": batch})), True, False, CostOptions()).placement
+        assert (not shortages(memory_use(placed))) == fits
+
+
+@pytest.mark.parametrize("limit", [0, 1, 37, 63])
+def test_the_largest_batch_is_found_by_halving(limit):
+    asked: list[int] = []
+
+    def fits(work: Workload) -> bool:
+        asked.append(work.batch)
+        return work.batch <= limit
+
+    assert largest_batch(Workload(prompt_tokens=1, output_tokens=1, batch=64, context=2), fits) == limit
+    assert len(asked) <= 6

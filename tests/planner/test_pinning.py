@@ -10,9 +10,9 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict_phase
-from helmsman.planner.strategies.op_split.place import Frame, place
 from helmsman.planner.strategies.op_split.search import Split
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.schemas.workload import Workload
 
 WORK = Workload(prompt_tokens=512, output_tokens=32, batch=16, context=544)

@@ -167,3 +167,32 @@ def test_slower_memories_have_kinds_of_their_own(content: dict[str, Any], kind: 
     machine = parse_document(Hardware, json.dumps(content).encode(), "hw.json")
     assert machine.memory(kind).kind == kind
     assert machine.link("dram", kind) is None
+
+
+def test_a_link_says_whose_work_it_slows(content: dict[str, Any]) -> None:
+    """Optional: a record without it is written as it ever was, so digests stay."""
+    plain = parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+    assert "slows" not in plain.to_json() and "carries" not in plain.to_json()
+    content["links"][0] |= {"slows": {"cuda": flat(0.4)}, "carries": flat(30e9)}
+    found = parse_document(Hardware, json.dumps(content).encode(), "hw.json")
+    assert found.links[0].slows is not None and found.links[0].slows["cuda"].value == 0.4
+    assert parse_document(Hardware, found.to_json().encode(), "hw.json") == found
+
+
+@pytest.mark.parametrize(
+    ("slows", "says"),
+    [
+        ({"cuda": -0.1}, "links.0.slows.cuda.value: Input should be greater than or equal to 0 (got -0.1)"),
+        ({"cuda": 101.0}, "links.0.slows.cuda.p90: too much: a hundred times as long (got 101.0); write 0.4"),
+        ({"gpu": 0.4}, "links.0.slows: unknown device (got 'gpu'); use one of cpu, cuda"),
+        ({"h2d": 0.4}, "links.0.slows: unknown device (got 'h2d')"),
+    ],
+)
+def test_slowing_that_cannot_be_is_refused(content: dict[str, Any], slows: dict[str, float], says: str) -> None:
+    content["links"][0]["slows"] = {device: flat(extra) for device, extra in slows.items()}
+    assert says in refused(content)
+
+
+def test_slowing_has_a_source(content: dict[str, Any]) -> None:
+    content["links"][0]["slows"] = {"cuda": {**flat(0.4), "source": "hearsay"}}
+    assert "links.0.slows.cuda.source: unknown source (got 'hearsay')" in refused(content)

@@ -5,71 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contending import GB, MakeTask, machine, on, random_case
 from exact_replay import ExactReplay
 
-from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.schedule import makespan
-from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
 from helmsman.simulator.replay import replay, replay_stream
 
-MakeTask = Callable[..., Task]
 MakeGraph = Callable[..., TaskGraph]
-GB = 10**9
-ENDS = {
-    "h2d": ("dram", "vram"),
-    "d2h": ("vram", "dram"),
-    "s2d": ("ssd0", "vram"),
-    "s2h": ("ssd1", "dram"),
-    "h2d:activations": ("dram", "vram"),
-}
-LANES = {**ENDS, "cpu": ("dram",), "cuda": ("vram",), "cuda:decompress": ("vram",)}
-
-
-def figure(value: float) -> Figure:
-    return Figure(value=value, p10=value, p90=value, source="test")
-
-
-def memory(name: str, rate: float) -> Memory:
-    return Memory(name=name, kind="dram", capacity=2**40, available=2**40, bandwidth=figure(rate), source="test")
-
-
-def machine(dram: float, shares: dict[str, str]) -> Hardware:
-    """Links of 4 GB/s, the fast memories `dram` bytes/s; `shares`: which link uses another's lanes."""
-    compute = (Compute(phase="decode", flops=figure(1e12)),)
-    devices = (("cpu", "cpu", "dram"), ("cuda", "cuda", "vram"))
-    links = [(name, ends) for name, ends in ENDS.items() if ":" not in name]
-    return Hardware(
-        name="test",
-        memories=(memory("dram", dram), memory("vram", 10 * dram), memory("ssd0", 4e9), memory("ssd1", 4e9)),
-        devices=tuple(Device(name=n, kind=k, memory=m, read=figure(1e10), compute=compute) for n, k, m in devices),
-        links=tuple(
-            Link(
-                name=name, source_memory=source, target_memory=target, kind="pcie", bandwidth=figure(4e9),
-                latency=figure(0.0), shares=shares.get(name),
-            )
-            for name, (source, target) in links
-        ),
-        sources={"test": Source(kind="assumed", where="test")},
-    )  # fmt: skip
-
-
-def on(task: MakeTask, name: str, lane: str, size: int, deps: tuple[int, ...] = ()) -> Task:
-    made = task(name, lane, size, LANES[lane], deps)
-    return replace(made, kind="transfer") if lane in ENDS else made
-
-
-def random_case(rng: random.Random, task: MakeTask, most: int) -> tuple[tuple[Task, ...], dict[str, float]]:
-    """Tasks with equal and with zero seconds among them; dependencies reach a short way back."""
-    tasks, prices = [], {}
-    for i in range(rng.randint(1, most)):
-        near = range(max(0, i - 6), i)
-        deps = tuple(sorted(rng.sample(near, min(len(near), rng.choice([0, 1, 1, 2])))))
-        seconds = rng.choice([0.0, 0.25, 0.25, rng.uniform(1e-3, 1), rng.uniform(1e-3, 1)])
-        tasks.append(
-            on(task, f"t{i}", rng.choice(list(LANES)), rng.choice([0, int(6e9 * rng.random() * seconds)]), deps)
-        )
-        prices[f"t{i}"] = seconds
-    return tuple(tasks), prices
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -77,7 +20,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
     rng = random.Random(seed)
     tasks, prices = random_case(rng, task, 40)
     shares = rng.choice([{}, {"s2d": "h2d"}, {"s2d": "h2d", "s2h": "s2d"}, {"h2d": "d2h", "s2d": "h2d"}])
-    hardware = machine(rng.choice([3e9, 8e9, 1e12]), shares)
+    hardware = machine(rng.choice([3e9, 8e9, 1e12]), shares, carries=rng.choice([None, 3e9, 6e9]))
     done = replay(graph(*tasks), lambda t: prices[t.id], hardware)
     exact = ExactReplay(tasks, lambda t: prices[t.id], hardware).run()
     assert done.start == pytest.approx([start for start, _ in exact], rel=1e-9, abs=1e-9)
@@ -135,3 +78,12 @@ def test_seconds_that_cannot_pass_are_refused(seconds: float, task: MakeTask, gr
     dag = graph(on(task, "a", "cpu", 0), on(task, "b", "cpu", 0, (0,)))
     with pytest.raises(ValueError, match="task b cannot take"):
         replay(dag, lambda t: seconds if t.id == "b" else 1.0, machine(1e12, {}))
+
+
+def test_lanes_carry_more_than_one_link_reaches(task: MakeTask, graph: MakeGraph) -> None:
+    """4 GB/s from the host beside 4 GB/s from storage, over lanes of 6 GB/s: 3 each; alone each is as fast as ever."""
+    joined = machine(1e12, {"s2d": "h2d"}, carries=6e9)
+    pair = graph(*(on(task, lane, lane, 4 * GB) for lane in ("h2d", "s2d")))
+    assert replay(pair, lambda _: 1.0, joined).end == pytest.approx((4 / 3, 4 / 3))
+    twice = graph(on(task, "a", "h2d", 4 * GB), on(task, "b", "h2d:activations", 4 * GB))
+    assert replay(twice, lambda _: 1.0, joined).end == pytest.approx((2.0, 2.0))

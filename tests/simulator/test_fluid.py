@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.pools import Pools
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator._replay import fair_speeds
-from helmsman.simulator.fluid import Pools
 from helmsman.simulator.replay import replay
 
 

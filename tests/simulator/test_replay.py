@@ -186,3 +186,15 @@ def test_spans_carry_ids_lanes_and_times(placement: Callable[..., Placement]) ->
     assert [row.task for row in rows] == [task.id for task in done.graph.tasks]
     assert rows[0].layer == -1 and rows[0].start_s == 10.0 and rows[0].phase == "prefill"
     assert max(row.end_s for row in rows) == 10.0 + done.makespan
+
+
+def test_a_ready_task_does_not_overtake(hardware: Hardware, task: MakeTask, graph: MakeGraph) -> None:
+    """Lanes are queues: c is ready at once, but b was issued before it and waits for the link."""
+    dag = graph(
+        task("a", "h2d", 0, ("dram",)),
+        task("b", "acc", 0, ("vram",), (0,)),
+        task("c", "acc", 0, ("vram",)),
+    )
+    price = at({"a": 2.0, "b": 1.0, "c": 4.0})
+    assert replay(dag, price, hardware).start == (0.0, 2.0, 3.0)
+    assert makespan(dag, price) == 7.0

@@ -4,7 +4,7 @@ from plans import make_hardware, predicted
 from splits import make_frame, make_layout
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.strategies.op_split.place import label, place
+from helmsman.planner.strategies.streaming.place import label, place
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan, Strategy

@@ -3,8 +3,8 @@
 from plans import figure, make_hardware
 
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.division import pieces
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.hardware import Hardware, Link, Memory
 from helmsman.schemas.model import Model
 from helmsman.schemas.workload import Workload

@@ -1,76 +1,157 @@
 """The ranges [i, j) of a layer and what each costs in one configuration, as arrays over ranges."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from helmsman.planner.strategies.op_split.contention import Pool
+from helmsman.planner.strategies.op_split.interference import Beside, Delays, delayed
 from helmsman.planner.strategies.op_split.layer_table import COLUMNS, LayerTable
+from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import (
     Indices,
     Items,
     Lanes,
     Seconds,
     Section,
+    apart,
     chained,
     flow_shop,
     prefix,
     printed,
-    serial,
 )
+from helmsman.planner.strategies.op_split.steady import Crossings, crossings, serial_period
+from helmsman.planner.strategies.op_split.streams import Streams
 from helmsman.schemas.errors import BadInputError
 
-Mask = NDArray[np.bool_]
-Feasible = Callable[[Indices, Indices, bool, tuple[str, ...]], Mask] | Mask
-Kinds = Literal["all", "prefix", "suffix", "gpu-only", "host-only"]
 
-
-def ranges(n: int, kinds: Kinds) -> tuple[Indices, Indices]:
-    """Starts and stops of all 0 <= i <= j <= n of these kinds, by i, then j: (n+1)(n+2)/2 of them (E-PARK-06).
-
-    `prefix`: the host has [0, i), one split point; `suffix`: the host has [j, n).
-    """
-    start, stop = np.triu_indices(n + 1)
-    keep = {
-        "all": start <= stop,
-        "prefix": stop == n,
-        "suffix": start == 0,
-        "gpu-only": (start == 0) & (stop == n),
-        "host-only": (start == 0) & (stop == 0),
-    }[kinds]
-    return start[keep].astype(np.int64), stop[keep].astype(np.int64)
+def ranges(n: int, offload: bool = True) -> tuple[Indices, Indices]:
+    """Starts and stops of all 0 <= i <= j <= n, by i, then j: (n+1)(n+2)/2 of them (E-PARK-06); [0, n) alone where
+    the host computes nothing."""
+    start, stop = np.triu_indices(n + 1) if offload else (np.array([0]), np.array([n]))
+    return start.astype(np.int64), stop.astype(np.int64)
 
 
 class Candidates:
-    """The lanes of ranges [start, stop) of a layer; `rows` below are indices into those two."""
+    """The lanes of the ranges of a layer; `rows` below are indices into `start` and `stop`."""
 
-    def __init__(
-        self,
-        table: LayerTable,
-        start: Indices,
-        stop: Indices,
-        batches: int,
-        printed: bool,
-        feasible: Feasible | None,
-        serial: bool = False,
-    ) -> None:
-        self.start, self.stop = start, stop
-        self._batches, self._printed, self._serial, self._feasible = batches, printed, serial, feasible
+    def __init__(self, table: LayerTable, options: SearchOptions) -> None:
+        self.start, self.stop = ranges(len(table.units), options.offload)
+        self._options, self._batches, self._feasible = options, options.batches, options.feasible
+        self._table = table
         self._ops = tuple(unit.op for unit in table.units)
         self._columns = {name: np.array(getattr(table, name)) for name in COLUMNS}
         self._check_feasible()
 
     def lanes(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Lanes:
-        """The lanes with the weights of `stored` from storage in `storage` seconds; L is infinite where infeasible."""
+        """The lanes with the weights of `stored` from storage in `storage` seconds; L is infinite where infeasible.
+
+        Lanes do not wait for each other's memories here, nor for more than one batch where nothing overlaps: L is at
+        most that of `delayed`."""
         section = self._section(rows, compressed, stored, storage)
-        form = serial if self._serial else printed if self._printed else chained
+        form = apart if self._options.serial else printed if self._options.printed else chained
         lanes = form(section, self._batches)
         if self._feasible is not None:
             lanes.total[~self._fits(rows, compressed, stored)] = np.inf
         return lanes
+
+    def delayed(self, rows: Indices, lanes: Lanes, compressed: bool, stored: tuple[str, ...]) -> Lanes:
+        """The lanes of `rows` with all that delays them: what they share, busy links where anything overlaps, and turns
+        of batches where nothing does.
+
+        It costs more to find out than `lanes`, so it is for candidates that those do not rule out."""
+        options, total = self._options, lanes.total
+        if options.ideal:
+            return lanes
+        if options.serial and options.flow is not None:
+            streams = Streams(self._columns, self._ops, compressed, stored)
+            start, stop = self.start[rows], self.stop[rows]
+            total = np.maximum(total, serial_period(options.flow, streams, start, stop, self._batches))
+        for pool in options.pools:
+            total = np.maximum(total, self._pool(pool, rows, compressed, stored))
+        if options.delays is not None and not options.serial:
+            lanes = chained(self._beside(options.delays, rows, lanes, compressed, stored), self._batches)
+            total = np.maximum(total, lanes.total)
+        return replace(lanes, total=total)
+
+    def _beside(
+        self, delays: Delays, rows: Indices, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
+    ) -> Section:
+        """The section beside links that are as busy as they are."""
+        plain = self._section(rows, compressed, stored, lanes.s2d)
+        streaming = plain.weights + self._batches * plain.caches
+        kinds = ((delays.link, streaming), (delays.storage, lanes.s2d))
+        beside = []
+        for table, busy in kinds:
+            if busy.any() and table != self._table:
+                worst = self._at_worst(table)
+                section = worst._section(rows, compressed, stored, lanes.s2d)
+                beside.append(Beside(section, busy, worst._unpacking_work(rows, compressed, stored)))
+        return delayed(plain, beside, self._batches)
+
+    def _at_worst(self, table: LayerTable) -> "Candidates":
+        """The same ranges by another table, lanes alone."""
+        if table not in self._others:
+            alone = replace(self._options, flow=None, pools=(), delays=None, feasible=None)
+            self._others[table] = Candidates(table, alone)
+        return self._others[table]
+
+    @cached_property
+    def _others(self) -> "dict[LayerTable, Candidates]":
+        return {}
+
+    def _unpacking_work(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
+        """Seconds of the unpacking lane, of all batches."""
+        if not compressed:
+            return np.zeros(len(rows))
+        linked = np.array([op not in stored for op in self._ops])
+        work = _within(self._columns["decompress_weights"] * linked, self.start[rows], self.stop[rows])
+        return np.asarray(work + self._batches * self._caches_work[rows])
+
+    def _pool(self, pool: Pool, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
+        """Seconds that a memory or link works for a layer."""
+        linked = np.array([op not in stored for op in self._ops])
+        columns, start, stop = pool.columns, self.start[rows], self.stop[rows]
+        streamed = columns["weights_q"] + columns["decompress_weights"] if compressed else columns["weights"]
+        weights = np.where(linked, streamed, columns["storage"] + columns["staged"])
+        return np.asarray(self._pool_batches(pool, compressed)[rows] + _within(weights, start, stop))
+
+    def _pool_batches(self, pool: Pool, compressed: bool) -> Seconds:
+        """The part of all batches: what is computed, caches, activations."""
+        key = pool.name, compressed
+        if key not in self._pooled:
+            columns = pool.columns
+            caches = columns["cache_q"] + columns["decompress_cache"] if compressed else columns["cache"]
+            one = _outside(columns["host"], self.start, self.stop)
+            one = one + _within(columns["accelerator"] + caches, self.start, self.stop)
+            if self._crossings is not None:
+                crossed = self._crossings
+                one = one + pool.into * crossed.bytes_into + pool.back * crossed.bytes_back
+            self._pooled[key] = self._batches * one
+        return self._pooled[key]
+
+    @cached_property
+    def _pooled(self) -> dict[tuple[str, bool], Seconds]:
+        return {}
+
+    @cached_property
+    def _crossings(self) -> Crossings | None:
+        """What the boundaries of the ranges cost, where that is known and counts."""
+        flow = self._options.flow
+        return None if flow is None or self._options.ideal else crossings(flow, self.start, self.stop)
+
+    @cached_property
+    def _chain(self) -> Seconds:
+        """One batch's chain of operations, and of what crosses between them."""
+        return self._host + self._accelerator if self._crossings is None else self._crossings.chain
+
+    @cached_property
+    def _crossing(self) -> Seconds:
+        """The busier lane of activations, one batch."""
+        if self._crossings is None:
+            return np.zeros(len(self.start))
+        return np.maximum(self._crossings.into, self._crossings.back)
 
     def storage(self, op: str) -> Seconds:
         """Seconds to read the weights of `op` that every range has."""
@@ -85,6 +166,8 @@ class Candidates:
         section = Section(
             host=self._host[rows],
             accelerator=self._accelerator[rows],
+            chain=self._chain[rows],
+            crossing=self._crossing[rows],
             weights=_within(weights, start, stop),
             caches=self._caches[compressed][rows],
             ready=none,
@@ -102,9 +185,9 @@ class Candidates:
         start, stop = self.start[rows], self.stop[rows]
         work, none = self._columns["decompress_weights"] * linked, np.zeros(len(self._ops))
         caches, caches_work = self._columns["cache_q"], self._columns["decompress_cache"]
-        if self._serial:
+        if self._options.serial:
             return replace(section, weights_work=_within(work, start, stop), caches_work=self._caches_work[rows])
-        if self._batches == 1 or self._printed:
+        if self._batches == 1 or self._options.printed:
             ready = flow_shop(Items(weights, caches, work, caches_work), start, stop)
             return replace(section, ready=ready, caches_ready=self._caches_ready[rows])
         return replace(
@@ -117,9 +200,7 @@ class Candidates:
 
     @cached_property
     def _host(self) -> Seconds:
-        """What is outside of the ranges, summed from both ends so that an empty rest is exactly 0."""
-        column = self._columns["host"]
-        return prefix(column)[self.start] + prefix(column[::-1])[len(column) - self.stop]
+        return _outside(self._columns["host"], self.start, self.stop)
 
     @cached_property
     def _accelerator(self) -> Seconds:
@@ -168,3 +249,8 @@ def _cache(compressed: bool) -> str:
 def _within(values: Seconds, start: Indices, stop: Indices) -> Seconds:
     sums = prefix(values)
     return sums[stop] - sums[start]
+
+
+def _outside(values: Seconds, start: Indices, stop: Indices) -> Seconds:
+    """Summed from both ends so that an empty rest is exactly 0."""
+    return np.asarray(prefix(values)[start] + prefix(values[::-1])[len(values) - stop])

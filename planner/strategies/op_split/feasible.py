@@ -12,10 +12,10 @@ import numpy as np
 
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.planner.memory import STOPS, devices_used, kv_block_bytes, memory_use
-from helmsman.planner.strategies.op_split.candidates import Mask
 from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
+from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.pipeline import Indices
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 
 Ends = Literal["host", "accelerator"]
 ENDS: tuple[Ends, ...] = ("host", "accelerator")

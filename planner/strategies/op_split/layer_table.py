@@ -101,7 +101,7 @@ def chunked(table: LayerTable, parts: Mapping[str, int | Sequence[float]]) -> La
     units = tuple(
         _chunk(u, k, len(part)) for u, part in zip(table.units, shares, strict=True) for k in range(len(part))
     )
-    columns = {name: _divided(getattr(table, name), shares) for name in COLUMNS}
+    columns = {name: divided(getattr(table, name), shares) for name in COLUMNS}
     return replace(table, units=units, **columns)
 
 
@@ -109,7 +109,8 @@ def _chunk(unit: Unit, chunk: int, chunks: int) -> Unit:
     return unit if chunks == 1 else Unit(unit.op, chunk, chunks)
 
 
-def _divided(column: Iterable[float], shares: Sequence[Sequence[float]]) -> tuple[float, ...]:
+def divided(column: Iterable[float], shares: Iterable[Sequence[float]]) -> tuple[float, ...]:
+    """A column of operations as one of their chunks, which are these shares of each."""
     return tuple(value * share for value, part in zip(column, shares, strict=True) for share in part)
 
 

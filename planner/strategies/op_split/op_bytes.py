@@ -10,9 +10,9 @@ from helmsman.lowering.tensors import linears
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.memory import STOP_PADDING, kv_block_bytes, page_locks, pinned_extra
 from helmsman.planner.partial_keys import partial_keys
-from helmsman.planner.strategies.op_split.division import Piece
 from helmsman.planner.strategies.op_split.pipeline import Indices
-from helmsman.planner.strategies.op_split.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.plan import Path
 from helmsman.schemas.workload import Workload

@@ -13,13 +13,13 @@ resident, so it moves after the accelerator is done with the batch before; the h
 this layer and prefix of the next together. Then every cycle of the event graph is a mix of those below, and a mean of
 ratios is at most the largest of them, so the period is their maximum (C, G: one batch; n batches):
 
-- host nC; one batch's chain C + G; accelerator nG; storage S;
+- host nC; one batch's chain of operations and of what crosses between them (`steady.crossings`; C + G where nothing is
+  known to cross); the busier lane of activations, n times; accelerator nG; storage S;
 - one batch: link W + K, and the flow shop of weights and KV together;
 - n batches with KV in [i, j): n - 1 times (KV, section), then KV, then the longer of the next weights and the last
   section: nK + (n-1)G + max(W, G). That is eq. 14 for W >= G. Without KV in [i, j): W.
 
-`serial` is for transfers that overlap nothing: the host's nC, the sum of all that the accelerator waits for and does,
-and one batch's chain of everything.
+Where transfers overlap nothing, `apart` is what no lane beats; what follows what is then `steady.serial_period`.
 """
 
 from dataclasses import dataclass
@@ -35,6 +35,7 @@ Indices = NDArray[np.int64]
 class Section:
     """What candidates move and compute, seconds; one entry per candidate, host and accelerator for one batch.
 
+    `chain`: one batch's operations with what crosses between them, `crossing`: its busier lane of activations.
     `ready`, `weights_ready` and `caches_ready` are when the last unpacking ends in a flow shop of all items of a
     batch, of the weights alone, of the caches alone, started at 0 on idle lanes; 0 where nothing is compressed. The
     first is not used by L' of several batches, where KV moves behind all weights; the second only by that.
@@ -42,6 +43,8 @@ class Section:
 
     host: Seconds
     accelerator: Seconds
+    chain: Seconds
+    crossing: Seconds
     weights: Seconds
     caches: Seconds
     ready: Seconds
@@ -91,20 +94,16 @@ def chained(section: Section, batches: int) -> Lanes:
         h2d, unpack = section.weights + section.caches, section.ready
     else:
         h2d, unpack = _link_period(section, batches), _unpack_period(section, batches)
-    total = _longest(cpu, section.host + section.accelerator, gpu, h2d, unpack, section.storage)
+    total = _longest(cpu, section.chain, gpu, batches * section.crossing, h2d, unpack, section.storage)
     return Lanes(cpu, h2d, unpack, section.storage, gpu, total)
 
 
-def serial(section: Section, batches: int) -> Lanes:
-    """Without overlap of transfers: every one follows the operation before it on the accelerator, and is followed by
-    the next. So are copies to page-locked memory just before use. Batches still take turns on host and accelerator."""
+def apart(section: Section, batches: int) -> Lanes:
+    """Each lane by itself, whatever waits for what: no schedule is faster."""
     cpu, gpu = batches * section.host, batches * section.accelerator
     h2d = section.weights + batches * section.caches
     unpack = section.weights_work + batches * section.caches_work
-    one = section.weights + section.caches + section.weights_work + section.caches_work + section.accelerator
-    chain = section.host + one + section.storage
-    total = _longest(cpu, gpu + h2d + unpack + section.storage, chain)
-    return Lanes(cpu, h2d, unpack, section.storage, gpu, total)
+    return Lanes(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
 
 
 def taken(lanes: Lanes, rows: Indices | NDArray[np.bool_]) -> Lanes:

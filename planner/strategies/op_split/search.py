@@ -15,8 +15,9 @@ from functools import cached_property
 
 import numpy as np
 
-from helmsman.planner.strategies.op_split.candidates import Candidates, Feasible, Kinds, Mask, ranges
+from helmsman.planner.strategies.op_split.candidates import Candidates
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
+from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, taken
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 
@@ -25,32 +26,6 @@ TIE = 1e-12
 
 MOST_SETS = 1 << 14
 """Sets of stored operations that are tried; a layer has about seven weights, so 128 sets at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchOptions:
-    """What is searched.
-
-    batches: n of a zig-zag pass of n batches; printed: L of eq. 5-14 instead of L'; compress: the configurations to
-    try; storage: whether weights may come from storage; kinds: the ranges allowed: `all`, host `prefix` only (one
-    split point), host `suffix` only, the accelerator alone, the host alone; feasible: which candidates fit, as an
-    (n+1, n+1) array over (i, j) or called with arrays i, j, with `compressed` and the stored operations; serial:
-    nothing overlaps, whatever `printed`.
-    """
-
-    batches: int = 1
-    printed: bool = False
-    compress: tuple[bool, ...] = (False,)
-    storage: bool = False
-    kinds: Kinds = "all"
-    feasible: Feasible | None = None
-    serial: bool = False
-
-    def __post_init__(self) -> None:
-        if self.batches < 1:
-            raise BadInputError("a pass has at least one batch", field="batches", value=self.batches)
-        if not self.compress or len(set(self.compress)) < len(self.compress):
-            raise BadInputError("each configuration once, at least one", field="compress", value=self.compress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +79,6 @@ class SplitSearch:
             raise BadInputError("not a range of this search", field="split", value=(start, stop))
         return self._split(int(found[0]))
 
-    def curve(self) -> tuple[Indices, Lanes]:
-        """The single split points (host prefix, accelerator the rest) that were searched, and their lanes."""
-        rows = np.flatnonzero(self.stop == self.stop.max())
-        return self.start[rows], taken(self.lanes, rows)
-
     def _in_order(self) -> Iterator[Split]:
         empty = self.start == self.stop
         left = np.isfinite(self.lanes.total)
@@ -144,9 +114,8 @@ class SplitSearch:
 
 def search(table: LayerTable, options: SearchOptions) -> SplitSearch:
     """Every split of the layer under `options`; O(n^2) per configuration and set of stored operations."""
-    start, stop = ranges(len(table.units), options.kinds)
-    candidates = Candidates(table, start, stop, options.batches, options.printed, options.feasible, options.serial)
-    best = _Best(candidates)
+    candidates = Candidates(table, options)
+    start, stop, best = candidates.start, candidates.stop, _Best(candidates)
     everywhere, nothing = np.arange(len(start)), np.zeros(len(start))
     best.improve(everywhere, (), nothing, options.compress)
     if options.storage:
@@ -174,7 +143,10 @@ class _Best:
             self.evaluated += len(rows)
             better = _better(lanes, taken(self.lanes, rows))
             if better.any():
-                self._take(rows[better], taken(lanes, better), compressed)
+                left = rows[better]
+                lanes = self.candidates.delayed(left, taken(lanes, better), compressed, stored)
+                better = _better(lanes, taken(self.lanes, left))
+                self._take(left[better], taken(lanes, better), compressed)
         self.sets.append(stored)
 
     def _take(self, rows: Indices, lanes: Lanes, compressed: bool) -> None:

@@ -13,19 +13,24 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
-from helmsman.planner.strategies.op_split.candidates import Mask, ranges
-from helmsman.planner.strategies.op_split.division import Piece
+from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
+from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
+from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices
-from helmsman.planner.strategies.op_split.place import Frame, Layout, label, place
-from helmsman.planner.strategies.op_split.prices import layer_table
-from helmsman.planner.strategies.op_split.search import SearchOptions, Split, SplitSearch, search
-from helmsman.planner.strategies.op_split.storage import stripes
+from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
+from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
+from helmsman.planner.strategies.op_split.work import Work, layer_work
+from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.largest import largest_batch
+from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
+from helmsman.planner.strategies.streaming.storage import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
+from helmsman.schemas.workload import Workload
 
 Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
@@ -69,12 +74,12 @@ class OpSplit:
     @cached_property
     def found(self) -> SplitSearch:
         """The search over every split, whether it fits or not."""
-        return search(self.table, self._search_options)
+        return search(self.table, self.search_options)
 
     @cached_property
     def fitting(self) -> SplitSearch:
         """The search over the splits that fit."""
-        return search(self.table, replace(self._search_options, feasible=self._fits))
+        return search(self.table, replace(self.search_options, feasible=self._fits))
 
     def _fits(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
         return self._allowed[start, stop] & self.room.fits(start, stop, compressed, stored)
@@ -84,17 +89,21 @@ class OpSplit:
         """The bytes of all splits."""
         return Room(self.frame, self._arranged(0, 0, True, tuple(storable(self.table))))
 
-    @property
-    def _search_options(self) -> SearchOptions:
+    @cached_property
+    def search_options(self) -> SearchOptions:
+        """What is searched, whether it fits or not."""
         options = self.options
         return SearchOptions(
             batches=self.frame.workload.batches,
             printed=options.printed,
             compress={"none": (False,), "best": (False, True)}.get(options.compress, (True,)),
             storage=bool(options.storage),
-            kinds="all" if options.offload else "gpu-only",
+            offload=options.offload,
             feasible=self._allowed,
             serial=self.frame.overlap == "none" or options.pinning == "pin-on-transfer",
+            flow=layer_dataflow(self.frame, self.costs, self.units, self._work),
+            pools=layer_pools(self.frame, self.costs, self.units, self._work),
+            delays=layer_delays(self.costs, self.table, self._work),
         )
 
     @cached_property
@@ -106,10 +115,12 @@ class OpSplit:
     @cached_property
     def table(self) -> LayerTable:
         """Prices of the units of one layer."""
+        return layer_table(self.frame.roles.hardware, self.costs, self.units, self._work)
+
+    @cached_property
+    def _work(self) -> Work:
         weights_q4, cache_q4 = self._compressed
-        return layer_table(
-            self.frame, self.costs, self.units, self._from_storage, weights_q4, cache_q4, self.options.pinning
-        )
+        return layer_work(self.frame, self._from_storage, weights_q4, cache_q4, self.options.pinning)
 
     @cached_property
     def stripes(self) -> tuple[float, ...]:
@@ -232,15 +243,21 @@ class OpSplit:
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self._missing(layout))
+        most = largest_batch(self.frame.workload, self._some_split_fits)
+        smaller = f", or batches of at most {most}" if most else ""
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
-            remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits)",
+            remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits){smaller}",
         )
+
+    def _some_split_fits(self, workload: Workload) -> bool:
+        asked = replace(self, frame=replace(self.frame, workload=workload))
+        return not asked._missing(asked._nearest())
 
     def _nearest(self) -> Layout:
         """The split that lacks least, of all."""
-        options = self._search_options
-        start, stop = ranges(len(self.units), options.kinds)
+        options = self.search_options
+        start, stop = ranges(len(self.units), options.offload)
         start, stop = (edge[self._allowed[start, stop]] for edge in (start, stop))
         ops = storable(self.table) if options.storage else ()
         sets = chain.from_iterable(combinations(ops, size) for size in range(len(ops) + 1))

@@ -6,9 +6,9 @@ from dataclasses import replace
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import STRETCH, CostModel, Estimate
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.division import layer_operations
-from helmsman.planner.strategies.op_split.place import Frame, Layout
-from helmsman.planner.strategies.op_split.prices import layer_tasks
+from helmsman.planner.strategies.op_split.work import layer_tasks
+from helmsman.planner.strategies.streaming.division import layer_operations
+from helmsman.planner.strategies.streaming.place import Frame, Layout
 from helmsman.planner.table_prices import TablePrices, prices, shape_of
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.operation_table import COLUMNS, OperationName, OperationRow, OperationTable

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from helmsman.planner.decide import Decision
+    from helmsman.planner.interference import Slowed
     from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.plan import Plan
     from helmsman.simulator.replay import Price
@@ -43,9 +44,9 @@ def layers_drawn(text: str | None, count: int) -> range:
     return found
 
 
-def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range) -> None:
+def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range, slowed: "Slowed | None" = None) -> None:
     """The Gantt chart of `layers` in the decode step in the middle; in prefill if there are no decode steps."""
-    from helmsman.analysis.plots.blocks import chart
+    from helmsman.analysis.plots.blocks import chart, layer_period
     from helmsman.analysis.plots.gantt import Heading, gantt
     from helmsman.lowering.lower import lower
     from helmsman.lowering.placement import batches_together
@@ -56,14 +57,17 @@ def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range) -> None:
     together = batches_together(plan)
     step = (workload.decode_steps + 1) // 2
     iteration = decode(workload, step, together) if step else prefill(workload, together)
-    drawn = chart(spans(replay(lower(plan, iteration), price, plan.hardware)), plan.hardware, layers)
+    replayed = replay(lower(plan, iteration), price, plan.hardware, slowed)
+    shown = spans(replayed)
+    drawn, period = chart(shown, plan.hardware, layers), layer_period(shown, plan.hardware)
     which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}–{layers[-1]}"
     phase = f"decode step {step} of {workload.decode_steps}" if step else "prefill"
     batch = f"{together} batches of {workload.batch}" if together > 1 else f"batch {workload.batch}"
     subtitle = (
         f"{plan.model.name} on {plan.hardware.name}: {phase}, context {iteration.context}, {batch}, simulated; "
-        f"{which} of 0–{plan.model.layers - 1}, {drawn.seconds * 1e3:.4g} ms"
+        f"{which} of 0–{plan.model.layers - 1} in {drawn.seconds * 1e3:.4g} ms"
     )
+    subtitle += "" if period is None else f", one layer every {period * 1e3:.4g} ms"
     _write(path, gantt(drawn, Heading(plan.label, subtitle)))
 
 

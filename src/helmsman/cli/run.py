@@ -33,7 +33,13 @@ def build_parser() -> Parser:
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
-    parser.add_argument("--storage", type=Path, metavar="DIR", help="where weights go that the plan keeps on storage")
+    parser.add_argument(
+        "--storage",
+        type=Path,
+        metavar="DIR",
+        action="append",
+        help="a folder for weights that the plan keeps on storage; one for all, or one for each device in its order",
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     return parser
 
@@ -45,17 +51,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.text import open_text
+
+    plan = _accepted(args)
+    text = open_text(args.checkpoint)
+    request = _request(args, plan, text)
+    machine = Machine.this()
+    streamed = _streams(args, plan, text)
+    with _loaded(args, plan, machine, request) as engine:
+        _warn(engine.warnings)
+        measured = _run(engine, request, args, machine, _printer(text if streamed else None))
+    _write(args, plan, measured, text, streamed)
+    return 0
+
+
+def _accepted(args: argparse.Namespace) -> "Plan":
+    """The plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import read_plan
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.places import check_place
-    from helmsman.executor.engine import Engine
     from helmsman.executor.executed import check_executed
-    from helmsman.executor.machine import Machine
-    from helmsman.executor.measure import Request, trace
-    from helmsman.executor.prompt import as_batch, check_tokens
-    from helmsman.executor.report import document, lines
-    from helmsman.executor.text import open_text
-    from helmsman.schemas.trace import write_trace
 
     select_from_environment()
     for place in (args.trace, args.out):
@@ -63,26 +79,44 @@ def execute(args: argparse.Namespace) -> int:
     plan = read_plan(args.plan)
     check_executed(plan)
     _check_directory(args.checkpoint)
-    text = open_text(args.checkpoint)
+    return plan
+
+
+def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
+    from helmsman.executor.measure import Request
+    from helmsman.executor.prompt import as_batch, check_tokens
+
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
     request = Request(tokens, args.output_tokens or plan.workload.output_tokens, args.ignore_eos)
     check_tokens(tokens, plan, request.output_tokens)
-    machine = Machine.this()
-    longest = tokens.shape[1]
+    return request
+
+
+def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request: "Request") -> "Engine":
+    from helmsman.executor.engine import Engine
+
     with _load_progress(args, plan) as on_bytes:
-        engine = Engine.load(
-            plan, args.checkpoint, machine, prompt_tokens=longest, storage=args.storage, on_bytes=on_bytes
+        return Engine.load(
+            plan,
+            args.checkpoint,
+            machine,
+            prompt_tokens=request.tokens.shape[1],
+            storage=args.storage or (),
+            on_bytes=on_bytes,
         )
-    streamed = _streams(args, plan, text)
-    with engine:
-        _warn(engine.warnings)
-        measured = _run(engine, request, args, machine, _printer(text if streamed else None))
+
+
+def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "Text | None", streamed: bool) -> None:
+    """The trace and the report, to files and to people."""
+    from helmsman.executor.measure import trace
+    from helmsman.executor.report import document, lines
+    from helmsman.schemas.trace import write_trace
+
     if args.trace is not None:
         measurement = trace(plan, measured)
         write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
     told = lines(measured, text, streamed) + ([f"trace     {args.trace}"] if args.trace else [])
     emit(args, to_json(document(measured, text)), lambda: "\n".join(told))
-    return 0
 
 
 def _run(

@@ -47,18 +47,19 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
     check_plot_argument(args)
     from helmsman.cli.documents import read_plan
-    from helmsman.simulator.pricing import median_price
+    from helmsman.simulator.pricing import cost_model, median_price
     from helmsman.simulator.report import document, table
     from helmsman.simulator.stream import simulate, timeline
 
     plan = read_plan(args.plan)
     layers = layers_drawn(args.layer, plan.model.layers)
     price = median_price(plan, str(args.plan))
-    stream = simulate(plan, price, _progress(args))
+    slowed = cost_model(plan, str(args.plan)).slowed()
+    stream = simulate(plan, price, _progress(args), slowed)
     if args.trace or args.timeline:
-        _write(args, plan, list(timeline(plan, price, args.steps)))
+        _write(args, plan, list(timeline(plan, price, args.steps, slowed)))
     if args.plot:
-        draw_gantt(args.plot, plan, price, layers)
+        draw_gantt(args.plot, plan, price, layers, slowed)
     text = table(plan, stream) + _written(args)
     emit(args, to_json(document(plan, stream)), lambda: text)
     return 0

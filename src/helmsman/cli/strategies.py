@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.flexgen import FlexGen
     from helmsman.planner.strategies.layer_split import LayerSplit
-    from helmsman.planner.strategies.op_split.place import Frame
     from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.planner.strategies.streaming.place import Frame
     from helmsman.schemas.cache_use import CacheUse
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
@@ -152,7 +152,7 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
 
 def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
     from helmsman.planner.machine import roles
-    from helmsman.planner.strategies.op_split.place import Frame
+    from helmsman.planner.strategies.streaming.place import Frame
 
     if args.objective != "latency":
         remedy = "use --objective latency: prompts run on the accelerator whatever the split"
@@ -202,7 +202,7 @@ def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
 
 def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
     """`8` (every operation that can be divided), or `scores=8,wv=4`."""
-    from helmsman.planner.strategies.op_split.division import divisible
+    from helmsman.planner.strategies.streaming.division import divisible
 
     text, fused = args.chunks, args.fused_attention
     if text is None:

@@ -6,7 +6,7 @@ from typing import Literal
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
-from helmsman.planner.strategies.op_split.division import Form, Piece, joined, pieces
+from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device

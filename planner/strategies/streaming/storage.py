@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from helmsman.planner.strategies.op_split.balance import Measure, balance
+from helmsman.planner.strategies.streaming.balance import Measure, balance
 from helmsman.schemas.hardware import Hardware, Link
 
 _ITERATIONS, _EVEN = 60, 1 + 1e-9
@@ -48,7 +48,7 @@ def _ceiling(hardware: Hardware, link: Link) -> tuple[str, float]:
     while link.shares is not None and link.name not in seen:
         seen.add(link.name)
         link = by_name[link.shares]
-    return link.name, link.bandwidth.value
+    return link.name, (link.carries or link.bandwidth).value
 
 
 @lru_cache(maxsize=64)

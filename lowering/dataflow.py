@@ -1,0 +1,36 @@
+"""Which outputs every operation reads: the dataflow of a pass, for lowering and for the search of splits alike."""
+
+from helmsman.lowering.variants import REORDERED
+
+_INPUTS: dict[str, tuple[str, ...]] = {
+    "norm1": ("input",),
+    "q": ("norm1",),
+    "k": ("norm1",),
+    "v": ("norm1",),
+    "append": ("q", "k", "v"),
+    "attention": ("append", "new_kv"),
+    "scores": ("append", "new_kv"),
+    "softmax": ("scores",),
+    "wv": ("softmax", "new_kv"),
+    "o": ("attention", "input"),
+    "norm2": ("o",),
+    "gate": ("norm2",),
+    "up": ("norm2", "gate"),
+    "down": ("up", "o"),
+    "final_norm": ("input",),
+    "head": ("final_norm",),
+    "embedding": (),
+}
+
+_ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
+"""By which other name an output is read: what comes out of attention, and what goes into the next unit."""
+
+
+def inputs_of(op: str, reordered: bool) -> tuple[str, ...]:
+    """The outputs that `op` reads, where they exist; `reordered`: in a block on cached activations."""
+    return REORDERED.get(op, _INPUTS[op]) if reordered else _INPUTS[op]
+
+
+def names_of(op: str) -> tuple[str, ...]:
+    """The names under which the output of `op` is read."""
+    return (op, _ALSO[op]) if op in _ALSO else (op,)

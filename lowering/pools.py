@@ -1,0 +1,112 @@
+"""The physical memories and links of a machine, and which tasks draw on them: what they share while they overlap.
+
+A task alone runs at its price, which is a measured fact, whatever a memory's nominal bandwidth says. When several
+tasks want more of a memory than it has, their byte rates are raised together until each has what it asks for or one
+of its memories is full: bandwidth is a fluid, shared max-min fairly (the simulator does that). So no pass is faster
+than the seconds that one of its pools must work.
+
+A task that busy links delay (`slows` of a link) asks for as much less: a measured delay contains what sharing memories
+costs, so the two do not multiply, and the lower speed counts."""
+
+from collections.abc import Iterable, Mapping
+from math import inf
+
+from helmsman.lowering.graph import Task
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.hardware import Hardware, Link, lane_owner
+
+_LINK, _LANES = "link ", "lanes "
+"""Before the name of a link's pool and of its lanes': memories and links may have equal names."""
+
+
+class Pools:
+    """The physical memories and links of a machine and what each can deliver, bytes/s.
+
+    Lanes of one link, and links that share another's lanes, draw from one pool; where those lanes carry more than
+    that link alone reaches, from one for each and one for the lanes (PARK-43)."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
+        self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
+        self.capacity = {root: hardware.memory(root).bandwidth.value for root in self._root.values()}
+        for link in hardware.links:
+            self.capacity[_LINK + link.name] = link.bandwidth.value
+            if link.carries is not None:
+                self.capacity[_LANES + link.name] = link.carries.value
+
+    def uses(self, task: Task) -> dict[str, int]:
+        """How many times a task's bytes count in each pool."""
+        uses = self._uses_of(task.memories)
+        if task.kind == "transfer":
+            uses |= dict.fromkeys(self._link[lane_owner(task.resource)], 1)
+        return uses
+
+    def _uses_of(self, memories: Iterable[str]) -> dict[str, int]:
+        uses: dict[str, int] = {}
+        for memory in memories:
+            root = self._root[memory]
+            uses[root] = uses.get(root, 0) + 1
+        return uses
+
+    def per_byte(self, link: Link) -> dict[str, float]:
+        """Seconds that each pool must work for every byte that `link` brings at its own rate."""
+        uses = self._uses_of((link.source_memory, link.target_memory)) | dict.fromkeys(self._link[link.name], 1)
+        part = min(1.0, self.most(uses) / link.bandwidth.value)
+        return {pool: times * part / self.capacity[pool] for pool, times in uses.items()}
+
+    def most(self, uses: Mapping[str, int]) -> float:
+        """Bytes/s of a task that has these pools to itself."""
+        return min((self.capacity[pool] / times for pool, times in uses.items()), default=inf)
+
+    def draws(self, task: Task, alone: float) -> dict[str, float]:
+        """Seconds that each pool must work for a task that takes `alone` seconds by itself.
+
+        A task that alone already exceeds what a pool nominally has counts as using all of it."""
+        uses = self.uses(task)
+        moved = min(float(task.bytes), self.most(uses) * alone)
+        return {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
+
+    @property
+    def rates(self) -> list[float]:
+        """The capacities by number of pool."""
+        return list(self.capacity.values())
+
+    def numbered(self, uses: Mapping[str, int]) -> list[tuple[int, int]]:
+        """`uses` by number of pool."""
+        numbers = {name: number for number, name in enumerate(self.capacity)}
+        return [(numbers[pool], times) for pool, times in uses.items()]
+
+
+def _link_pools(hardware: Hardware, link: Link) -> tuple[str, ...]:
+    """What a transfer of `link` draws on beside memories."""
+    owner = _owner(hardware, link)
+    return (_LINK + owner.name,) if owner.carries is None else (_LINK + link.name, _LANES + owner.name)
+
+
+def _owner(hardware: Hardware, link: Link) -> Link:
+    """The link whose physical lanes `link` uses. Raises BadInputError when `shares` goes round in a circle."""
+    by_name = {other.name: other for other in hardware.links}
+    seen = {link.name}
+    while link.shares is not None:
+        if link.shares in seen:
+            remedy = "let `shares` end at a physical link"
+            raise BadInputError("a link shares itself", field="hardware.links.shares", value=link.shares, remedy=remedy)
+        seen.add(link.shares)
+        link = by_name[link.shares]
+    return link
+
+
+def _root(hardware: Hardware, name: str) -> str:
+    """The physical memory behind `name`. Raises BadInputError when `shares` goes round in a circle."""
+    seen = {name}
+    while (shared := hardware.memory(name).shares) is not None:
+        if shared in seen:
+            raise BadInputError(
+                "a memory shares its own bandwidth",
+                field="hardware.memories.shares",
+                value=shared,
+                remedy="let `shares` end at a physical memory",
+            )
+        seen.add(shared)
+        name = shared
+    return name

@@ -1,0 +1,77 @@
+"""How running tasks share memories and links: the simulator's rule (`lowering.pools`), for predictions."""
+
+from collections.abc import Callable, Mapping
+
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.pools import Pools
+
+_ROUNDING = 1e-12
+
+Uses = Mapping[str, int]
+
+
+class Sharing:
+    """What tasks ask of the pools of a machine, and the speeds at which they all get something."""
+
+    def __init__(self, pools: Pools) -> None:
+        self.pools = pools
+        self._most: dict[tuple[str, tuple[str, ...]], tuple[Uses, float]] = {}
+
+    def matters(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> bool:
+        """Whether lanes that work together may ask a pool for more than it has; not where tasks follow each other."""
+        wanted: dict[str, dict[str, float]] = {}
+        for task in graph.tasks:
+            rate, uses = self.asked(task, seconds(task))
+            for pool, times in uses.items():
+                lanes = wanted.setdefault(pool, {})
+                lanes[task.resource] = max(lanes.get(task.resource, 0.0), rate * times)
+        too_much = any(sum(lanes.values()) > self.pools.capacity[pool] for pool, lanes in wanted.items())
+        return too_much and _overlaps(graph)
+
+    def asked(self, task: Task, alone: float) -> tuple[float, Uses]:
+        """Bytes/s of a task that takes `alone` seconds by itself, at most what its pools have; where they count."""
+        key = task.resource, task.memories
+        if key not in self._most:
+            found = self.pools.uses(task)
+            self._most[key] = found, self.pools.most(found)
+        uses, most = self._most[key]
+        return min(task.bytes / alone, most) if alone else 0.0, uses
+
+    def speeds(self, flows: Mapping[int, tuple[float, Uses]]) -> dict[int, float]:
+        """Max-min fair speeds, relative to the bytes/s that each asks for, in (0, 1]."""
+        wanted: dict[str, float] = {}
+        for rate, uses in flows.values():
+            for pool, times in uses.items():
+                wanted[pool] = wanted.get(pool, 0.0) + rate * times
+        capacity = self.pools.capacity
+        if all(rate <= capacity[pool] * (1 + _ROUNDING) for pool, rate in wanted.items()):
+            return dict.fromkeys(flows, 1.0)
+        return self._filled({index: flow for index, flow in flows.items() if flow[0] > 0.0})
+
+    def _filled(self, flows: Mapping[int, tuple[float, Uses]]) -> dict[int, float]:
+        """Rates are raised together until each has what it asks for or one of its pools is full."""
+        left, waiting, found = dict(self.pools.capacity), dict(flows), dict[int, float]()
+        while waiting:
+            level, full = self._level(left, waiting)
+            content = [index for index, (rate, _) in waiting.items() if rate <= level]
+            settled = content or [index for index, (_, uses) in waiting.items() if full in uses]
+            for index in settled:
+                rate, uses = waiting.pop(index)
+                given = min(rate, level)
+                found[index] = given / rate
+                for pool, times in uses.items():
+                    left[pool] = max(0.0, left[pool] - given * times)
+        return found
+
+    def _level(self, left: Mapping[str, float], waiting: Mapping[int, tuple[float, Uses]]) -> tuple[float, str]:
+        """To which rate all can be raised, and the pool that is full then."""
+        times: dict[str, int] = {}
+        for _, uses in waiting.values():
+            for pool, count in uses.items():
+                times[pool] = times.get(pool, 0) + count
+        return min((left[pool] / count, pool) for pool, count in times.items())
+
+
+def _overlaps(graph: TaskGraph) -> bool:
+    """Whether any two tasks of different lanes may run at the same time: not if each depends on the one before."""
+    return any(index - 1 not in task.deps for index, task in enumerate(graph.tasks) if index)

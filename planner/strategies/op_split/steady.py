@@ -1,0 +1,95 @@
+"""Seconds per layer by the clock: of one batch whose data is there, and of several batches where nothing overlaps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.planner.strategies.op_split.clock import Clock, Stream
+from helmsman.planner.strategies.op_split.dataflow import Dataflow, Step
+from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
+
+_WARM, _LAYERS = 1, 3
+"""Layers until the first and last no longer matter, and of which the mean is taken."""
+
+MOST_BATCHES = 4
+"""So many batches are followed; each more adds what the last of these did."""
+
+Streams = Callable[[Step, Indices, Indices], Stream | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crossings:
+    """One batch of a layer whose data is there, per range: seconds of the chain of its operations and of what crosses
+    (`chain`), seconds of each lane of activations, bytes that cross each way."""
+
+    chain: Seconds
+    into: Seconds
+    back: Seconds
+    bytes_into: Seconds
+    bytes_back: Seconds
+
+
+def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
+    """What the boundaries of every range cost; exact where operations are priced as their chunks are."""
+    clock = Clock(flow, start, stop)
+    clock.begin(0)
+    ends = []
+    for _ in range(_WARM + _LAYERS - 1):
+        for step in flow.steps:
+            clock.step(step, 0, None)
+        ends.append(clock.end)
+    layers = len(ends)
+    return Crossings(
+        chain=(ends[-1] - ends[_WARM - 1]) / (layers - _WARM),
+        into=clock.waited["accelerator"] / layers,
+        back=clock.waited["host"] / layers,
+        bytes_into=clock.crossed["accelerator"] / layers,
+        bytes_back=clock.crossed["host"] / layers,
+    )
+
+
+def serial_period(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int) -> Seconds:
+    """Seconds per layer of all batches where every transfer follows the operation before it.
+
+    Followed for up to MOST_BATCHES batches; more of them add what the last one added."""
+    if batches <= MOST_BATCHES:
+        return _followed(flow, streams, start, stop, batches)
+    fewer, most = (_followed(flow, streams, start, stop, MOST_BATCHES - less) for less in (1, 0))
+    return np.asarray(most + (batches - MOST_BATCHES) * (most - fewer))
+
+
+def _followed(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int) -> Seconds:
+    """Ranges whose work leaves the host at the same operation take turns alike: each such group has a clock."""
+    period, leaving = np.zeros(len(start)), departure(flow, start, stop)
+    for first in np.unique(leaving) if batches > 1 else (None,):
+        rows = np.arange(len(start)) if first is None else np.flatnonzero(leaving == first)
+        turn = 0 if first is None else int(first)
+        period[rows] = _turns(flow, streams, start[rows], stop[rows], batches, turn)
+    return period
+
+
+def _turns(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int, first: int) -> Seconds:
+    """A turn of a batch: the operations from `first` on, then those before it in the next layer."""
+    clock, ends = Clock(flow, start, stop), []
+    stream = {step.name: streams(step, start, stop) for step in flow.steps}
+    for batch in range(batches):
+        clock.begin(batch)
+    for _ in range(_WARM + _LAYERS):
+        for batch in range(batches):
+            for step in (*flow.steps[first:], *flow.steps[:first]):
+                clock.step(step, batch, stream[step.name])
+        ends.append(clock.end)
+    return np.asarray((ends[-1] - ends[_WARM - 1]) / _LAYERS)
+
+
+def departure(flow: Dataflow, start: Indices, stop: Indices) -> Indices:
+    """The first operation that is not wholly on the side where the layer ends; 0 if there is none."""
+    clock = Clock(flow, start, stop)
+    _, middle, last = clock.parts[flow.steps[-1].name]
+    away = ~last.there & middle.there
+    found = [
+        np.where(away, before.there | after.there, there.there)
+        for before, there, after in (clock.parts[step.name] for step in flow.steps)
+    ]
+    return np.asarray(np.argmax(np.array(found), axis=0), dtype=np.int64)

@@ -1,0 +1,107 @@
+"""The tasks that lowering makes of a layer, computed on either side and streamed in every way; summed into columns."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.planner.predict import mean_step
+from helmsman.planner.strategies.streaming.division import layer_operations
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.schemas.plan import Path
+
+Amounts = dict[str, float]
+"""An amount of every operation of a layer, in order."""
+
+_MOVING = ("transfer", "pin")
+_COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention", "reshape")
+_CACHES = {"scores": "keys", "wv": "values", "attention": "kv"}
+
+
+@dataclass(frozen=True)
+class Work:
+    """The tasks of a layer: all on the host (`here`), all on the accelerator with what comes for them (`there`), the
+    same in 4-bit groups (`packed`); weights `read` from storage, and `staged` on their way from host memory."""
+
+    ops: tuple[str, ...]
+    accelerator: str
+    here: list[Task]
+    there: list[Task]
+    packed: list[Task]
+    read: list[Task]
+    staged: list[Task]
+
+    def columns(self, amount: Callable[[Task], float]) -> dict[str, Amounts]:
+        """`amount` of tasks by column of a LayerTable and operation; storage as if devices took turns."""
+        weights, cache = self._moved(self.there, amount)
+        weights_q, cache_q = self._moved(self.packed, amount)
+        expanded = [task for task in self.packed if task.kind == "decompress"]
+        return {
+            "host": self.computed(self.here, amount),
+            "accelerator": self.computed(self.there, amount),
+            "weights": weights,
+            "cache": cache,
+            "weights_q": weights_q,
+            "cache_q": cache_q,
+            "decompress_weights": self._sums(expanded, amount, lambda op: (f"{op}.weights.decompress",)),
+            "decompress_cache": self._sums(expanded, amount, lambda op: (f"{_CACHES.get(op)}.decompress",)),
+            "storage": self._sums(self.read, amount, lambda op: (f"{op}.weights",)),
+            "staged": self._moved(self.staged, amount)[0],
+        }
+
+    def computed(self, tasks: list[Task], amount: Callable[[Task], float]) -> Amounts:
+        """By operation; `v` pays for the cache that is written after it, attention for caches that are turned first."""
+        working = [task for task in tasks if task.kind in _COMPUTING]
+        return self._sums(working, amount, lambda op: (op, "append") if op == "v" else (op, f"{op}.reshape"))
+
+    def stored(self, op: str) -> list[Task]:
+        """The reading of an operation's weights from storage."""
+        return [task for task in self.read if task.op == f"{op}.weights"]
+
+    def _moved(self, tasks: list[Task], amount: Callable[[Task], float]) -> tuple[Amounts, Amounts]:
+        """Of weights and of caches on their way to the accelerator; copies to page-locked memory are part of it."""
+        moving = [task for task in tasks if task.kind in _MOVING]
+        coming = [task for task in moving if task.kind == "pin" or task.memories[-1] == self.accelerator]
+        weights = self._sums(moving, amount, lambda op: (f"{op}.weights", f"{op}.weights.pin"))
+        return weights, self._sums(coming, amount, lambda op: (f"{_CACHES.get(op)}", f"{_CACHES.get(op)}.pin"))
+
+    def _sums(
+        self, tasks: Iterable[Task], amount: Callable[[Task], float], names: Callable[[str], tuple[str, ...]]
+    ) -> Amounts:
+        found: Amounts = {}
+        for task in tasks:
+            found[task.op] = found.get(task.op, 0.0) + amount(task)
+        return {op: sum(found.get(name, 0.0) for name in names(op)) for op in self.ops}
+
+
+def layer_work(
+    frame: Frame, from_storage: Layout | None, weights_q4: bool, cache_q4: bool, pinning: Path = "pinned"
+) -> Work:
+    """The tasks of one layer in the mean decode step of one batch.
+
+    `from_storage`: how weights come from storage, where they may; `pinning`: how everything else comes."""
+    whole = frame.units({})
+    everything = Layout(whole, 0, len(whole), pinning=pinning)
+    there = layer_tasks(frame, everything)
+    ops = layer_operations(frame.model, frame.form)
+    linear = tuple(op for op in ops if f"{op}.weights" in {task.op for task in there})
+    stored = layer_tasks(frame, replace(from_storage, stored=linear)) if from_storage is not None else []
+    nvme = {memory.name for memory in frame.roles.hardware.memories if memory.kind == "nvme"}
+    coming = [task for task in stored if task.op in {f"{op}.weights" for op in linear} and task.kind == "transfer"]
+    return Work(
+        ops=ops,
+        accelerator=frame.accelerator.memory,
+        here=layer_tasks(frame, Layout(whole, 0, 0)),
+        there=there,
+        packed=layer_tasks(frame, replace(everything, weights_q4=weights_q4, cache_q4=cache_q4)),
+        read=[task for task in coming if task.memories[0] in nvme],
+        staged=[task for task in coming if task.memories[0] not in nvme],
+    )
+
+
+def layer_tasks(frame: Frame, layout: Layout) -> list[Task]:
+    """The tasks of the only block of a one-block model in the mean decode step."""
+    small = frame.model.model_copy(update={"layers": 1})
+    one = frame.workload.model_copy(update={"batches": 1})
+    placed = place(replace(frame, model=small, workload=one), layout)
+    return [task for task in lower(placed, mean_step(one)).tasks if task.layer is not None]

@@ -1,0 +1,64 @@
+"""How often lanes wait for each other (PARK-77): the waits that a plan's order needs, with those implied left out."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower_tasks
+from helmsman.lowering.placement import Placed, batches_together
+from helmsman.scheduler.iteration import decode, prefill
+from helmsman.schemas.hardware import Hardware, lane_owner
+
+ALL_REDUCES = 2
+"""Of a layer under tensor parallelism: after attention's output and after the feed-forward part (Shoeybi et al.,
+arXiv:1909.08053, section 3). Every device waits for all others at each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronisation:
+    """Waits per layer and batch of a step. `devices`: of a device for work of another, also through transfers;
+    `lanes`: of any lane for another, transfers and expansions included; `tensor_parallel`: those of as many devices
+    that divide every layer, 0 where only one works."""
+
+    devices: float
+    lanes: float
+    tensor_parallel: int
+
+
+def synchronisation(plan: Placed) -> Synchronisation:
+    """The waits of the plan's first decode step, of its prompt when it has none."""
+    work, together = plan.workload, batches_together(plan)
+    iteration = decode(work, 1, together) if work.decode_steps else prefill(work, together)
+    devices, lanes, used = counted(lower_tasks(plan, iteration), plan.hardware)
+    shares = plan.model.layers * together
+    return Synchronisation(devices / shares, lanes / shares, ALL_REDUCES * used if used > 1 else 0)
+
+
+def counted(tasks: Iterable[Task], hardware: Hardware) -> tuple[int, int, int]:
+    """Waits for other devices, waits for other lanes, and devices at work in blocks.
+
+    Lanes are queues, so what a lane waited for once its later tasks know as well: a clock per lane."""
+    devices = {device.name for device in hardware.devices}
+    now: dict[str, dict[str, int]] = {}
+    after: list[tuple[str, dict[str, int]]] = []
+    used, between, waits = set[str](), 0, 0
+    for index, task in enumerate(tasks):
+        lane, owner = task.resource, lane_owner(task.resource)
+        known = dict(now.get(lane, {}))
+        heard = set[str]()
+        for dep in sorted(task.deps, reverse=True):
+            other, its = after[dep]
+            if other == lane or known.get(other, -1) >= dep:
+                continue
+            waits += 1
+            for name, step in its.items():
+                if step > known.get(name, -1):
+                    known[name] = step
+                    heard.add(lane_owner(name))
+        if owner in devices:
+            between += len((heard & devices) - {owner})
+            used |= {owner} if task.layer is not None else set()
+        known[lane] = index
+        now[lane] = known
+        after.append((lane, known))
+    return between, waits, len(used)

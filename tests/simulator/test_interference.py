@@ -1,0 +1,137 @@
+"""Work that busy links delay: closed forms, the native loop against exact arithmetic, the planner's own schedule."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from contending import MakeTask, machine, on, random_case
+from exact_replay import ExactReplay
+
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.planner.interference import alone, beside, slowings
+from helmsman.planner.schedule import makespan
+from helmsman.schemas.hardware import Hardware
+from helmsman.simulator._replay import Loop
+from helmsman.simulator.replay import replay, replay_stream
+
+MakeGraph = Callable[..., TaskGraph]
+F = 0.5
+
+
+def slowing(link: str = "h2d", device: str = "cuda", **more: float) -> Hardware:
+    return machine(1e12, {}, {link: {device: F}, **{name: {device: extra} for name, extra in more.items()}})
+
+
+@pytest.mark.parametrize(("work", "transfer"), [(3.0, 1.0), (3.0, 2.9), (1.0, 2.0), (2.0, 3.0), (2.0, 0.0)])
+@pytest.mark.parametrize("lane", ["cuda", "cuda:decompress"])
+def test_a_task_beside_a_transfer(work: float, transfer: float, lane: str, task: MakeTask, graph: MakeGraph) -> None:
+    """It takes D + f / (1 + f) S where it outlasts a transfer of S, else (1 + f) D; the transfer is not delayed."""
+    pair = graph(on(task, "work", lane, 0), on(task, "move", "h2d", 0))
+    done = replay(pair, lambda t: work if t.id == "work" else transfer, slowing())
+    assert done.end[0] == pytest.approx(min((1 + F) * work, work + F / (1 + F) * transfer), rel=1e-12)
+    assert done.end[1] == transfer
+
+
+def test_a_transfer_that_begins_in_the_middle(task: MakeTask, graph: MakeGraph) -> None:
+    """One second alone, two beside it at two thirds of the speed, the rest alone."""
+    dag = graph(
+        on(task, "before", "cpu", 0), on(task, "move", "h2d", 0, (0,)), on(task, "work", "cuda", 0)
+    )  # fmt: skip
+    seconds = {"before": 1.0, "move": 2.0, "work": 4.0}
+    assert replay(dag, lambda t: seconds[t.id], slowing()).end == pytest.approx((1.0, 3.0, 1 + 2 + (4 - 1 - 4 / 3)))
+
+
+def test_delays_of_links_add_up(task: MakeTask, graph: MakeGraph) -> None:
+    trio = graph(on(task, "work", "cuda", 0), on(task, "a", "h2d", 0), on(task, "b", "s2d", 0))
+    assert replay(trio, lambda t: 1.0 if t.id == "work" else 9.0, slowing(s2d=0.7)).end[0] == pytest.approx(2.2)
+
+
+def test_transfers_one_after_the_other_delay_as_one(task: MakeTask, graph: MakeGraph) -> None:
+    """Two lanes of a link are one link; and what follows at once leaves no gap."""
+    moves = [on(task, f"m{i}", lane, 0) for i, lane in enumerate(["h2d", "h2d", "h2d", "h2d:activations"])]
+    done = replay(graph(on(task, "work", "cuda", 0), *moves), lambda t: 2.0 if t.id == "work" else 1.0, slowing())
+    assert done.end[0] == pytest.approx(3.0)
+
+
+def test_other_devices_and_other_links_do_not_matter(task: MakeTask, graph: MakeGraph) -> None:
+    others = graph(on(task, "host", "cpu", 0), on(task, "work", "cuda", 0), on(task, "s", "s2d", 0))
+    assert replay(others, lambda _: 1.0, slowing()).end == (1.0, 1.0, 1.0)
+
+
+def test_what_is_counted_already_is_not_counted_twice(task: MakeTask, graph: MakeGraph) -> None:
+    hardware = slowing(s2d=0.7)
+    trio = graph(on(task, "work", "cuda", 0), on(task, "a", "h2d", 0), on(task, "b", "s2d", 0))
+    every = alone(hardware)
+    done = replay(trio, lambda _: 1.0, hardware, lambda t: beside(every(t), "h2d"))
+    assert done.end[0] == pytest.approx(1 + 0.7 / 1.7)
+
+
+def test_a_measured_delay_contains_the_sharing_of_memory(task: MakeTask, graph: MakeGraph) -> None:
+    """Work that reads 8 GB/s beside a transfer of 4 GB/s: the lower of the two speeds counts, not their product."""
+    for dram, speed in ((12e9, 2 / 3), (10e9, 2 / 3), (9e9, 5 / 8), (8e9, 1 / 2)):
+        hardware = machine(dram, {}, {"h2d": {"cpu": F}})
+        pair = graph(on(task, "work", "cpu", 8 * 10**9), on(task, "move", "h2d", 40 * 10**9))
+        done = replay(pair, lambda t: 1.0 if t.id == "work" else 10.0, hardware)
+        assert done.end[0] == pytest.approx(1 / speed)
+
+
+FACTORS = {
+    "h2d": {"cuda": 0.4, "cpu": 0.9},
+    "s2d": {"cuda": 0.25},
+    "s2h": {"cpu": 2.0},
+    "d2h": {"cuda": 0.05, "cpu": 0.0},
+}
+
+
+def counted(task: Task) -> str | None:
+    """Some prices count a link already."""
+    return "h2d" if task.id.endswith(("3", "7")) else None
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
+    rng = random.Random(5000 + seed)
+    tasks, prices = random_case(rng, task, 40)
+    shares = rng.choice([{}, {"s2d": "h2d"}, {"s2d": "h2d", "s2h": "s2d"}])
+    hardware = machine(rng.choice([3e9, 8e9, 1e12]), shares, FACTORS, rng.choice([None, 5e9]))
+    every = alone(hardware)
+    done = replay(graph(*tasks), lambda t: prices[t.id], hardware, lambda t: beside(every(t), counted(t)))
+    exact = ExactReplay(tasks, lambda t: prices[t.id], hardware, counted).run()
+    assert done.start == pytest.approx([start for start, _ in exact], rel=1e-9, abs=1e-9)
+    assert done.end == pytest.approx([end for _, end in exact], rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: MakeTask, graph: MakeGraph) -> None:
+    tasks, prices = random_case(random.Random(6000 + seed), task, 120)
+    dag = graph(*(replace(t, bytes=0) for t in tasks))
+    hardware = machine(1e12, {}, FACTORS)
+    done = replay(dag, lambda t: prices[t.id], hardware)
+    assert makespan(dag, lambda t: prices[t.id], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
+    assert done.makespan >= makespan(dag, lambda t: prices[t.id]) * (1 - 1e-12)
+
+
+def test_streaming_equals_the_whole(task: MakeTask, graph: MakeGraph) -> None:
+    tasks, prices = random_case(random.Random(7000), task, 150)
+    hardware = machine(8e9, {"s2d": "h2d"}, FACTORS)
+    whole = replay(graph(*tasks), lambda t: prices[t.id], hardware).summary
+    assert replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100) == whole
+
+
+def test_a_factor_of_nothing_changes_nothing(task: MakeTask, graph: MakeGraph) -> None:
+    tasks, prices = random_case(random.Random(8000), task, 100)
+    none = {link: dict.fromkeys(devices, 0.0) for link, devices in FACTORS.items()}
+    plain, zero = (replay(graph(*tasks), lambda t: prices[t.id], machine(8e9, {}, slows)).end for slows in (None, none))
+    assert plain == zero
+    assert slowings(machine(8e9, {}, none)) == {}
+
+
+def test_the_loop_refuses_what_cannot_be() -> None:
+    loop = Loop([1.0], record=False)
+    for wrong in ([(-1, 0.5)], [(0, -0.5)], [(0, float("nan"))]):
+        with pytest.raises(ValueError, match="0 or more"):
+            loop.add_slowings(wrong)
+    lane = loop.add_lane(0)
+    with pytest.raises(ValueError, match="no such slowings"):
+        loop.feed([lane], [1.0], [0.0], [-1], [3], [0], [])
