@@ -10,9 +10,10 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.interference import Slowed
-from helmsman.planner.schedule import makespan
+from helmsman.planner.predict import scheduled
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import is_digest
 from helmsman.schemas.trace import SourceKind, Span, Trace
@@ -22,18 +23,20 @@ from helmsman.simulator.stream import Progress
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One pass: its tasks, `estimates` by task id, its simulation, and which busy links delay which task."""
+    """One pass: its tasks, `estimates` by task id, its simulation, and which busy links delay which task on the
+    `hardware`."""
 
     graph: TaskGraph
+    hardware: Hardware
     estimates: dict[str, Estimate]
     simulated: Simulated
     slowed: Slowed | None = None
 
     def schedule(self, seconds: Callable[[Task, Estimate], float]) -> float:
-        """Seconds of the whole pass when each task takes `seconds`, without contention."""
+        """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction."""
         if self.simulated.in_turn:
             return sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
-        return makespan(self.graph, lambda task: seconds(task, self.estimates[task.id]), self.slowed)
+        return scheduled(self.graph, self.hardware, lambda task: seconds(task, self.estimates[task.id]), self.slowed)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:
@@ -101,20 +104,16 @@ def expect(
         mine = from_spans(given[i]) if i in given else None
         if i:
             graph = steps.graph(i)
-            found[i] = _expected(graph, steps.estimates(graph), simulator, mine, slowed)
+            found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
         else:
             graph = lower(plan, prefill(workload))
             estimates = {task.id: costs.price(task) for task in graph.tasks}
-            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine, slowed)
+            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine)
     return found
 
 
 def _expected(
-    graph: TaskGraph,
-    estimates: dict[str, Estimate],
-    simulator: Simulator,
-    given: Simulated | None,
-    slowed: Slowed | None,
+    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Simulated | None
 ) -> Expected:
     simulated = given or simulator.simulate(graph, lambda task: estimates[task.id].mid)
-    return Expected(graph, estimates, simulated, slowed)
+    return Expected(graph, simulator.hardware, estimates, simulated, simulator.slowed)

@@ -30,7 +30,7 @@ class Simulator:
     follows from the tasks done before it, whatever they took. Only the first such pass is replayed."""
 
     def __init__(self, hardware: Hardware, slowed: Slowed | None = None) -> None:
-        self._hardware, self._slowed = hardware, slowed
+        self.hardware, self.slowed = hardware, slowed
         self._in_turn = False
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> Simulated:
@@ -38,7 +38,7 @@ class Simulator:
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
             return Simulated(durations, sum(durations.values()), 0.0, True)
-        done = replay(graph, seconds, self._hardware, self._slowed)
+        done = replay(graph, seconds, self.hardware, self.slowed)
         times = list(zip(done.start, done.end, strict=True))
         self._in_turn = all(after[0] == before[1] for before, after in pairwise(times))
         return _simulated((task.id for task in graph.tasks), times, self._in_turn)

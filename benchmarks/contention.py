@@ -30,6 +30,7 @@ WORK = Workload(prompt_tokens=512, output_tokens=32, batch=50, context=544)
 LAYERS = (8, 14)
 """The time of a layer is the slope between these numbers of layers."""
 FACTORS = (0.0, 0.1, 0.2, 0.3, 0.54, 1.0)
+MOST = 4.0
 STEPS = 20
 
 
@@ -72,14 +73,18 @@ def layer_seconds(asked: OpSplit, layout: Layout, hardware: Hardware) -> float:
 
 
 def break_even() -> float:
-    """The least factor for which the printed equations' plan with storage is no faster than the one without."""
+    """The least factor for which the printed equations' plan with storage is no faster than the one without.
+
+    Raises SystemExit where it is faster at every factor up to MOST."""
     base, stored = (question(machine(0.0), "all", storage, printed=True) for storage in (False, True))
     target = layer_seconds(base, base.layout(base.found.best), machine(0.0))
-    layout, low, high = stored.layout(stored.found.best), 0.0, 4.0
+    layout, low, high = stored.layout(stored.found.best), 0.0, MOST
     for _ in range(STEPS):
         middle = (low + high) / 2
         faster = layer_seconds(stored, layout, machine(middle)) < target
         low, high = (middle, high) if faster else (low, middle)
+    if high == MOST:
+        raise SystemExit(f"storage helps at every factor up to {MOST}")
     return high
 
 

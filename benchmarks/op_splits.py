@@ -94,7 +94,7 @@ def main() -> int:
     for number, each in enumerate(everything):
         each.once = _once(each, args)
         print(f"{number + 1:3d}/{len(everything)} {_line(each, each.once)}", flush=True)
-    chosen = next(m for m in everything if m.split == asked.found.best)
+    chosen = next(m for m in everything if m.split == asked.finalists[0][0])
     streamed = next(m for m in everything if (m.split.start, m.split.stop) == (0, len(asked.units)))
     fastest = sorted(everything, key=lambda m: m.once)[:FASTEST]
     again = list({id(m): m for m in (chosen, streamed, *fastest)}.values())
@@ -145,7 +145,7 @@ def _splits(asked: OpSplit) -> Iterator[Split]:
 
 def _chosen(asked: OpSplit, every: int) -> list[Split]:
     """Each `every`-th split, and always the chosen one and streaming everything."""
-    wanted = (asked.found.best, asked.found.at(0, len(asked.units)))
+    wanted = (asked.finalists[0][0], asked.found.at(0, len(asked.units)))
     return [split for n, split in enumerate(_splits(asked)) if n % every == 0 or split in wanted]
 
 

@@ -14,4 +14,10 @@ inline bool pin(pthread_t thread, int cpu) {
   return pthread_setaffinity_np(thread, sizeof(set), &set) == 0;
 }
 
+// The CPU that the calling thread was made for, -1 for none.
+inline int& own_cpu() {
+  thread_local int cpu = -1;
+  return cpu;
+}
+
 }  // namespace helm

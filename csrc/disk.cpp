@@ -19,6 +19,9 @@ constexpr size_t kBounce = size_t{4} << 20;
 
 size_t blocks(size_t size) { return (size + DiskFile::kBlock - 1) / DiskFile::kBlock * DiskFile::kBlock; }
 
+// What file systems say that have no direct transfers.
+bool refused(int code) { return code == EINVAL || code == EOPNOTSUPP; }
+
 }  // namespace
 
 DiskFile::DiskFile(const std::string& path, size_t size, bool direct, bool create) : path_(path), size_(size) {
@@ -41,8 +44,8 @@ DiskFile::~DiskFile() {
 void DiskFile::open_file(bool direct, bool create) {
   const int flags = O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0);
   if (direct) file_ = open(path_.c_str(), flags | O_DIRECT, 0644);
-  direct_ = file_ >= 0;
-  if (direct && !direct_ && errno != EINVAL) throw DiskError(errno, path_);
+  opened_direct_ = direct_ = file_ >= 0;
+  if (direct && !direct_ && !refused(errno)) throw DiskError(errno, path_);
   if (!direct_) file_ = open(path_.c_str(), flags, 0644);
   if (file_ < 0) throw DiskError(errno, path_);
 }
@@ -68,9 +71,22 @@ bool DiskFile::straight(const void* memory, size_t size) const {
   return reinterpret_cast<uintptr_t>(memory) % kBlock == 0 && size >= kBlock;
 }
 
+// Direct transfers were refused: the file is buffered from now on. Threads may find out together.
+void DiskFile::give_up_direct() {
+  const int flags = fcntl(file_, F_GETFL);
+  if (flags < 0 || fcntl(file_, F_SETFL, flags & ~O_DIRECT) != 0) throw DiskError(errno, path_);
+  direct_ = false;
+}
+
 void DiskFile::put(size_t offset, const char* source, size_t size) {
+  bool once = opened_direct_;
   for (size_t moved = 0; moved < size;) {
     const ssize_t n = pwrite(file_, source + moved, size - moved, static_cast<off_t>(offset + moved));
+    if (n < 0 && once && refused(errno)) {
+      once = false;
+      give_up_direct();
+      continue;
+    }
     if (n < 0 && errno != EINTR) throw DiskError(errno, path_);
     if (n == 0) throw DiskError(EIO, path_);
     if (n > 0) moved += static_cast<size_t>(n);
@@ -79,8 +95,14 @@ void DiskFile::put(size_t offset, const char* source, size_t size) {
 
 // Up to `size` bytes, of which the first `wanted` must exist: the last block of a file may be short.
 void DiskFile::get(size_t offset, char* target, size_t size, size_t wanted) {
+  bool once = opened_direct_;
   for (size_t moved = 0; moved < wanted;) {
     const ssize_t n = pread(file_, target + moved, size - moved, static_cast<off_t>(offset + moved));
+    if (n < 0 && once && refused(errno)) {
+      once = false;
+      give_up_direct();
+      continue;
+    }
     if (n < 0 && errno != EINTR) throw DiskError(errno, path_);
     if (n == 0) throw DiskError(EIO, path_);
     if (n > 0) moved += static_cast<size_t>(n);

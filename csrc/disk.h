@@ -1,5 +1,7 @@
-// DiskFile: a storage tier in a file, read past the page cache where the file system allows it.
+// DiskFile: a storage tier in a file, read past the page cache where the file system allows it. Some refuse direct
+// reads when a file is opened, some with the first one: both end in a buffered file.
 #pragma once
+#include <atomic>
 #include <mutex>
 #include <string>
 
@@ -41,13 +43,15 @@ class DiskFile {
  private:
   void open_file(bool direct, bool create);
   void reserve(bool create);
+  void give_up_direct();
   bool straight(const void* memory, size_t size) const;
   void put(size_t offset, const char* source, size_t size);
   void get(size_t offset, char* target, size_t size, size_t wanted);
 
   const std::string path_;
   const size_t size_;
-  bool direct_ = false;
+  bool opened_direct_ = false;
+  std::atomic<bool> direct_{false};  // false for good once the file system has refused
   int file_ = -1;
   char* bounce_ = nullptr;
   std::mutex mutex_;  // of bounce_

@@ -19,6 +19,7 @@ constexpr int kSpinsBeforeYield = 2000;  // some 50-100 us: by then the others h
 
 Pool::Pool(const std::vector<int>& cpus) {
   if (cpus.empty()) throw std::invalid_argument("a pool needs at least one CPU");
+  if (cpus.size() == 1) only_cpu_ = cpus[0];
   scratch_.resize(cpus.size());
   reserve(16);
   try {
@@ -47,6 +48,10 @@ void Pool::stop() {
 
 void Pool::run_erased(Task task, void* context) {
   const std::lock_guard<std::mutex> one_call(calls_);
+  if (only_cpu_ >= 0 && own_cpu() == only_cpu_) {
+    flush_subnormals();
+    return task(context, 0);
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   task_ = task;
   context_ = context;

@@ -11,8 +11,8 @@
 namespace helm {
 
 // Threads spin shortly after a call (the next one usually follows at once), then sleep; the caller sleeps
-// meanwhile, so that `cpus` belong to the workers. Calls from several threads run one after another. To the workers
-// subnormal numbers are zero.
+// meanwhile, so that `cpus` belong to the workers; a caller that was made for the only CPU does the work itself. Calls
+// from several threads run one after another. Where they run, subnormal numbers are zero.
 class Pool {
  public:
   // Throws std::invalid_argument when `cpus` is empty or one of them cannot be used.
@@ -48,6 +48,7 @@ class Pool {
   uint64_t await(uint64_t seen);
   void stop();
 
+  int only_cpu_ = -1;  // of a pool of one thread
   std::vector<std::thread> workers_;
   std::vector<std::unique_ptr<float[], Free>> scratch_;
   size_t scratch_floats_ = 0;

@@ -8,7 +8,11 @@
 
 namespace helm {
 
-Queue::Queue(int cpu) : thread_([this] { work(); }) {
+Queue::Queue(int cpu)
+    : thread_([this, cpu] {
+        own_cpu() = cpu;
+        work();
+      }) {
   if (cpu == -1 || pin(thread_.native_handle(), cpu)) return;
   stop();
   throw std::invalid_argument("cannot pin the queue to CPU " + std::to_string(cpu));

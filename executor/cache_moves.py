@@ -7,11 +7,11 @@ from helmsman.executor.chains import Stops
 from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
 from helmsman.executor.moves import Move, Pieces, Turn
 from helmsman.executor.passes import Pass, Use, carried, stores
-from helmsman.executor.storage import blocks
 from helmsman.lowering.caches import BOTH, CACHED, CachePiece, pieces_of
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import rows_size
 from helmsman.schemas.plan import Path, Plan
+from helmsman.schemas.storage import in_blocks
 
 Strides = tuple[int, int]
 
@@ -42,7 +42,7 @@ class CacheMoves:
 
     def size(self, index: int) -> int:
         """Bytes that a task needs where a cache stops on its way: images of the buffers it comes from."""
-        return sum(blocks(move.source.size) for move in self._direct(index))
+        return sum(in_blocks(move.source.size) for move in self._direct(index))
 
     def turns(self, index: int) -> list[Turn]:
         """What a task expands from 4-bit groups, or turns to what attention reads."""
@@ -169,7 +169,7 @@ class CacheMoves:
             else:
                 pieces = replace(move.pieces, target_strides=strides)
                 found.append(replace(move, target=buffer, target_offset=there, pieces=pieces))
-            at += blocks(move.source.size)
+            at += in_blocks(move.source.size)
         return found
 
 

@@ -1,7 +1,10 @@
 """Formats that kernels multiply, as opposed to those that memories may hold."""
 
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import Format, StoredFormat, size_of
+
+F32_BYTES = size_of(1, "f32")
+"""Of a value of activations, norms and biases, which kernels take in f32."""
 
 
 def computing_format(fmt: StoredFormat, what: str) -> Format:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.devices.opening import STORAGE
 from helmsman.executor.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
 from helmsman.lowering.placement import batches_together
@@ -13,6 +12,7 @@ from helmsman.lowering.rules import Cached
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format, StoredFormat, rows_size
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.storage import STORAGE
 
 CACHED = ("append", "attention", "scores", "wv")
 """Operations that read or write a cache."""

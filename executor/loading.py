@@ -71,7 +71,7 @@ def load(
 
 def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes:
     """A queue or an engine for everything that takes tasks."""
-    queues = {name: Queue() for name in devices.by_name}
+    queues = {name: Queue(device.cpus[0] if len(device.cpus) == 1 else -1) for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
     host = min(min(device.cpus) for device in devices.by_name.values())
     for task in (task for each in passes for task in each.tasks):

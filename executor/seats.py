@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import Buffer, Stage
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import Caches
 from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.stage import StageBuilder, divides, layers_of
-from helmsman.executor.staging import F32_BYTES, Staging
+from helmsman.executor.staging import Staging
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.lower import TOKEN_BYTES

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.dimensions import dimensions
-from helmsman.executor.formats import computing_format
+from helmsman.executor.formats import F32_BYTES, computing_format
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
 from helmsman.executor.passes import Pass, Use
-from helmsman.executor.staging import F32_BYTES, Staging, rows_of
-from helmsman.executor.weights.store import PANEL, Store, place_of
+from helmsman.executor.staging import Staging, rows_of
+from helmsman.executor.weights.store import Store, place_of
 from helmsman.lowering.ops import DIVIDED
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
@@ -139,7 +139,6 @@ class _Part:
             return None
         tensor = self.builder.store.tensor(f"{op}.weight", layer)
         rows, slot = rows_of(use, tensor), self.staging.slot(use, tensor)
-        _check_panels(tensor, rows)
         if slot is None:
             weight, fmt = self.builder.store.here(tensor, rows, self.device.memory.name)
         else:
@@ -209,16 +208,6 @@ def _read(part: Part) -> list[tuple[int, int, Buffer]]:
     """Buffers of several blocks first, so that what lives here counts where both hold a head."""
     found = {(heads.room.start, heads.room.stop, heads.buffer): len(heads.room) for heads in part}
     return sorted(found, key=lambda each: found[each], reverse=True)
-
-
-def _check_panels(tensor: Tensor, rows: range) -> None:
-    if rows.start % PANEL:
-        raise UsageError(
-            f"a part of {place_of(tensor)} begins at row {rows.start}, and rows are computed by {PANEL}",
-            field="compute",
-            value=rows.start,
-            remedy=f"begin parts at multiples of {PANEL} rows",
-        )
 
 
 def divides(passes: tuple[Pass, ...]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.passes import Pass, Use, computing, unit_of
 from helmsman.executor.weights.store import Store, place_of
 from helmsman.lowering.graph import Task
@@ -15,7 +16,6 @@ from helmsman.schemas.formats import Format
 from helmsman.schemas.plan import Plan, Residence
 
 ALIGNMENT = 64
-F32_BYTES = 4
 
 Owner = tuple[object, ...]
 """What holds a set for the moment: a unit, or an operation of one where nothing comes ahead."""

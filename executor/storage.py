@@ -5,14 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from helmsman.executor._kernels import Arena, Buffer, DiskFile, packed_size
-from helmsman.executor.devices.opening import STORAGE
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.plan import Plan
-
-BLOCK = 4096
-"""What direct reads are made of; everything begins at one."""
+from helmsman.schemas.storage import STORAGE, in_blocks
 
 
 class Storage:
@@ -40,7 +37,7 @@ class Storage:
         buffer = Arena(size).alloc(size, "a weight on its way to storage")
         fill(buffer)
         offset = self._ends[memory]
-        self._ends[memory] = offset + blocks(size)
+        self._ends[memory] = offset + in_blocks(size)
         try:
             self._files[memory].write(offset, buffer, size)
         except OSError as error:
@@ -55,8 +52,12 @@ class Storage:
 def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
     """Files with room for what lives on storage: all in one folder, or a folder for each device in the record's order.
 
-    Raises UsageError when there is no place for them, HardwareUnavailableError when a disk is full."""
+    Raises UsageError when there is no place for them or nothing to put there, HardwareUnavailableError when a disk is
+    full."""
     sizes = _sizes(plan)
+    if folders and not sizes:
+        message, remedy = "nothing of the plan lives on storage", "leave it out, or plan with --nvme direct or bounce"
+        raise UsageError(message, field="--storage", value=str(folders[0]), remedy=remedy)
     if sizes and len(folders) not in (1, len(sizes)):
         given = f"there are {len(folders)} folders for them" if folders else "there is no folder for them"
         raise UsageError(
@@ -69,15 +70,10 @@ def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
     return Storage({name: _create(places[name], size) for name, size in sizes.items()}, places)
 
 
-def blocks(size: int) -> int:
-    """`size` in whole blocks."""
-    return -(-size // BLOCK) * BLOCK
-
-
 def _create(folder: Path, size: int) -> DiskFile:
-    """A file without a name: whoever opens it has it, and it ends with them."""
+    """A file without a name: whoever opens it has it, and it ends with them. (NFS keeps one until then.)"""
     try:
-        with TemporaryDirectory(prefix=".helm-run-", dir=folder) as inside:
+        with TemporaryDirectory(prefix=".helm-run-", dir=folder, ignore_cleanup_errors=True) as inside:
             return DiskFile(str(Path(inside) / "weights"), size, direct=True, create=True)
     except OSError as error:
         raise unwritable(error, str(folder)) from None
@@ -92,5 +88,5 @@ def _sizes(plan: Plan) -> dict[str, int]:
             for memory in (piece.rule.memory, *piece.rule.replicas):
                 if kinds[memory] == STORAGE and len(tensor.shape) > 1:
                     size = packed_size(piece.rule.format, piece.stop - piece.start, tensor.shape[1])
-                    found[memory] = found.get(memory, 0) + blocks(size)
+                    found[memory] = found.get(memory, 0) + in_blocks(size)
     return {name: found[name] for name in kinds if name in found}

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Move, Pieces
 from helmsman.executor.passes import Pass, Use
 from helmsman.executor.seats import Seats
-from helmsman.executor.staging import F32_BYTES
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import TOKEN_BYTES
 from helmsman.schemas.plan import Plan

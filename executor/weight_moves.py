@@ -6,14 +6,16 @@ from itertools import accumulate
 
 from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.chains import Stops
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Expansion, Move, Pieces, Read
 from helmsman.executor.passes import WEIGHTS, Pass, Use, carried
-from helmsman.executor.staging import F32_BYTES, Slot, Staging, rows_of
-from helmsman.executor.storage import BLOCK, Storage, blocks
+from helmsman.executor.staging import Slot, Staging, rows_of
+from helmsman.executor.storage import Storage
 from helmsman.executor.weights.store import Piece, Store, offset_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.storage import BLOCK, in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class WeightMoves:
 
     def size(self, index: int) -> int:
         """Bytes that a task needs where its weights stop on their way."""
-        return sum(blocks(each.size) for each in self._segments(index))
+        return sum(in_blocks(each.size) for each in self._segments(index))
 
     def expansions(self, index: int) -> list[Expansion]:
         """What a task expands from 4-bit groups."""
@@ -79,7 +81,7 @@ class WeightMoves:
         if stop is None or not segments:
             return segments
         buffer = self.stops.rest.at(stop)
-        offsets = [0, *accumulate(blocks(each.size) for each in segments)]
+        offsets = [0, *accumulate(in_blocks(each.size) for each in segments)]
         if stop.owner == index:
             sources = (_Source(buffer, stop.memory, offset) for offset in offsets)
             return [_Segment(s, e.target, e.target_offset, e.size) for s, e in zip(sources, segments, strict=False)]

@@ -12,7 +12,8 @@ from helmsman.schemas.hardware import Efficiency
 class DeviceClass:
     """Shares and constants of a class.
 
-    `sustained`: plain reads / data sheet bandwidth; `memory`, `attention`: an operation's reads / `sustained`;
+    `sustained`: plain reads / data sheet bandwidth; `memory`, `attention`, `reshape`: bytes of operations, of
+    attention, of turning a cache (if the class says) / `sustained`;
     `compute`: achieved / peak FLOP/s by tokens; seconds as in `Device`. `sources`: of all of them."""
 
     name: str
@@ -29,9 +30,11 @@ def find_class(name: str) -> DeviceClass:
     row = table["classes"][name]
     launch, overhead = _optional(row, "launch"), _optional(row, "overhead")
     sustained = Figure(**row["sustained"])
+    turning = _optional(row, "reshape")
     curves = (
         Efficiency(bound="memory", at=(1.0,), share=(Figure(**row["memory"]),)),
         Efficiency(bound="memory", op="attention", at=(1.0,), share=(Figure(**row["attention"]),)),
+        *((Efficiency(bound="memory", op="reshape", at=(1.0,), share=(turning,)),) if turning else ()),
         Efficiency(
             bound="compute",
             at=tuple(row["compute"]["at"]),

@@ -1,12 +1,14 @@
 """Hardware by name, by file, or `this` machine as it was last profiled."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from helmsman.hwdb.catalogue import did_you_mean
 from helmsman.hwdb.compose import Parts, assemble
-from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.read import parse_document, read_document
 from helmsman.schemas.units import parse_bytes
@@ -72,13 +74,26 @@ def _sources_used(node: Any) -> set[str]:
     return here.union(*(_sources_used(child) for key, child in node.items() if key != "sources"))
 
 
+def profiles(cache_dir: Path) -> Iterator[Hardware]:
+    """Every profile that can be read, the newest first."""
+    for path in _profiles(cache_dir):
+        with suppress(BadInputError):
+            yield read_document(Hardware, path)
+
+
+def _profiles(cache_dir: Path | None) -> list[Path]:
+    """The newest first."""
+    found = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
+    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+
+
 def _latest_profile(cache_dir: Path | None) -> Path:
-    profiles = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
-    if not profiles:
+    found = _profiles(cache_dir)
+    if not found:
         raise HardwareUnavailableError(
             "this machine has not been profiled",
             field="--hw",
             value=THIS,
             remedy="run helm-profile, or name a system with --hw",
         )
-    return max(profiles, key=lambda path: (path.stat().st_mtime_ns, path.name))
+    return found[0]

@@ -14,6 +14,9 @@ from helmsman.schemas.plan import KvRule
 CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
 """What of a cache the parts of attention read."""
 
+CACHE_OF = {"attention": "kv", "scores": "keys", "wv": "values"}
+"""The same in a word: what rules select, and how what comes for them is called."""
+
 BOTH: tuple[Cached, ...] = ("keys", "values")
 
 

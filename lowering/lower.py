@@ -3,14 +3,15 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from helmsman.lowering.caches import CACHED, appended_sizes
+from helmsman.lowering.arrivals import Arrivals
+from helmsman.lowering.caches import CACHE_OF, CACHED, appended_sizes
 from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Slice, kv_rule, places
-from helmsman.lowering.streams import Resident, cached_of, grouped, hops, weights_of
+from helmsman.lowering.streams import Resident, cached_of, hops, weights_of
 from helmsman.lowering.turns import turns
 from helmsman.lowering.variants import attending, reorders
 from helmsman.scheduler.iteration import Iteration
@@ -54,8 +55,8 @@ class _Builder:
     """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
 
     `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
-    `worked`: by unit, batch and device, its tasks; `latest`: by link, the last streamed transfer; `gate`: what the unit
-    waits for where there are barriers; `opened`: its first task; `kept`: new keys and values that have not left yet."""
+    `worked`: by unit, batch and device, its tasks; `gate`: what the unit waits for where there are barriers;
+    `opened`: its first task; `kept`: new keys and values that have not left yet."""
 
     plan: Placed
     iteration: Iteration
@@ -64,16 +65,16 @@ class _Builder:
     consumers: dict[int, list[int]] = field(default_factory=dict)
     brought: dict[tuple[int, str, str, int, int], list[int]] = field(default_factory=dict)
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
-    latest: dict[str, int] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
     kept: tuple[Operation, _Value] | None = None
     opened: int = 0
-    last_compute: int | None = None
     now: int = 0
-    memory_of: dict[str, str] = field(default_factory=dict)
+    memory_of: dict[str, str] = field(init=False)
+    arrivals: Arrivals = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
+        self.arrivals = Arrivals(self.plan, self.out, self.memory_of)
 
     def turn(self, ops: tuple[Operation, ...]) -> Iterator[Task]:
         """The tasks of some operations for every batch of the pass."""
@@ -180,7 +181,7 @@ class _Builder:
             activation_bytes=round(op.activation_bytes * part),
             flops=round(op.flops * part),
         )
-        self.last_compute = index
+        self.arrivals.launched = index
         self.worked.setdefault((self.now, self.out.batch, device), []).append(index)
         return index
 
@@ -224,31 +225,17 @@ class _Builder:
         if key not in self.brought:
             suffix = "" if stop - start == op.extent else f":{start}-{stop}"
             deps = self._may_start()
-            self.brought[key] = self._arrive(f"{op.name}.weights", suffix, op, device, weights, deps)
+            self.brought[key] = self.arrivals.arrive(f"{op.name}.weights", suffix, op, device, weights, deps, deps)
         return self.brought[key]
-
-    def _arrive(
-        self, what: str, suffix: str, op: Operation, device: str, residents: list[Resident], deps: tuple[int, ...]
-    ) -> list[int]:
-        """The last tasks of what brings resident data to `device` and expands it, there or where it lives."""
-        memory = self.memory_of[device]
-        groups = grouped(each for each in residents if not each.lives_in(memory) or each.format == "q4")
-        found: list[int] = []
-        for number, each in enumerate(groups):
-            part = f"{suffix}.{number}" if number else suffix
-            if each.lives_in(memory):
-                found.append(self._decompress(what, part, op, device, each, self._may_start()))
-            else:
-                found += self._stream(what, part, op, device, each, deps)
-        return found
 
     def _stream_kv(self, op: Operation, device: str, start: int, stop: int) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
         if op.name not in CACHED or op.layer is None or self.iteration.past == 0:
             return []
-        what = {"attention": "kv", "scores": "keys", "wv": "values"}[op.name]
         suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-        return self._arrive(what, suffix, op, device, self._cached(op, start, stop), self._cache_may_start(device))
+        cached = self._cached(op, start, stop)
+        deps, expanding = self._cache_may_start(device), self._may_start()
+        return self.arrivals.arrive(CACHE_OF[op.name], suffix, op, device, cached, deps, expanding)
 
     def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
         """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
@@ -259,12 +246,12 @@ class _Builder:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
         value = _Value(op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
-        if self.plan.schedule.barrier and not self._read_at_home(op, made[0][0]):
+        if self.plan.schedule.barrier and not self._read_elsewhere(op, made[0][0]):
             self.kept = op, value
         else:
             self._send_new(op, value, (made[0][1],))
 
-    def _read_at_home(self, op: Operation, memory: str) -> bool:
+    def _read_elsewhere(self, op: Operation, memory: str) -> bool:
         """Whether attention reads new keys and values in another memory than that in which they are made."""
         heads, phase = self.plan.model.kv_heads, self.iteration.phase
         found = (
@@ -278,7 +265,7 @@ class _Builder:
         if self.kept is not None:
             (op, value), self.kept = self.kept, None
             before = self.out.count
-            self._send_new(op, value, tuple(sorted({value.made[0][1], self.last_compute or 0})))
+            self._send_new(op, value, tuple(sorted({value.made[0][1], self.arrivals.launched or 0})))
             self.gate = [*self.gate, *range(before, self.out.count)]
 
     def _send_new(self, op: Operation, value: _Value, after: tuple[int, ...]) -> None:
@@ -310,57 +297,6 @@ class _Builder:
         )
         return [index]
 
-    def _stream(
-        self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]
-    ) -> list[int]:
-        """The tasks that bring resident data to `device` and expand it; the last of them in each chain."""
-        memory, arrived = self.memory_of[device], list[int]()
-        for home, share in resident.copies:
-            number = "" if len(resident.copies) == 1 else f".{home}"
-            after, size = deps, round(resident.size * share)
-            if resident.path == "pin-on-transfer":
-                after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format),)
-            for hop in hops(self.plan, home, memory, size, resident.path):
-                after += self._behind(hop.link)
-                name = f"{what}{suffix}{number}"
-                self.latest[hop.link.name] = self.out.transfer(name, op.layer, hop, resident.format, after, what)
-                after = (self.latest[hop.link.name],)
-            arrived += after
-        if resident.format == "q4":
-            return [self._decompress(what, suffix, op, device, resident, tuple(arrived))]
-        return arrived
-
-    def _behind(self, link: Link) -> tuple[int, ...]:
-        """What is streamed ahead leaves in order: one process issues the copies of a link (PARK-52)."""
-        ahead = self.plan.schedule.overlap == "next-layer" and link.name in self.latest
-        return (self.latest[link.name],) if ahead else ()
-
-    def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat) -> int:
-        """A copy to page-locked memory by the processor of that memory (PARK-07).
-
-        The thread that launches work makes it, so it does not run ahead: it follows the operation before."""
-        lane = next(device.name for device in self.plan.hardware.devices if device.memory == home)
-        name = f"{what}.pin"
-        deps = () if self.last_compute is None else (self.last_compute,)
-        return self.out.append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
-
-    def _decompress(
-        self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: tuple[int, ...]
-    ) -> int:
-        ahead = self.plan.schedule.expand == "on-arrival"
-        lane = self.plan.hardware.device(device).decompression_lane if ahead else device
-        return self.out.append(
-            f"{what}{suffix}.decompress",
-            op.layer,
-            "decompress",
-            f"{what}.decompress",
-            lane,
-            size=resident.size + resident.used,
-            fmt="q4",
-            memories=(self.memory_of[device],),
-            deps=deps,
-        )
-
     def _may_start(self) -> tuple[int, ...]:
         """When resident data of this unit may leave its home.
 
@@ -368,7 +304,7 @@ class _Builder:
         back are free, that is after the operations that used them."""
         if self.plan.schedule.overlap == "next-layer":
             return tuple(self.consumers.get(self.now - self.plan.schedule.prefetch - 1, ()))
-        return () if self.last_compute is None else (self.last_compute,)
+        return self.arrivals.after_launched()
 
     def _cache_may_start(self, device: str) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""

@@ -16,6 +16,12 @@ Kind = Literal["lookup", "norm", "linear", "append", "attention", "scores", "sof
 DIVIDED = ("scores", "softmax", "wv")
 """What attention is made of, when its parts have places of their own (Fig 2a of Park & Egger)."""
 
+LINEAR_OPS = ("q", "k", "v", "o", "gate", "up", "down")
+"""The linear layers of a block; `gate` only where the model has one."""
+
+PANEL = 16
+"""Rows of a linear layer are kept and computed sixteen at a time: a part of it begins at a multiple."""
+
 BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate", "up", "down")
 
 

@@ -138,7 +138,7 @@ def _covering(
 ) -> tuple[Slice[RuleT], ...]:
     """The pieces of 0 <= i < extent with the first rule that covers each. Raises BadInputError for a gap."""
     left, found = [(0, extent)], list[Slice[RuleT]]()
-    for rule in rules:
+    for index, rule in enumerate(rules):
         if not left:
             break
         if allowed(rule) and matches(rule.select, name, layer):
@@ -146,7 +146,7 @@ def _covering(
             if part is None and not found:
                 return (Slice(rule, 0, extent),)
             if part is not None:
-                _check_part(part, axis, extent, where, name)
+                _check_part(part, axis, extent, f"{where}.{index}.select.part", name)
             taken = [(0, extent)] if part is None else [(part.start, part.stop)]
             found += [Slice(rule, *piece) for piece in _common(left, taken)]
             left = list(_without(left, taken[0]))
@@ -160,12 +160,13 @@ def _uncovered(where: str, name: str, layer: int | None) -> BadInputError:
     return BadInputError(f"no rule covers {place}", field=where, remedy="add a last rule that selects *")
 
 
-def _check_part(part: Part, axis: Axis, extent: int, where: str, name: str) -> None:
+def _check_part(part: Part, axis: Axis, extent: int, field: str, name: str) -> None:
     if part.axis != axis:
-        raise BadInputError(f"{name} is divided by {axis}", field=where, value=part.axis, remedy=f"select {axis}")
+        message, remedy = f"{name} is divided by {axis}", f"select {axis}"
+        raise BadInputError(message, field=f"{field}.axis", value=part.axis, remedy=remedy)
     if part.stop > extent:
         remedy = f"end the part at {extent} or before"
-        raise BadInputError(f"{name} has {extent} {axis}", field=where, value=part.stop, remedy=remedy)
+        raise BadInputError(f"{name} has {extent} {axis}", field=f"{field}.stop", value=part.stop, remedy=remedy)
 
 
 def _common(left: list[tuple[int, int]], taken: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

@@ -1,17 +1,13 @@
-"""From a question to a plan: rank every candidate of a strategy, build the best, say why not the others."""
+"""What a strategy decides: a plan, the candidates it was chosen from, and the evidence it rests on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.search import Ranking, exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplit
-from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
 from helmsman.schemas.read import digest
-from helmsman.schemas.units import format_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +44,6 @@ class Decision:
         return min(faster, key=lambda r: r.missing, default=None)
 
 
-def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> Decision:
-    """Search every candidate and build the best plan; `options` are recorded in it.
-
-    Raises InfeasibleError with the smallest change that would make one fit."""
-    ranking = exhaustive(split.candidates(), split.evaluate)
-    rejected = _rejected(split, ranking)
-    if not ranking.feasible:
-        raise _infeasible(split, rejected)
-    best, score = ranking.feasible[0]
-    others = tuple((split.label(k), other.value) for k, other in ranking.feasible[1:])
-    plan, count = build_plan(split, best, options), 1 + len(others) + len(rejected)
-    return Decision(plan, score.value, others, rejected, split.roles.unused, count)
-
-
-def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:
-    """The Plan document of candidate `k`."""
-    strategy = Strategy(name="layer-split", options=options)
-    return plan_document(split.placement(k), split.label(k), strategy, split.predicted(k))
-
-
 def plan_document(placement: Placement, label: str, strategy: Strategy, predicted: Predicted) -> Plan:
     """A placement with its prediction as a Plan."""
     return Plan(
@@ -89,22 +65,6 @@ def plan_document(placement: Placement, label: str, strategy: Strategy, predicte
     )
 
 
-def longest_context(split: LayerSplit) -> int:
-    """The most tokens per sequence for which some candidate fits; 0 when none does at one token."""
-
-    def fits(context: int) -> bool:
-        tokens = max(1, min(split.workload.prompt_tokens, context - 1))
-        shape = {"context": context, "prompt_tokens": tokens, "output_tokens": 1}
-        at = replace(split, workload=split.workload.model_copy(update=shape))
-        return any(not at.shortage(k) for k in at.candidates())
-
-    low, high = 0, split.model.longest_context
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
 def evidence(hardware: Hardware) -> Iterator[Evidence]:
     """The rates that the prediction used, each with the place it comes from."""
 
@@ -119,19 +79,3 @@ def evidence(hardware: Hardware) -> Iterator[Evidence]:
     for link in hardware.links:
         yield of(f"{link.name} bytes/s", link.bandwidth)
         yield of(f"{link.name} latency s", link.latency)
-
-
-def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[Rejected, ...]:
-    return tuple(Rejected(split.label(k), score.value, score.shortage) for k, score in ranking.infeasible)
-
-
-def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> InfeasibleError:
-    nearest = min(rejected, key=lambda r: r.missing)
-    lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in nearest.shortage)
-    context = longest_context(split)
-    least = split.workload.prompt_tokens + 1
-    shorter = f", or --context {context}" if least <= context < split.workload.context else ""
-    return InfeasibleError(
-        f"no split of {split.model.name} fits {split.roles.hardware.name}",
-        remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}",
-    )

@@ -1,8 +1,12 @@
 """A decision in words: the plan, its speed with interval, memory, bottleneck, bound, and the other candidates."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from helmsman.lowering.caches import pieces_of
+from helmsman.lowering.rules import homes
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
 
@@ -19,11 +23,35 @@ def explain(decision: Decision, every_term: bool = False) -> str:
 
 
 def _title(plan: Plan) -> str:
-    work, formats = plan.workload, (plan.residence[0].format, plan.kv[0].format)
+    work = plan.workload
     return (
         f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens} + {work.output_tokens} tokens, "
-        f"batch {work.batch}, context {work.context}, {formats[0]} weights, {formats[1]} KV"
+        f"batch {work.shape}, context {work.context}, {_formats(_matrices(plan))} weights, {_formats(_caches(plan))} KV"
     )
+
+
+def _matrices(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
+    """Formats of rows of matrices, and bytes; norms and biases are never compressed."""
+    for tensor in tensors(plan.model):
+        if len(tensor.shape) > 1 and tensor.tied_to is None:
+            for piece in homes(plan, tensor):
+                rows = piece.stop - piece.start
+                yield piece.rule.format, size_of(rows * tensor.shape[1], piece.rule.format)
+
+
+def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
+    """Formats of heads of keys and values, and how many."""
+    for layer in range(plan.model.layers):
+        for piece in pieces_of(plan, layer):
+            yield piece.rule.format, piece.heads
+
+
+def _formats(parts: Iterable[tuple[StoredFormat, int]]) -> str:
+    """The formats, that of most first."""
+    sizes: dict[StoredFormat, int] = {}
+    for fmt, size in parts:
+        sizes[fmt] = sizes.get(fmt, 0) + size
+    return " and ".join(fmt for fmt, _ in sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def _speed(plan: Plan) -> Iterator[str]:
@@ -59,7 +87,7 @@ def _others(decision: Decision) -> Iterator[str]:
     if len(decision.rejected) > len(shown):
         yield f"             and {len(decision.rejected) - len(shown)} more, each lacking more"
     for name in decision.unused:
-        yield f"not used     {name}: layer splits use one accelerator"
+        yield f"not used     {name}: plans use one accelerator"
     if decision.nearest is not None:
         gain = decision.seconds / decision.nearest.seconds - 1
         yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"

@@ -17,16 +17,15 @@ from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import KvRule, MemoryUse, Path, Residence
+from helmsman.schemas.storage import BLOCK
 from helmsman.schemas.workload import Workload
 
 UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
 """Operations with weights that are not linear layers."""
 
 STOPS = 2
-"""Buffers in which data stops on its way: one is filled while the other is emptied."""
-
-STOP_PADDING = 4096
-"""What the end of a tensor in such a buffer is rounded up to: a block of storage."""
+"""Buffers in which data stops on its way: one is filled while the other is emptied. Every tensor in them ends in a
+whole block of storage."""
 
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
@@ -57,8 +56,10 @@ def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat) ->
 
 
 def pinned_bytes(size: int) -> int:
-    """Bytes that a page-locked allocation of `size` takes: PyTorch's host allocator rounds up to a power of two, which
-    is why pinned regions may take twice the memory of pageable ones (PARK-53, 75)."""
+    """Bytes that a page-locked allocation of `size` takes: PyTorch's host allocator rounds up to a power of two.
+
+    So pinned regions take less than twice their size here (the caches of 544 tokens of 1 x 50 sequences of OPT-30B:
+    1.38 times). The paper says more than twice (PARK-53, 75; Fig 11); the rest is not explained, and not modelled."""
     return 1 << (size - 1).bit_length() if size else 0
 
 
@@ -214,11 +215,11 @@ def _pinned(placed: Placed) -> dict[str, int]:
     Weights are taken to be page-locked in place (assumed: rounded up matrix by matrix, OPT-30B beside a batch of 50
     would not fit the machine on which the paper runs it).
 
-    This limits the paper's own runtime to 4 x 60 (PARK-67): 4-bit keys of 544 tokens of 61 sequences of OPT-30B just
-    stay below 2^27 bytes, one more takes 2^28, and 103 GB of caches leave no room for the uncompressed weights of a
-    host that computes (22 GB are missing). Its search does not see memory. A search that does falls back to streaming
-    everything, which lacks nothing up to 4 x 122. FlexGen's caches are pageable: the published 4 x 100 fits, as do 22
-    sequences more, for which no rule of the text accounts."""
+    This limits plans that also compute on the host to 4 x 61, the paper's 4 x 60 is just below (PARK-67): 4-bit keys
+    of 544 tokens of 61 sequences of OPT-30B just stay below 2^27 bytes, one more takes 2^28, and 103 GB of caches leave
+    no room for the uncompressed weights of a host that computes (22 GB are missing). Its search does not see memory. A
+    search that does falls back to streaming everything, which lacks nothing up to 4 x 122. FlexGen's caches are
+    pageable: the published 4 x 100 fits, as do 22 sequences more, for which no rule of the text accounts."""
     total: dict[str, int] = {}
     if not page_locks(placed.hardware):
         return total
@@ -273,7 +274,7 @@ def _stops(placed: Placed) -> dict[str, int]:
             if memory is not None:
                 key = memory, tensor.op, tensor.layer
                 size = size_of((piece.stop - piece.start) * columns, piece.rule.format)
-                sizes[key] = sizes.get(key, 0) + size + STOP_PADDING
+                sizes[key] = sizes.get(key, 0) + size + BLOCK
                 largest[memory] = max(largest.get(memory, 0), sizes[key])
     one = placed.workload.model_copy(update={"batches": 1})
     for layer in alike(placed):
@@ -281,7 +282,7 @@ def _stops(placed: Placed) -> dict[str, int]:
             for cached in kv_homes(placed, what, layer, placed.model.kv_heads):
                 memory = _stop(placed, cached.rule.path, cached.rule.memory)
                 if memory is not None:
-                    size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * STOP_PADDING
+                    size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
                     largest[memory] = max(largest.get(memory, 0), size)
     return {memory: STOPS * size for memory, size in largest.items()}
 

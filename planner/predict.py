@@ -9,7 +9,7 @@ from helmsman.lowering.pools import Pools
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.delayed import delayed_makespan
-from helmsman.planner.interference import End
+from helmsman.planner.interference import End, Slowed
 from helmsman.planner.memory import memory_use
 from helmsman.planner.schedule import makespan
 from helmsman.planner.sharing import Sharing
@@ -54,9 +54,10 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     terms = _terms(graph.tasks, lambda task: prices[id(task)])
     seconds = {end: _seconds(graph, costs, prices, end) for end in _ENDS}
     mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
+    ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
     return PhasePrediction(
         context=graph.iteration.context,
-        seconds=Interval(low=seconds["low"], mid=mid, high=seconds["high"]),
+        seconds=Interval(low=ends[0], mid=mid, high=ends[-1]),
         terms=terms,
         bottleneck=bottleneck(terms, costs.hardware, mid),
         lower_bound=bound,
@@ -64,17 +65,25 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     )
 
 
-def _seconds(graph: TaskGraph, costs: CostModel, prices: dict[int, Estimate], end: End) -> float:
-    """Seconds of a pass, with what its tasks lose to busy links and to each other's use of memories and links."""
+def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
+    """The expected seconds of one pass alone."""
+    return _seconds(graph, costs, {id(task): costs.price(task) for task in graph.tasks}, "mid")
 
+
+def _seconds(graph: TaskGraph, costs: CostModel, prices: dict[int, Estimate], end: End) -> float:
     def price(task: Task) -> float:
         return float(getattr(prices[id(task)], end))
 
-    alone = makespan(graph, price, costs.slowed(end))
-    sharing = Sharing(Pools(costs.hardware))
+    return scheduled(graph, costs.hardware, price, costs.slowed(end))
+
+
+def scheduled(graph: TaskGraph, hardware: Hardware, price: Callable[[Task], float], slowed: Slowed | None) -> float:
+    """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
+    use of memories and links."""
+    alone, sharing = makespan(graph, price, slowed), Sharing(Pools(hardware))
     if not sharing.matters(graph, price):
         return alone
-    return max(alone, delayed_makespan(graph, price, costs.slowed(end), sharing))
+    return max(alone, delayed_makespan(graph, price, slowed, sharing))
 
 
 def gap(seconds: float, bound: float) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.ops import BLOCK_OPS, DIVIDED
+from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
 from helmsman.lowering.rules import homes, matches
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import KvRule, Plan, Residence, Select
+from helmsman.schemas.storage import STORAGE
 
-_LINEAR = ("q", "k", "v", "o", "gate", "up", "down")
 _WITHOUT_LAYER = {
     "residence": ("embedding.weight", "positions.weight", "final_norm.weight", "final_norm.bias", "head.weight"),
     "kv": (),
@@ -16,7 +16,7 @@ _WITHOUT_LAYER = {
 }
 _IN_BLOCKS = {
     "residence": (
-        *(f"{op}.{part}" for op in (*_LINEAR, "norm1", "norm2") for part in ("weight", "bias")),
+        *(f"{op}.{part}" for op in (*LINEAR_OPS, "norm1", "norm2") for part in ("weight", "bias")),
         "q_norm.weight",
         "k_norm.weight",
     ),
@@ -24,8 +24,6 @@ _IN_BLOCKS = {
     "compute": (*BLOCK_OPS, *DIVIDED),
 }
 """What rules can name in some model: strategies write the same rules whether or not a model has biases."""
-
-STORAGE = "nvme"
 
 
 def check_rules(plan: Plan) -> None:

@@ -11,7 +11,7 @@ def makespan(graph: TaskGraph, seconds: Callable[[Task], float], slowed: Slowed 
     """Seconds from the first start to the last end; for a sequential graph the plain sum. `slowed`: what delays tasks.
 
     The rule of the simulator's replay, so both agree where no memory is contended. Ends are maxima and sums of
-    durations, so a longer task never makes the whole shorter."""
+    durations, so a longer task never makes the whole shorter, unless some are `slowed`."""
     if slowed is not None:
         return delayed_makespan(graph, seconds, slowed)
     free: dict[str, float] = {}

@@ -10,13 +10,14 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, varied_ops
-from helmsman.planner.strategies.streaming.storage import together
+from helmsman.planner.stripes import together
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import COLUMNS, BlockShape, OperationRow, OperationTable
+from helmsman.schemas.storage import STORAGE
 
 Column = Literal["host", "accelerator", "transfer", "transfer_q4", "decompress", "storage"]
 
@@ -126,7 +127,7 @@ class TablePrices:
         source, target = task.memories
         if target != self.hardware.device(self.table.accelerator).memory:
             return None
-        stored = self.hardware.memory(source).kind == "nvme"
+        stored = self.hardware.memory(source).kind == STORAGE
         column: Column = "storage" if stored else "transfer_q4" if task.format == "q4" else "transfer"
         ops, elements = self._content(task.op)
         if not elements:

@@ -35,10 +35,11 @@ class Efficiency(Frozen):
     """Achieved share of a roofline bound; piecewise linear in log(`at`), constant outside.
 
     `bound` memory: share of the device's `read`, `at` = bytes the operation reads.
-    `bound` compute: share of `flops`, `at` = tokens in the pass. `op` and `format` "*" match any."""
+    `bound` compute: share of `flops`, `at` = tokens in the pass. `op` and `format` "*" match any; `reshape` turns a
+    cache, whose bytes are read and written."""
 
     bound: Literal["memory", "compute"]
-    op: Literal["linear", "attention", "lookup", "*"] = "*"
+    op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"
     format: Format | Literal["*"] = "*"
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
     share: Annotated[tuple[Share, ...], Field(min_length=1, max_length=256)]
@@ -113,6 +114,17 @@ class Link(Frozen):
     carries: Rate | None = Field(default=None, description="of its lanes, for all that share them; else its bandwidth")
     pageable: Share | None = None
     slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
+
+    @model_validator(mode="after")
+    def _carries_its_own(self) -> Self:
+        if self.carries is None:
+            return self
+        if self.shares is not None:
+            remedy = f"write it on {self.shares}, whose lanes they are"
+            raise mistake("a link without lanes of its own", remedy, "carries", self.carries.value)
+        if self.carries.value < self.bandwidth.value:
+            raise mistake("less than the link reaches alone", "at least its bandwidth", "carries", self.carries.value)
+        return self
 
 
 def activation_lane(link: str) -> str:

@@ -83,7 +83,8 @@ def digest(document: Document) -> str:
 def is_digest(stated: str, document: Document) -> bool:
     """Whether `stated` is the digest of `document`, or was when its type lacked optional fields that it does not use.
 
-    Files spell every field out, so one that is not there was not known to whoever wrote them."""
+    Files spell every field out, so one that is not there was not known to whoever wrote them. Written again
+    they spell everything out: copy such a file, do not rewrite it."""
     if stated == digest(document):
         return True
     return stated == _sha256(document.model_dump_json(by_alias=True, exclude_none=True, exclude_unset=True))

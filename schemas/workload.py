@@ -26,6 +26,11 @@ class Workload(Document):
         return self
 
     @property
+    def shape(self) -> str:
+        """The sequences in words: `25`, or `2 x 25` of two batches."""
+        return f"{self.batches} x {self.batch}" if self.batches > 1 else f"{self.batch}"
+
+    @property
     def decode_steps(self) -> int:
         """Steps after the first token, which prefill yields."""
         return self.output_tokens - 1

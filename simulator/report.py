@@ -1,6 +1,7 @@
 """A simulated stream for readers: a JSON-ready document, and a table for people."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from helmsman.lowering.placement import batches_together
@@ -10,11 +11,12 @@ from helmsman.schemas.units import format_bytes, format_seconds
 from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
 from helmsman.simulator.stream import LaneUse, Phase, Stream
-from helmsman.simulator.synchronisation import synchronisation
+from helmsman.simulator.synchronisation import Synchronisation
 
 
-def document(plan: Plan, stream: Stream) -> dict[str, Any]:
-    """Seconds, bytes and tokens/s of the stream; `tpot_s`, `itl_s` and the decode rate are null for one token."""
+def document(plan: Plan, stream: Stream, waits: Synchronisation) -> dict[str, Any]:
+    """Seconds, bytes and tokens/s of the stream, `waits` per layer and batch; `tpot_s`, `itl_s` and the decode rate are
+    null for one token."""
     return {
         "plan": plan.label,
         "plan_sha256": digest(plan),
@@ -26,26 +28,19 @@ def document(plan: Plan, stream: Stream) -> dict[str, Any]:
         "tokens_per_second": {"decode": stream.decode_rate, "overall": stream.rate},
         "prefill": _phase(stream.prefill),
         "decode": _phase(stream.decode),
-        "synchronisation": _waits(plan),
+        "synchronisation": asdict(waits),
         "decode_steps": stream.steps,
         "decode_steps_replayed": len(stream.simulated),
     }
 
 
-def table(plan: Plan, stream: Stream) -> str:
+def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
     """What `helm-sim` prints."""
-    return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(plan)])
+    return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
 
 
-def _waits(plan: Plan) -> dict[str, Any]:
-    """Per layer and batch."""
-    found = synchronisation(plan)
-    return {"devices": found.devices, "lanes": found.lanes, "tensor_parallel": found.tensor_parallel}
-
-
-def _synchronised(plan: Plan) -> Iterator[str]:
+def _synchronised(found: Synchronisation) -> Iterator[str]:
     """How often devices wait for each other, against a division of every layer among them (PARK-77)."""
-    found = synchronisation(plan)
     if found.tensor_parallel:
         against = f"tensor parallelism: {found.tensor_parallel}"
         yield f"waits per layer and batch: {found.devices:.3g} between devices ({against}), {found.lanes:.3g} in all"
@@ -65,7 +60,7 @@ def _lane(lane: LaneUse) -> dict[str, Any]:
 
 def _times(plan: Plan, stream: Stream) -> Iterator[str]:
     work = plan.workload
-    shape = f"{work.prompt_tokens} + {work.output_tokens} tokens, batch {work.batch}"
+    shape = f"{work.prompt_tokens} + {work.output_tokens} tokens, batch {work.shape}"
     yield f"{plan.model.name} on {plan.hardware.name}: {plan.label}, {shape}"
     yield ""
     yield f"TTFT         {format_seconds(stream.ttft)}"

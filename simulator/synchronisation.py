@@ -18,7 +18,7 @@ arXiv:1909.08053, section 3). Every device waits for all others at each."""
 class Synchronisation:
     """Waits per layer and batch of a step. `devices`: of a device for work of another, also through transfers;
     `lanes`: of any lane for another, transfers and expansions included; `tensor_parallel`: those of as many devices
-    that divide every layer, 0 where only one works."""
+    that divide every layer, each for all others, 0 where only one works."""
 
     devices: float
     lanes: float
@@ -31,34 +31,32 @@ def synchronisation(plan: Placed) -> Synchronisation:
     iteration = decode(work, 1, together) if work.decode_steps else prefill(work, together)
     devices, lanes, used = counted(lower_tasks(plan, iteration), plan.hardware)
     shares = plan.model.layers * together
-    return Synchronisation(devices / shares, lanes / shares, ALL_REDUCES * used if used > 1 else 0)
+    return Synchronisation(devices / shares, lanes / shares, ALL_REDUCES * used * (used - 1))
 
 
 def counted(tasks: Iterable[Task], hardware: Hardware) -> tuple[int, int, int]:
     """Waits for other devices, waits for other lanes, and devices at work in blocks.
 
-    Lanes are queues, so what a lane waited for once its later tasks know as well: a clock per lane."""
+    Lanes are queues, so what a lane waited for once its later tasks know as well: a clock per lane, of the others."""
     devices = {device.name for device in hardware.devices}
     now: dict[str, dict[str, int]] = {}
     after: list[tuple[str, dict[str, int]]] = []
     used, between, waits = set[str](), 0, 0
     for index, task in enumerate(tasks):
         lane, owner = task.resource, lane_owner(task.resource)
-        known = dict(now.get(lane, {}))
+        known = now.setdefault(lane, {})
         heard = set[str]()
         for dep in sorted(task.deps, reverse=True):
             other, its = after[dep]
             if other == lane or known.get(other, -1) >= dep:
                 continue
             waits += 1
-            for name, step in its.items():
-                if step > known.get(name, -1):
-                    known[name] = step
-                    heard.add(lane_owner(name))
+            news = {name: step for name, step in (*its.items(), (other, dep)) if step > known.get(name, -1)}
+            known = {**known, **news}
+            heard |= {lane_owner(name) for name in news}
         if owner in devices:
             between += len((heard & devices) - {owner})
             used |= {owner} if task.layer is not None else set()
-        known[lane] = index
         now[lane] = known
         after.append((lane, known))
     return between, waits, len(used)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.storage import STORAGE
 from helmsman.schemas.trace import Span
 
 GROUPS = {
@@ -159,7 +160,7 @@ class _Places:
         return f"{title} {owner}" if several else title
 
     def _link_row(self, link: Link, op: str) -> str:
-        if self.kinds[link.source_memory] == "nvme":
+        if self.kinds[link.source_memory] == STORAGE:
             return "storage"
         if link.target_memory in self.hosts:
             return "D2H"

@@ -2,22 +2,34 @@
 
     python -m benchmarks.park_egger --figure 14 --figure 18 --json found.json --plot pictures
 
-Figures 14 to 20, `limits` (largest batches), `sensitivity` (bandwidth of the link) and `numerics` (f16 against bf16
-weights, executed on this machine). All of them take some minutes. The paper's numbers stand beside ours, with signed
-errors; `--facts` replaces those that are built in."""
+Figures 13 to 20, `limits` (largest batches), `sensitivity` (bandwidth of the link), and two that are executed on this
+machine: `table2` (what preparing costs) and `numerics` (f16 against bf16 weights). All of them take some minutes. The
+paper's numbers stand beside ours, with signed errors; `--facts` replaces those that are built in."""
 
 import argparse
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.park_egger import ablation, limits, numerics, overlap, sensitivity, splits, storage, throughput
+from benchmarks.park_egger import (
+    ablation,
+    limits,
+    numerics,
+    overlap,
+    preparation,
+    sensitivity,
+    splits,
+    storage,
+    throughput,
+    turning,
+)
 from benchmarks.park_egger.plots import draw
 from benchmarks.park_egger.study import Study, document, published, text
 from helmsman.analysis.plots.picture import image
 from helmsman.schemas.errors import HelmError
 
 STUDIES: Mapping[str, Callable[[], Study]] = {
+    "13": turning.study,
     "14": splits.study,
     "15": throughput.study,
     "16": throughput.others,
@@ -25,6 +37,7 @@ STUDIES: Mapping[str, Callable[[], Study]] = {
     "18": overlap.study,
     "19": ablation.study,
     "20": ablation.variants,
+    "table2": preparation.study,
     "limits": limits.study,
     "sensitivity": sensitivity.study,
     "numerics": numerics.study,

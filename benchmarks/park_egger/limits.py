@@ -22,9 +22,9 @@ def study() -> Study:
     assert isinstance(paper, int)
     assert isinstance(flexgen, int)
     notes = (
-        "Page-locked caches are rounded up to powers of two as PyTorch does, which limits what is streamed; 4x60 and "
-        "4x122 both just fit into such a power. The paper's 4x60 and FlexGen's 4x100 are compressed (5.4); what else "
-        "its runtime keeps in host memory is not said.",
+        "Page-locked caches are rounded up to powers of two as PyTorch does, which limits what is streamed; 4x61 and "
+        "4x122 are the largest that fit such powers. The paper's 4x60 and FlexGen's 4x100 are compressed (5.4); what "
+        "else its runtime keeps in host memory is not said.",
         "FlexGen keeps caches pageable. What the host computes is kept pageable and uncompressed (E-PARK-14).",
     )
     found = (Found("PARK-F126", paper), Found("PARK-F125", flexgen))

@@ -21,8 +21,8 @@ from helmsman.executor.machine import Machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import decide
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model

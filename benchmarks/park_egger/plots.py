@@ -33,7 +33,10 @@ _METHODS = ("op-split", "gpu-only", "flexgen", "flexgen cpu")
 def draw(study: Study) -> Iterator[Picture]:
     """Every picture of a study; none for those that are a table."""
     rows = study.rows
-    if study.figure == "14":
+    if study.figure == "13":
+        names = ("flexgen cpu", "flexgen cpu turned", "op-split", "op-split turned")
+        yield "13", grouped_bars(rows, names, ("prefill s", "generation s"), f"Fig 13: {study.title}", "s")
+    elif study.figure == "14":
         yield "14", _split_points(rows)
     elif study.figure in ("15", "16"):
         name = f"Fig {study.figure}: {study.title}"

@@ -33,7 +33,8 @@ METHODS: tuple[Method, ...] = get_args(Method)
 class Question:
     """`batches` x `batch` sequences of 512 + `output` tokens; `storage`: weights may come from the NVMe devices.
 
-    `faster`: the link's bandwidth, relative to the paper's; `chunks`: of Scores; `cache`: what attention reads."""
+    `faster`: the link's bandwidth, relative to the paper's; `chunks`: of Scores; `cache`: what attention reads;
+    `reshape`: caches are kept (batch, tokens, hidden) and turned at every step (PARK-15)."""
 
     model: str = "OPT-30B"
     batches: int = 1
@@ -44,6 +45,7 @@ class Question:
     chunks: int = CHUNKS
     faster: float = 1.0
     cache: CacheUse = field(default=PLAIN)
+    reshape: bool = False
 
     @property
     def shape(self) -> str:
@@ -59,7 +61,7 @@ class Question:
             batches=self.batches,
             context=PROMPT + self.output,
         )
-        plain = Frame(load_model(MODELS[self.model]), roles(load_hardware(MACHINE, None)), work)
+        plain = Frame(load_model(MODELS[self.model]), roles(load_hardware(MACHINE, None)), work, reshape=self.reshape)
         tabled = with_table(plain, NVME, self.faster)
         return tabled if self.cache.plain else with_cache_use(replace(tabled, cache=self.cache))
 

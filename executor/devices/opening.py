@@ -10,10 +10,8 @@ from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
-from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
-
-STORAGE = "nvme"
-"""The kind of memory that is a file."""
+from helmsman.schemas.hardware import Hardware, Link, Memory, activation_lane, lane_owner
+from helmsman.schemas.storage import STORAGE
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,8 @@ def _record(hardware: Hardware, name: str) -> DeviceRecord:
 
 
 def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, CpuDevice]) -> Lane:
-    """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's."""
+    """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's; that of
+    activations, which are small and waited for, runs wherever a CPU has nothing to do."""
     ends = (link.source_memory, link.target_memory)
     cpus = [devices[record.name].cpus for record in records if record.kind == "loopback" and record.memory in ends]
     if not cpus:
@@ -62,7 +61,8 @@ def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str,
             field="hardware.links",
             remedy="join a loopback accelerator's memory, or keep the plan on one device",
         )
-    return Lane(name, CopyEngine(link.bandwidth.value, link.latency.value, cpus[0][-1]))
+    cpu = -1 if name == activation_lane(link.name) else cpus[0][-1]
+    return Lane(name, CopyEngine(link.bandwidth.value, link.latency.value, cpu))
 
 
 def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> tuple[int, ...]:

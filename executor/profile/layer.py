@@ -8,11 +8,13 @@ import numpy as np
 
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
 from helmsman.executor.dimensions import dimensions
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.profile.buffers import LARGEST, ROTATION, filled_as
 from helmsman.executor.profile.question import Question
 from helmsman.executor.rope import rope_tables
 from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.storage import BLOCK, in_blocks
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
@@ -21,8 +23,6 @@ MOST = 96
 """Copies of a small layer: more would take longer to set up than to measure."""
 LEAST = 2
 CACHES = ("keys", "values")
-F32_BYTES = 4
-_ROUNDING = 4096
 
 Seconds = dict[str, list[float]]
 """By operation, of every time it ran."""
@@ -37,9 +37,9 @@ class Layers:
         self.question = question
         sizes = buffer_sizes(question, question.format)
         self.count = copies(question, cache_bytes)
-        arena = Arena(self.count * sum(_rounded(size) for size in sizes.values()))
+        arena = Arena(self.count * sum(in_blocks(size) for size in sizes.values()))
         self.blocks: list[Mapping[str, Buffer]] = [
-            {name: arena.alloc(_rounded(size), name).part(0, size) for name, size in sizes.items()}
+            {name: arena.alloc(in_blocks(size), name).part(0, size) for name, size in sizes.items()}
             for _ in range(self.count)
         ]
         cached = [buffer for block in self.blocks for name, buffer in block.items() if name in CACHES]
@@ -60,7 +60,7 @@ class Running:
         spec = _spec(layers)
         size = Stage.workspace_size(spec)
         hidden = F32_BYTES * question.batch * question.model.hidden
-        arena = Arena(size + 2 * hidden + 4 * _ROUNDING)
+        arena = Arena(size + 2 * hidden + 4 * BLOCK)
         self.pool = pool
         self._past = question.context - 1
         states = [arena.alloc(hidden, "hidden states") for _ in range(2)]
@@ -88,20 +88,20 @@ def buffer_sizes(question: Question, fmt: StoredFormat) -> dict[str, int]:
 
 def copies(question: Question, cache_bytes: int) -> int:
     """How many layers are beyond a cache of `cache_bytes`."""
-    each = sum(_rounded(size) for size in buffer_sizes(question, question.format).values())
+    each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
     return min(MOST, max(LEAST, ceil(min(ROTATION * cache_bytes, LARGEST) / each)))
 
 
 def needed_bytes(question: Question, cache_bytes: int) -> int:
     """RAM that measuring takes: the layers, two sets of arrivals, 4-bit groups, what plain reads go through."""
-    each = sum(_rounded(size) for size in buffer_sizes(question, question.format).values())
+    each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
     return (copies(question, cache_bytes) + 3) * each + 3 * ROTATION * cache_bytes
 
 
 def stored_bytes(question: Question) -> int:
     """Bytes of the matrices of a layer, each in whole blocks."""
     sizes = buffer_sizes(question, question.format)
-    return sum(_rounded(sizes[tensor.name]) for tensor in matrices(question))
+    return sum(in_blocks(sizes[tensor.name]) for tensor in matrices(question))
 
 
 def matrices(question: Question) -> list[Tensor]:
@@ -118,10 +118,6 @@ def matrix_shape(tensor: Tensor) -> tuple[int, int]:
     """(rows, columns)."""
     rows, columns = tensor.shape
     return rows, columns
-
-
-def _rounded(size: int) -> int:
-    return ceil(size / _ROUNDING) * _ROUNDING
 
 
 def _spec(layers: Layers) -> "StageSpec":

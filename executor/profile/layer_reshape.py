@@ -1,19 +1,29 @@
 """What it costs to turn a cache kept (batch, tokens, width) at every step: the layout that PARK-15 does away with."""
 
 import time
+from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Arena, Pool, turn_rows
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.executor.profile.processor import Bench
 from helmsman.schemas.formats import size_of
 
 ROUNDS = 5
 
-Sides = dict[str, list[float]]
-"""Seconds while the link is `idle`, and while it is `busy`."""
+
+@dataclass
+class TurnTimes:
+    """Seconds of turning the keys of a layer, `size` bytes read and written, while the link rests and while it is
+    busy; bytes/s of the device's plain reads at the time."""
+
+    size: int
+    idle: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    reads: list[float] = field(default_factory=list)
 
 
-def measure_reshape(layers: Layers, pool: Pool, traffic: LayerTraffic) -> Sides:
+def measure_reshape(layers: Layers, pool: Pool, bench: Bench, traffic: LayerTraffic) -> TurnTimes:
     """Turn the keys of a layer into (batch, heads, head_dim, tokens) by the threads of `pool`, as executed."""
     question, model = layers.question, layers.question.model
     batch, tokens, heads, width = question.batch, question.context, model.kv_heads, model.head_dim
@@ -21,7 +31,7 @@ def measure_reshape(layers: Layers, pool: Pool, traffic: LayerTraffic) -> Sides:
     line = size_of(tokens, question.kv_format)
     came, to = (tokens * heads * row, row, heads * row), (heads * width * line, width * line, line)
     target = Arena(batch * heads * width * line).alloc(batch * heads * width * line, "turned keys")
-    found: Sides = {"idle": [], "busy": []}
+    found = TurnTimes(size_of(2 * batch * tokens * heads * width, question.kv_format))
 
     def turn(number: int) -> float:
         keys, fmt = layers.blocks[number % layers.count]["keys"], question.kv_format
@@ -30,7 +40,8 @@ def measure_reshape(layers: Layers, pool: Pool, traffic: LayerTraffic) -> Sides:
         return time.monotonic() - began
 
     for number in range(ROUNDS):
-        found["idle"].append(turn(2 * number))
+        found.reads.append(bench.read(pool))
+        found.idle.append(turn(2 * number))
         with traffic.flowing():
-            found["busy"].append(turn(2 * number + 1))
+            found.busy.append(turn(2 * number + 1))
     return found

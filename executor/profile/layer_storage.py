@@ -12,9 +12,10 @@ import numpy as np
 
 from helmsman.executor._kernels import Buffer, DiskFile, Queue
 from helmsman.executor.profile.layer import Layers, Seconds, matrices
-from helmsman.executor.profile.layer_traffic import BLOCK, LayerTraffic
-from helmsman.planner.strategies.streaming.balance import balance
+from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.planner.balance import Balanced, balance
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
+from helmsman.schemas.storage import BLOCK, in_blocks
 from helmsman.schemas.units import format_bytes
 
 ENOUGH_S = 3.0
@@ -39,10 +40,14 @@ class DiskTimes:
 
 @dataclass
 class StorageTimes:
-    """All devices, and seconds of every operation's weights from all of them together."""
+    """All devices, and seconds of every operation's weights from all of them together.
+
+    `balancing`: how even the shares became, measurement by measurement; None for one device. It took `balancing_s`."""
 
     disks: list[DiskTimes]
     seconds: Seconds = field(default_factory=dict)
+    balancing: Balanced | None = None
+    balancing_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +90,14 @@ def measure_storage(folders: Sequence[Path], cpu: int, layers: Layers, traffic: 
     """Balance the devices, then read a layer's weights again and again; reads are submitted by threads on CPU `cpu`."""
     plan = list(_stored(layers, traffic))
     with _readers(folders, cpu, layers, plan) as readers:
-        shares = _balanced(readers, plan, traffic)
+        began = time.monotonic()
+        balancing = _balanced(readers, plan, traffic) if len(readers) > 1 else None
+        took, shares = time.monotonic() - began, balancing.shares if balancing else (1.0,)
         disks = [
             DiskTimes(folder, shutil.disk_usage(folder).free, reader.file.direct, share)
             for folder, reader, share in zip(folders, readers, shares, strict=True)
         ]
-        found = StorageTimes(disks)
+        found = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
         began, (least, most) = time.monotonic(), ROUNDS
         for number in range(most):
             if number >= least and time.monotonic() - began > ENOUGH_S:
@@ -114,7 +121,7 @@ def _readers(folders: Sequence[Path], cpu: int, layers: Layers, plan: list[_Stor
 
 def _written(path: Path, layers: Layers, plan: list[_Stored]) -> DiskFile:
     """All weights of the layer on every device (PARK-39)."""
-    file = DiskFile(str(path), sum(_blocks(each.size) for each in plan), True, True)
+    file = DiskFile(str(path), sum(in_blocks(each.size) for each in plan), True, True)
     for each in plan:
         file.write(each.offset, layers.blocks[0][each.name], each.size)
     return file
@@ -125,20 +132,18 @@ def _stored(layers: Layers, traffic: LayerTraffic) -> Iterator[_Stored]:
     for tensor in matrices(layers.question):
         size = layers.blocks[0][tensor.name].size
         yield _Stored(tensor.op, tensor.name, offset, size, traffic.arrival(tensor.name))
-        offset += _blocks(size)
+        offset += in_blocks(size)
 
 
-def _balanced(readers: list[_Reader], plan: list[_Stored], traffic: LayerTraffic) -> tuple[float, ...]:
+def _balanced(readers: list[_Reader], plan: list[_Stored], traffic: LayerTraffic) -> Balanced:
     """Shares of the devices that finish together under simultaneous transfers."""
-    if len(readers) == 1:
-        return (1.0,)
 
     def measure(shares: tuple[float, ...]) -> tuple[float, ...]:
         with traffic.flowing():
             times = _read(readers, plan, shares, traffic.sets[0])
         return tuple(float(seconds) for seconds in (times[:, :, 1] - times[:, :, 0]).sum(axis=1))
 
-    return balance((1.0 / len(readers),) * len(readers), measure, tolerance=1.02).shares
+    return balance((1.0 / len(readers),) * len(readers), measure, tolerance=1.02)
 
 
 def _round(
@@ -195,7 +200,3 @@ def _parts(size: int, shares: tuple[float, ...]) -> list[int]:
         found.append(min(left // BLOCK, round(size * share / BLOCK)) * BLOCK)
         left -= found[-1]
     return [*found, left]
-
-
-def _blocks(size: int) -> int:
-    return -(-size // BLOCK) * BLOCK

@@ -23,13 +23,14 @@ class DeviceTimes:
     A sample is the typical copy of one step. `shared`: that is the mean, as a step takes the sum of them and the copy
     engine, on the same core, delays some operations a lot and most of them not at all; else the median, as only
     strangers delay some. `busy`: while the link was moving weights, restated at the device's recorded bandwidth;
-    `idle`: as they were."""
+    `idle`: as they were; `took_s`: of measuring them."""
 
     threads: int
     shared: bool
     busy: Seconds = field(default_factory=dict)
     idle: Seconds = field(default_factory=dict)
     reads: list[float] = field(default_factory=list)
+    took_s: float = 0.0
 
     @property
     def layer_s(self) -> float:
@@ -58,11 +59,13 @@ def measure_times(
 
 
 def sweep(pool: Pool, layers: Layers, bench: Bench, traffic: LayerTraffic, recorded: float) -> DeviceTimes:
-    """A few rounds, to compare numbers of threads."""
+    """A few rounds, to compare numbers of threads; each costs `took_s` (PARK-73)."""
+    began = time.monotonic()
     running, found = layers.running(pool), DeviceTimes(pool.threads, shared=False)
     running.run()
     for _ in range(SWEEP_ROUNDS):
         _round(running, layers, bench, traffic, recorded, found)
+    found.took_s = time.monotonic() - began
     return found
 
 

@@ -9,10 +9,12 @@ from threading import Event
 from typing import Literal
 
 from helmsman.executor._kernels import Arena, CopyEngine, packed_size
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.profile.copies import feeding
-from helmsman.executor.profile.layer import F32_BYTES, Layers, Seconds, matrices, matrix_shape, vectors
+from helmsman.executor.profile.layer import Layers, Seconds, matrices, matrix_shape, vectors
 from helmsman.schemas.formats import rows_size, size_of
 from helmsman.schemas.hardware import Link
+from helmsman.schemas.storage import in_blocks
 
 AHEAD_S = 20e-3
 """Seconds of copies that wait at any time: whoever feeds the link must not be late, nor wake too often."""
@@ -21,8 +23,6 @@ SETS = 2
 
 LARGE = 64 << 10
 """Bytes of copies whose latency says little about their rate."""
-BLOCK = 4096
-"""What arrives begins at a multiple of this: direct reads from storage want it."""
 
 Column = Literal["transfer", "transfer_q4"]
 
@@ -151,7 +151,7 @@ def _loads(layers: Layers) -> Iterator[Load]:
 
 
 def _blocks(load: Load) -> int:
-    return -(-max(load.room, load.reach) // BLOCK) * BLOCK
+    return in_blocks(max(load.room, load.reach))
 
 
 def _weights(layers: Layers, column: Column) -> Iterator[Load]:

@@ -67,13 +67,15 @@ class Seat:
 
 
 def profile_key(question: Question, processor: str, host: Seat, accelerator: Seat, link: Link) -> str:
-    """Digest of all that the table of `question` depends on; `processor` is the CPU's product name."""
+    """Digest of all that the table of `question` depends on; `processor` is the CPU's product name.
+
+    Of the link two digits: measured again, a throttled one differs in the fifth."""
     content = {
         "layer": question.model.model_dump(mode="json", exclude=_NOT_OF_A_LAYER),
         "workload": [question.batch, question.context, question.capacity, question.format, question.kv_format],
         "storage": [str(folder.resolve()) for folder in question.storage],
         "devices": [processor, isa(), [host.name, *host.cpus], [accelerator.name, *accelerator.cpus]],
-        "link": [link.name, link.bandwidth.value, link.latency.value],
+        "link": [link.name, f"{link.bandwidth.value:.1e}", f"{link.latency.value:.1e}"],
         "tool": __version__,
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

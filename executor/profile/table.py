@@ -9,7 +9,7 @@ from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile.layer import Layers, Seconds, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_expansion import ExpansionTimes, measure_expansion
-from helmsman.executor.profile.layer_reshape import Sides, measure_reshape
+from helmsman.executor.profile.layer_reshape import TurnTimes, measure_reshape
 from helmsman.executor.profile.layer_storage import StorageTimes, check_storage, measure_storage
 from helmsman.executor.profile.layer_times import DeviceTimes, measure_times, sweep
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
@@ -20,8 +20,8 @@ from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.units import format_bytes
 
 Tell = Callable[[str], None]
-STEPS = 6
-"""How often `tell` is called."""
+STEPS = 7
+"""How often `tell` is called: after every part of measuring."""
 USABLE = 0.9
 """Share of the free RAM that a profile may use."""
 
@@ -31,8 +31,8 @@ class TableSamples:
     """What was measured of `question`.
 
     `swept`: the host by threads; `transfers`: seconds of every operation's transfer by column; `rates`: by what
-    computed meanwhile, bytes/s of the link's large copies; `reshape`: of the keys (PARK-15); `others`: share of the
-    CPU time that other processes took."""
+    computed meanwhile, bytes/s of the link's large copies; `reshape`: of the keys (PARK-15) by device; `others`: share
+    of the CPU time that other processes took; `parts`: seconds of every part of measuring (PARK-50)."""
 
     question: Question
     host: DeviceTimes
@@ -40,11 +40,12 @@ class TableSamples:
     accelerator: DeviceTimes
     transfers: Mapping[Column, Seconds]
     rates: dict[str, list[float]]
-    reshape: Sides
+    reshape: Mapping[str, TurnTimes]
     expansion: ExpansionTimes
     storage: StorageTimes | None
     took_s: float
     others: float | None
+    parts: Mapping[str, float]
 
 
 def measure_table(place: TablePlace, question: Question, tell: Tell = lambda _: None) -> TableSamples:
@@ -52,24 +53,38 @@ def measure_table(place: TablePlace, question: Question, tell: Tell = lambda _: 
     that cannot be written."""
     check_room(place.machine, question)
     began, before = time.monotonic(), cpu_times()
+    parts = _Parts(tell)
     setting = _Setting(place, question)
-    tell("layers in memory")
+    parts.done("layers in memory")
     swept = setting.sweep()
-    tell("host by threads")
+    parts.done("host by threads")
     host = setting.host(min(swept, key=lambda threads: swept[threads].layer_s))
     transfers = {column: dict(found) for column, found in setting.traffic.seconds.items()}
     rates = {place.host.name: setting.traffic.take_rates()}
-    reshape = setting.reshape(host.threads)
-    tell("host beside the link")
+    parts.done("host beside the link")
     accelerator = setting.accelerator()
     rates[place.accelerator.name] = setting.traffic.take_rates()
-    tell("accelerator beside the link")
+    parts.done("accelerator beside the link")
+    reshape = setting.reshape(host.threads)
+    parts.done("turning of keys")
     expansion = setting.expansion()
-    tell("expansion of 4-bit groups")
+    parts.done("expansion of 4-bit groups")
     storage = setting.storage()
-    tell("storage")
-    took, others = time.monotonic() - began, others_share(before, cpu_times())
-    return TableSamples(question, host, swept, accelerator, transfers, rates, reshape, expansion, storage, took, others)
+    parts.done("storage")
+    return TableSamples(
+        question=question,
+        host=host,
+        swept=swept,
+        accelerator=accelerator,
+        transfers=transfers,
+        rates=rates,
+        reshape=reshape,
+        expansion=expansion,
+        storage=storage,
+        took_s=time.monotonic() - began,
+        others=others_share(before, cpu_times()),
+        parts=parts.seconds,
+    )
 
 
 def check_room(machine: Machine, question: Question) -> None:
@@ -84,6 +99,19 @@ def check_room(machine: Machine, question: Question) -> None:
         )
     for folder in question.storage:
         check_storage(folder, stored_bytes(question))
+
+
+class _Parts:
+    """Seconds since the part before, told as they end."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.seconds: dict[str, float] = {}
+        self._tell, self._since = tell, time.monotonic()
+
+    def done(self, name: str) -> None:
+        now = time.monotonic()
+        self.seconds[name], self._since = now - self._since, now
+        self._tell(name)
 
 
 class _Setting:
@@ -110,9 +138,10 @@ class _Setting:
         """The host on as many threads as was fastest."""
         return measure_times(*self._measured(self._host_pool(threads), self._place.host), shared=False)
 
-    def reshape(self, threads: int) -> Sides:
-        """The host turning a cache that is kept in the order of tokens."""
-        return measure_reshape(self._layers, self._host_pool(threads), self.traffic)
+    def reshape(self, threads: int) -> dict[str, TurnTimes]:
+        """Each device turning a cache that is kept in the order of tokens."""
+        pools = {self._place.host.name: self._host_pool(threads), self._place.accelerator.name: self._pool}
+        return {name: measure_reshape(self._layers, pool, self._bench, self.traffic) for name, pool in pools.items()}
 
     def accelerator(self) -> DeviceTimes:
         """The accelerator, whose core the copy engine shares."""

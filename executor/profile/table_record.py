@@ -1,11 +1,12 @@
 """From samples to an operation table, and the record with it: rows, readings, what devices and storage are."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from helmsman.executor.profile.layer import Seconds
 from helmsman.executor.profile.readings import OTHERS, Conditions
 from helmsman.executor.profile.table import TableSamples
+from helmsman.executor.profile.table_devices import NOW, informed
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.hwdb.fit import figure
 from helmsman.planner.table_prices import shape_of
@@ -15,34 +16,56 @@ from helmsman.schemas.operation_table import OperationRow, OperationTable
 
 TOOK = "profiling"
 """Seconds that measuring a table took (PARK-50)."""
+PART = "profiling part"
+"""Seconds of one part of that; of the host by so many `threads` (PARK-73); of balancing, in so many `iterations`."""
 SHARE = "share"
 OPERATION = "operation"
 LAYER = "layer"
 RESHAPE = "reshape"
 """Seconds of turning the keys, which `scores` would pay for with the layout that is not used (PARK-15)."""
+SWEEP = "host by threads"
+BALANCING = "balancing of storage"
 TABLE = "table"
 """The condition under which a reading belongs to a table: its key."""
 TABLES = 32
 """A record keeps the newest."""
-NOW = "measured-with-tables"
-"""The source of what a record says of the machine because a table was measured."""
 
 
 def extended(place: TablePlace, samples: TableSamples, source: Source) -> Hardware:
-    """The record with the table, its readings, the accelerator's rate of expansion and the storage that was found.
+    """The record with the table, its readings, what was learned of the devices, and the storage that was found."""
+    disks = list(_disks(place, samples))
+    return joined(
+        place.hardware,
+        operation_table(place, samples),
+        _readings(place, samples),
+        {_source(place, samples): source, NOW: source},
+        devices=tuple(informed(device, place, samples) for device in place.hardware.devices),
+        memories=[memory for memory, _ in disks],
+        links=[link for _, links in disks for link in links],
+    )
+
+
+def joined(
+    old: Hardware,
+    table: OperationTable,
+    readings: Iterable[Reading],
+    sources: Mapping[str, Source],
+    devices: tuple[Device, ...],
+    memories: Sequence[Memory],
+    links: Sequence[Link],
+) -> Hardware:
+    """`old` with one more table, and what came with it; what has the same name is replaced.
 
     A table of the same key is replaced; the newest come first."""
-    old, table = place.hardware, operation_table(place, samples)
     tables = (table, *[each for each in old.tables if each.key != table.key][: TABLES - 1])
     kept = {each.key for each in tables[1:]}
-    readings = [each for each in old.readings if TABLE not in each.conditions or each.conditions[TABLE] in kept]
-    disks = list(_disks(place, samples))
+    before = [each for each in old.readings if TABLE not in each.conditions or each.conditions[TABLE] in kept]
     parts = {
-        "memories": _replaced(old.memories, [memory for memory, _ in disks]),
-        "devices": tuple(_with_expansion(device, place, samples) for device in old.devices),
-        "links": _replaced(old.links, [link for _, links in disks for link in links]),
-        "sources": {**_sources_of(old, kept), _source(place, samples): source, NOW: source},
-        "readings": (*readings, *_readings(place, samples)),
+        "memories": _replaced(old.memories, memories),
+        "devices": devices,
+        "links": _replaced(old.links, links),
+        "sources": {**_sources_of(old, kept), **sources},
+        "readings": (*before, *readings),
         "tables": tables,
     }
     return Hardware.model_validate({**{name: getattr(old, name) for name in Hardware.model_fields}, **parts})
@@ -83,24 +106,19 @@ def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
 
 
 def _source(place: TablePlace, samples: TableSamples) -> str:
-    return _source_of(place.key(samples.question))
+    return source_of(place.key(samples.question))
 
 
-def _source_of(key: str) -> str:
+def source_of(key: str) -> str:
+    """The name of the source of a table's figures."""
     return f"table {key[:16]}"
 
 
 def _sources_of(hardware: Hardware, kept: Iterable[str | None]) -> dict[str, Source]:
     """The record's sources without those of tables that are dropped."""
-    wanted = {_source_of(key) for key in kept if key is not None}
-    ours = {_source_of(table.key) for table in hardware.tables if table.key is not None}
+    wanted = {source_of(key) for key in kept if key is not None}
+    ours = {source_of(table.key) for table in hardware.tables if table.key is not None}
     return {name: source for name, source in hardware.sources.items() if name not in ours - wanted}
-
-
-def _with_expansion(device: Device, place: TablePlace, samples: TableSamples) -> Device:
-    if device.name != place.accelerator.name:
-        return device
-    return device.model_copy(update={"decompress": figure(samples.expansion.rates, NOW)})
 
 
 def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, tuple[Link, Link]]]:
@@ -164,8 +182,9 @@ def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:
     for threads, times in samples.swept.items():
         if times.busy:
             yield reading(LAYER, host, "s", [times.layer_s], {"threads": threads, "link": "busy"})
-    for link, seconds in samples.reshape.items():
-        yield reading(RESHAPE, host, "s", seconds, {"op": "scores", "link": link})
+    for name, turned in samples.reshape.items():
+        for link, seconds in (("idle", turned.idle), ("busy", turned.busy)):
+            yield reading(RESHAPE, name, "s", seconds, {"op": "scores", "link": link, "bytes": turned.size})
     for beside, rates in samples.rates.items():
         if rates:
             yield reading("copy", place.link.name, "bytes/s", rates, {"beside": beside})
@@ -173,5 +192,19 @@ def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:
         given: Conditions = {"device": number, "folder": str(disk.folder), "direct": int(disk.direct)}
         yield reading(SHARE, accelerator, "share", [disk.share], given)
     yield reading(TOOK, host, "s", [samples.took_s], {})
+    for part, took, given in _parts(samples):
+        yield reading(PART, host, "s", [took], {"part": part, **given})
     if samples.others is not None:
         yield reading(OTHERS, host, "share", [samples.others], {})
+
+
+def _parts(samples: TableSamples) -> Iterator[tuple[str, float, Conditions]]:
+    """What measuring cost, part by part; the sweep and the balancing also by what they tried."""
+    for part, took in samples.parts.items():
+        yield part, took, {}
+    for threads, times in samples.swept.items():
+        if times.busy:
+            yield SWEEP, times.took_s, {"threads": threads}
+    balancing = samples.storage.balancing if samples.storage else None
+    if samples.storage is not None and balancing is not None:
+        yield BALANCING, samples.storage.balancing_s, {"iterations": len(balancing.history)}

@@ -34,14 +34,8 @@ class Kept:
     offset: int = 0
 
     def span(self, first: int, last: int) -> tuple[int, int]:
-        """(offset, bytes) of rows first <= r < last. Raises UsageError when they do not begin with a panel."""
+        """(offset, bytes) of rows first <= r < last, which begin with a panel (`check_executed`)."""
         before = first - self.start
-        if before % PANEL:
-            raise UsageError(
-                f"rows are kept by {PANEL}, and a part begins at row {first} of a piece from row {self.start} on",
-                field="residence",
-                remedy=f"begin parts at multiples of {PANEL} rows",
-            )
         size = packed_size(self.format, last - first, self.columns)
         return self.offset + offset_of(self.format, before, self.columns), size
 
@@ -54,10 +48,6 @@ class Piece:
     start: int
     stop: int
     copies: Mapping[str, Kept]
-
-
-PANEL = 16
-"""Rows that are kept interleaved."""
 
 
 class Store:

@@ -5,8 +5,8 @@ import pytest
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
-from helmsman.planner.decide import build_plan
 from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source

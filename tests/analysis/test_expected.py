@@ -2,13 +2,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from lowered import graphs, question
 
-from helmsman.analysis.expected import expect
-from helmsman.analysis.simulated import from_spans
+from helmsman.analysis.expected import Expected, expect
+from helmsman.analysis.simulated import Simulated, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.predict import predict_phase
 from helmsman.planner.schedule import makespan
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Schedule, Select
@@ -54,6 +56,18 @@ def test_expectations_equal_the_replay_of_each_pass(variant: Plan) -> None:
 
         schedule = makespan(graph, lambda task: other(task, costs.price(task)))
         assert one.schedule(other) == pytest.approx(schedule, rel=1e-9)
+
+
+def test_what_is_expected_is_what_the_plan_predicts() -> None:
+    """Where host and link want more of a memory than it has, too."""
+    asked = question()
+    graph = graphs(asked, asked.layout(asked.finalists[0][0]))[1]
+    hardware, price = asked.frame.roles.hardware, asked.costs.price
+    estimates = {task.id: price(task) for task in graph.tasks}
+    expected = Expected(graph, hardware, estimates, Simulated({}, 0.0, 0.0), asked.costs.slowed())
+    predicted = predict_phase(graph, asked.costs).seconds.mid
+    assert expected.schedule(lambda _, estimate: estimate.mid) == pytest.approx(predicted, rel=1e-9)
+    assert makespan(graph, lambda task: price(task).mid) < 0.99 * predicted
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from helmsman.cli.plan import main
+from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.accept import accept
 from helmsman.schemas.plan import Plan
@@ -245,6 +246,20 @@ def test_bad_configs_are_named(capsys, tmp_path, key, value):
 SPLIT = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split", "--batch", 4)
 
 
+def test_verbose_names_the_parts_of_a_search(capsys):
+    """PARK-50: balancing only where weights may come from storage; the parts are all there is."""
+    question = ("--model", "opt-30b", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", "2", "-v")
+    for options, first in (((), "prices"), (("--nvme", "direct"), "balancing")):
+        code, out, _ = run(capsys, *question, *options)
+        (line,) = (line for line in out.splitlines() if line.startswith("search "))
+        total, parts = line.split(", ", 1)[1].split(" s in all: ")
+        seconds = {name: float(value) for name, value, _ in (part.split() for part in parts.split(", "))}
+        assert (
+            code == 0 and next(iter(seconds)) == first and [*seconds][-4:] == ["prices", "search", "finalists", "plan"]
+        )
+        assert sum(seconds.values()) == pytest.approx(float(total), abs=0.02)
+
+
 def test_an_operation_is_divided_once(capsys):
     code, out, err = run(capsys, *SPLIT, "--chunks", "scores=8,wv=2,scores=4")
     assert (code, out) == (2, "")
@@ -286,6 +301,88 @@ def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
 def test_plans_of_every_strategy_can_be_given_back(capsys, model, options):
     plan = planned(capsys, "--model", model, "--hw", "a4000-7950x", *options)
     accept(parse_document(Plan, json.dumps(plan).encode(), "plan.json"))
+
+
+SPLIT = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", 4)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("reshape", True),
+        ("nvme", "direct"),
+        ("nvme", "bounce"),
+        ("pinning", "pageable"),
+        ("pinning", "pin-on-transfer"),
+        ("chunks", "4"),
+        ("chunks", "scores=8,wv=2,up=3"),
+    ],
+)
+def test_ablations_are_recorded_and_their_plans_replayed(capsys, tmp_path, option, value):
+    flag = (f"--{option}",) if value is True else (f"--{option}", value)
+    code, out, err = run(capsys, *SPLIT, *flag, "--json", "-o", tmp_path / "plan.json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["strategy"]["options"][option] == value
+    assert simulate([str(tmp_path / "plan.json"), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert json.loads(captured.out)["tpot_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("chunks", "words"),
+    [
+        ("scores=13", "scores has 12 KV heads"),
+        ("13", "12 KV heads"),
+        ("q=49", "768 rows, divided by 16"),
+        ("q=0", "use 1 to 48"),
+    ],
+)
+def test_operations_are_divided_into_no_more_than_they_have(capsys, chunks, words):
+    code, out, err = run(capsys, *SPLIT, "--chunks", chunks)
+    assert (code, out) == (2, "")
+    assert "--chunks: " in err and words in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("rules", "op", "axis", "stop", "words"),
+    [
+        ("compute", "scores", "heads", 13, "select.part.stop: scores has 12 heads (got 13)"),
+        ("compute", "up", "rows", 3073, "select.part.stop: up has 3072 rows (got 3073)"),
+        ("compute", "up", "heads", 4, "select.part.axis: up is divided by rows (got 'heads')"),
+        ("residence", "q.weight", "rows", 769, "select.part.stop: q.weight has 768 rows (got 769)"),
+        ("kv", "keys", "heads", 13, "select.part.stop: keys has 12 heads (got 13)"),
+    ],
+)
+def test_parts_beyond_what_there_is_name_their_rule(capsys, tmp_path, rules, op, axis, stop, words):
+    """The rule is put before those of a plan as it was written: third, so that its number tells."""
+    content = planned(capsys, *SPLIT)
+    wrong = {**content[rules][-1], "select": {"names": op, "part": {"axis": axis, "start": 0, "stop": stop}}}
+    others = [{**wrong, "select": {"names": op, "layers": {"start": k, "stop": k + 1}}} for k in (10, 11)]
+    (tmp_path / "plan.json").write_text(json.dumps({**content, rules: [*others, wrong, *content[rules]]}))
+    assert simulate([str(tmp_path / "plan.json")]) == 5
+    captured = capsys.readouterr()
+    assert f"plan.json: {rules}.2.{words}" in captured.err
+    assert captured.out == "" and captured.err.count("\n") == 1
+
+
+def test_the_title_names_batches_and_every_format(capsys, tmp_path):
+    streamed = (*SPLIT, "--no-cpu-offload", "--batches", 2, "--batch", 25)
+    code, _, _ = run(capsys, *streamed, "--compress", "all", "--json", "-o", tmp_path / "plan.json")
+    assert code == 0
+    assert simulate([str(tmp_path / "plan.json")]) == 0
+    assert "batch 2 x 25" in capsys.readouterr().out
+    title = run(capsys, *streamed, "--compress", "all")[1].splitlines()[0]
+    assert "batch 2 x 25, context 132, " in title
+    assert "f16 and q4 weights" in title or "q4 and f16 weights" in title
+    assert title.endswith(", q4 KV")
+    assert run(capsys, *streamed)[1].splitlines()[0].endswith(", f16 weights, f16 KV")
+
+
+def test_unused_devices_are_named_whatever_the_strategy(capsys):
+    code, out, _ = run(capsys, "--model", "opt-125m", "--hw", "h100x2-hgx", "--strategy", "op-split")
+    assert code == 0
+    assert "not used     cuda1: plans use one accelerator" in out
 
 
 def test_completion_scripts(capsys):

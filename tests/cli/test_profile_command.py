@@ -1,6 +1,7 @@
 """`helm-profile` as a user meets it: files, table, warnings, and every kind of bad input. Measuring is replaced."""
 
 import json
+import os
 from errno import ENOSPC
 
 import pytest
@@ -13,12 +14,14 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.profile import run as profiler
 from helmsman.executor.profile import table
 from helmsman.executor.profile.layer_expansion import ExpansionTimes
+from helmsman.executor.profile.layer_reshape import TurnTimes
 from helmsman.executor.profile.layer_storage import DiskTimes, StorageTimes
 from helmsman.executor.profile.layer_times import DeviceTimes
 from helmsman.executor.profile.readings import OTHERS
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import TableSamples
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.planner.balance import Balanced
 from helmsman.schemas.hardware import Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
 
@@ -186,12 +189,15 @@ def tabled(monkeypatch):
             tell("something")
         names = [op.name for op in question.operations]
         times = DeviceTimes(1, False, {op: [2e-3] for op in names}, {op: [1e-3] for op in names}, [1e10])
+        slower = DeviceTimes(2, False, {op: [4e-3] for op in names}, took_s=1.5)
         linear = {op: [3e-3] for op in names if op in ("q", "k", "v", "o", "gate", "up", "down")}
         disks = [DiskTimes(f, 10**9, f.name != "buffered", 1.0, [1e9], [1e9], [1e-4]) for f in question.storage]
+        balanced = Balanced((1.0,), (((1.0,), (2.0,)),) * 3)
         return TableSamples(
-            question, times, {1: times}, times, {"transfer": linear, "transfer_q4": linear}, {"cpu": [1e9]},
-            {"idle": [1e-3], "busy": [2e-3]},
-            ExpansionTimes(linear, [5e9]), StorageTimes(disks, linear) if disks else None, 12.5, 0.2,
+            question, times, {1: times, 2: slower}, times, {"transfer": linear, "transfer_q4": linear}, {"cpu": [1e9]},
+            {"cpu": TurnTimes(10**6, [1e-3], [2e-3], [1e10])},
+            ExpansionTimes(linear, [5e9]), StorageTimes(disks, linear, balanced, 0.7) if disks else None, 12.5, 0.2,
+            {"host by threads": 4.5, "storage": 8.0},
         )  # fmt: skip
 
     monkeypatch.setattr(table, "measure_table", measured)
@@ -203,6 +209,10 @@ def test_a_table_extends_the_newest_record(profiled, tabled, asked, capsys, tmp_
     assert asked == [] and (tabled[0].batch, tabled[0].context, tabled[0].kv_format) == (8, 100, "bf16")
     out = capsys.readouterr().out
     assert "one layer of Qwen3-0.6B, batch 8, 100 tokens" in out and "measured in 12.5 s" in out
+    assert "measured in 12.5 s: host by threads 4.5 s, storage 8.0 s" in out
+    assert "--reshape on cpu, link idle: 1.0000 ms to turn the keys, 1.00 GB/s, +100% of scores" in out
+    swept = [line.split() for line in out.splitlines() if line.startswith("  host on")]
+    assert [(line[2], line[-1] == "used") for line in swept] == [("1", True), ("2", False)] and "1.5" in swept[1]
     assert "other processes took 20%" in out and "--hw this" in out
     assert ["down", "2.0000", "2.0000", "3.0000", "3.0000", "3.0000"] in [line.split() for line in out.splitlines()]
     (made,) = load_hardware("this", profiled).tables
@@ -228,12 +238,38 @@ def test_what_was_measured_is_not_measured_again(profiled, tabled, capsys):
     assert len(tabled) == 3 and len(load_hardware("this", profiled).tables) == 2
 
 
+def test_a_new_profile_of_the_same_machine_keeps_its_tables(profiled, here, tabled, monkeypatch, capsys):
+    """PARK-49: found by its key in an older record, restated at the new plain read; another link is another key."""
+    assert main(QUICK) == 0
+    before = load_hardware("this", profiled)
+    slower = loopback_record(here, 1.00001e9).to_json().replace("8000000000.0", "4000000000.0")
+    monkeypatch.setattr(profiler, "profile", lambda *_: parse_document(Hardware, slower.encode(), "x"))
+    assert main(["--loopback", "cores=1,link=1GB/s"]) == 0 and not load_hardware("this", profiled).tables
+    (profiled / "profile-0.json").write_text("broken")
+    os.utime(profiled / "profile-0.json", (0, 0))
+    capsys.readouterr()
+    assert main(QUICK) == 0
+    assert "with another profile of this machine" in capsys.readouterr().out and len(tabled) == 1
+    after = load_hardware("this", profiled)
+    assert [table.key for table in after.tables] == [table.key for table in before.tables]
+    was, now = (record.tables[0].row("down") for record in (before, after))
+    size = 1024 * 3072 * 2
+    assert now.host.value == pytest.approx(was.host.value + size / 8e9, rel=1e-6)
+    assert now.transfer == was.transfer
+    assert after.device("loopback").decompress == before.device("loopback").decompress
+    assert after.device("cpu").read.value == 4e9
+    readings = [r for r in after.readings if r.conditions.get("table") == after.tables[0].key]
+    assert readings == [r for r in before.readings if "table" in r.conditions]
+    assert main(QUICK) == 0 and len(tabled) == 1
+    assert main([*QUICK, "--again"]) == 0 and len(tabled) == 2
+
+
 def test_without_a_record_both_are_made(cache, here, tabled, monkeypatch, capsys):
     loopbacks = []
 
     def measured(machine, loopback, date, tell):
         loopbacks.append(loopback)
-        return loopback_record(here)
+        return loopback_record(here, loopback.link)
 
     monkeypatch.setattr(profiler, "profile", measured)
     assert main(QUICK) == 0
@@ -252,6 +288,7 @@ def test_storage_that_is_read_through_the_page_cache_is_told_of(profiled, tabled
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if "no direct reads" in line and "buffered" in line.split(":")[0]]
     assert not [line for line in lines if "no direct reads" in line and "/direct:" in line]
+    assert any("balancing of storage 0.7 s of that, 3 iterations" in line for line in lines)
     assert load_hardware("this", profiled).memory("disk2").kind == "nvme"
 
 

@@ -20,10 +20,13 @@ from helmsman.executor.profile.layer_times import restated
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.executor.profile.question import Question
 from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
+from helmsman.executor.profile.table_devices import with_turning
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.executor.profile.table_record import TABLE, TOOK, extended
+from helmsman.executor.profile.table_record import PART, SWEEP, TABLE, TOOK, extended
+from helmsman.hwdb.fit import quantile
+from helmsman.lowering.graph import Task
 from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.costs import CostOptions
+from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.streaming.place import Frame
@@ -108,7 +111,7 @@ def test_expanding_is_a_rate_of_the_accelerator(record):
 
 def test_scores_have_what_the_other_layout_would_add(record):
     """PARK-15: turning the keys and scores as they are, with and without transfers."""
-    turned = {r.conditions["link"]: r.figure for r in record.readings if r.what == "reshape"}
+    turned = {r.conditions["link"]: r.figure for r in record.readings if r.what == "reshape" and r.device == "cpu"}
     (alone,) = (
         r.figure
         for r in record.readings
@@ -116,6 +119,34 @@ def test_scores_have_what_the_other_layout_would_add(record):
     )
     assert set(turned) == {"idle", "busy"} and all(figure.n == layer_reshape.ROUNDS for figure in turned.values())
     assert turned["idle"].value > 0.1 * alone.value
+
+
+def test_turning_is_priced_as_it_was_measured(record, samples):
+    """PARK-15: both devices; other sizes are kept, the same size is replaced."""
+    costs = CostModel(record, CostOptions())
+    for name, turned in samples.reshape.items():
+        memory = record.device(name).memory
+        task = Task(
+            "1/0.scores.reshape", "reshape", "scores.reshape", 0, "decode", name, 2, turned.size, 0, 0, "f16",
+            (memory, memory), (),
+        )  # fmt: skip
+        seconds = quantile(turned.idle, 0.5) * quantile(turned.reads, 0.5) / record.device(name).read.value
+        assert costs.price(task).mid == pytest.approx(seconds, rel=0.02)
+    known = samples.reshape["cpu"]
+    other = replace(known, size=2 * known.size)
+    (curve,) = (e for e in with_turning(record.device("cpu"), other, "f16") if e.op == "reshape")
+    assert curve.at == (known.size, 2 * known.size)
+    again = with_turning(record.device("cpu"), replace(known, idle=[2 * max(known.idle)]), "f16")
+    (curve,) = (e for e in again if e.op == "reshape")
+    assert len(curve.at) == 1 and curve.share[0].n == 1
+    assert {e.format for e in with_turning(record.device("cpu"), other, "bf16") if e.op == "reshape"} == {"f16", "bf16"}
+
+
+def test_every_part_of_measuring_has_its_seconds(record, samples):
+    """PARK-50."""
+    parts = {r.conditions["part"]: r.figure.value for r in record.readings if r.what == PART}
+    assert len(parts) == STEPS and parts == samples.parts
+    assert sum(parts.values()) == pytest.approx(samples.took_s, rel=0.01)
 
 
 def test_a_layer_of_learned_positions_and_biases_is_measured():
@@ -175,6 +206,11 @@ def test_the_host_is_tried_with_fewer_threads():
     assert made.tables[0].threads == best
     swept = [r.conditions["threads"] for r in made.readings if r.what == "layer"]
     assert swept == [1, 2, 3]
+    tried = {
+        r.conditions["threads"]: r.figure.value for r in made.readings if r.what == PART and "threads" in r.conditions
+    }
+    assert list(tried) == [1, 2, 3] and all(seconds > 0 for seconds in tried.values())
+    assert sum(tried.values()) <= found.parts[SWEEP]
 
 
 def test_a_table_is_found_by_all_it_depends_on(record):
@@ -255,6 +291,9 @@ def test_several_devices_share_every_weight(tmp_path):
     assert sum(disk.share for disk in found.storage.disks) == pytest.approx(1.0)
     assert all(disk.share > 0 for disk in found.storage.disks)
     hardware = extended(place(), found, SOURCE)
+    (balanced,) = (r for r in hardware.readings if r.what == PART and "iterations" in r.conditions)
+    assert balanced.conditions["iterations"] == len(found.storage.balancing.history) >= 1
+    assert 0 < balanced.figure.value <= found.parts["storage"]
     assert {memory.name for memory in hardware.memories if memory.kind == "nvme"} == {"disk", "disk2"}
     assert all(row(hardware, op).storage.value > 0 for op in ("q", "up"))
     again = extended(replace(place(), hardware=hardware), found, SOURCE)
@@ -274,7 +313,7 @@ def test_an_interrupted_measurement_leaves_nothing_on_storage(tmp_path, monkeypa
         assert list(tmp_path.iterdir())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(layer_storage, "_balanced", interrupt)
+    monkeypatch.setattr(layer_storage, "_round", interrupt)
     with pytest.raises(KeyboardInterrupt):
         measure_table(place(), replace(QUESTION, storage=(tmp_path,)))
     assert not list(tmp_path.iterdir())

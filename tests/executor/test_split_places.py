@@ -19,6 +19,7 @@ from helmsman.executor import storage
 from helmsman.executor._kernels import Arena, DiskFile, pack, packed_size, unpack
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
+from helmsman.executor.executed import check_executed
 from helmsman.executor.measure import spans_of
 from helmsman.lowering.lower import lower
 from helmsman.planner.memory import memory_use
@@ -337,6 +338,19 @@ def test_groups_of_an_operation_s_weights_are_told_apart(checkpoint: Path, expec
             check(found, expected)
 
 
+def test_parts_within_panels_are_refused_before_a_checkpoint_is_read() -> None:
+    plan = make_op_split_plan(MODEL, 4, UNITS, workload=WORK)
+    with pytest.raises(UsageError, match="begins at row 40, and rows are kept and computed by 16"):
+        check_executed(changed(plan, compute=(away("q", 0, 40), *plan.compute)))
+    check_executed(changed(plan, compute=(away("q", 0, 48), *plan.compute)))
+
+
+def test_a_folder_for_nothing_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    plan = make_op_split_plan(MODEL, 4, UNITS, workload=WORK)
+    with pytest.raises(UsageError, match="--storage: nothing of the plan lives on storage"):
+        Engine.load(plan, checkpoint, two_cpus(), storage=[tmp_path])
+
+
 def test_an_accelerator_too_small_for_what_passes_by(checkpoint: Path) -> None:
     plan = make_op_split_plan(MODEL, 0, UNITS, workload=WORK, hardware=make_hardware(vram=1 << 18))
     with pytest.raises(InfeasibleError, match="memory vram: out of memory"):
@@ -358,7 +372,8 @@ def refused() -> list[tuple[Plan, str]]:
         ),
         (changed(plan, residence=(rows("o.weight", 16, 32, "vram"), *plan.residence)), "live where the others"),
         (changed(plan, residence=(rows("q.weight", 16, 32, "dram"), *plan.residence)), "one format"),
-        (changed(plan, compute=(away("q", 8, 96), *plan.compute)), "multiples of 16"),
+        (changed(plan, compute=(away("q", 8, 96), *plan.compute)), "q.weight of block 0 begins at row 8"),
+        (changed(plan, residence=(rows("q.weight", 16, 40, "vram"), *plan.residence)), "begins at row 40"),
         (changed(plan, residence=(whole("embedding*", "vram"), *plan.residence)), "tables are not streamed"),
         (changed(stored, residence=(whole("norm1*", "nvme0"), *stored.residence)), "lives on storage"),
     ]
@@ -382,9 +397,10 @@ def whole(name: str, memory: str) -> Residence:
     return Residence(select=Select(names=name), memory=memory, format="f32")
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_plans_that_are_not_executed_are_refused(checkpoint: Path, tmp_path: Path, number: int) -> None:
     plan, says = refused()[number]
+    folders = [tmp_path] if any(rule.memory == "nvme0" for rule in plan.residence) else []
     with pytest.raises(UsageError, match=says) as caught:
-        Engine.load(plan, checkpoint, two_cpus(), storage=[tmp_path])
+        Engine.load(plan, checkpoint, two_cpus(), storage=folders)
     assert caught.value.remedy

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pytest
@@ -13,6 +13,9 @@ from helmsman.executor._kernels import Arena, Buffer, Pool, Stage
 from helmsman.lowering.buffers import workspace_bytes
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model, Rope
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StageSpec
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -448,7 +451,7 @@ def test_inconsistent_specs_are_refused(
 def test_missing_fields_and_small_workspaces_are_refused(two: Pool) -> None:
     native = Native(Weights(LLAMA), two)
     with pytest.raises(KeyError, match="blocks"):
-        Stage.workspace_size({key: value for key, value in native.spec.items() if key != "blocks"})  # type: ignore[typeddict-item]
+        Stage.workspace_size(cast("StageSpec", {k: v for k, v in native.spec.items() if k != "blocks"}))
     with pytest.raises(ValueError, match="workspace has"):
         Stage(two, native.spec, Arena(64).alloc(64, "workspace"), 0)
     with pytest.raises(ValueError, match="no logits"):

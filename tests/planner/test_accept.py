@@ -6,8 +6,8 @@ import pytest
 from random_cases import random_split
 
 from helmsman.planner.accept import accept
-from helmsman.planner.decide import build_plan
 from helmsman.planner.search import exhaustive
+from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
 from helmsman.schemas.read import digest, parse_document

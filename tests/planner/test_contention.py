@@ -1,9 +1,12 @@
 """Predictions know that a memory or link is shared: between the plain schedule and the simulation."""
 
+from dataclasses import replace
+
 import pytest
 from lowered import at, busy, graphs, median, pooled, question, ranges
 
 from helmsman.lowering.pools import Pools
+from helmsman.planner.machine import roles
 from helmsman.planner.predict import predict_phase
 from helmsman.planner.schedule import makespan
 from helmsman.simulator.replay import replay
@@ -71,6 +74,32 @@ def test_published_tables_are_not_slowed_again():
     without = at(asked, pools=(), delays=None)
     for each in ranges(asked):
         assert asked.found.at(*each).seconds == pytest.approx(without.at(*each).seconds, rel=1e-2), each
+
+
+def test_a_prediction_is_ordered_where_faster_hosts_starve_links():
+    """A host at its fastest takes so much of a narrow memory that the pass takes longer than at its median."""
+    asked = question()
+    hardware = asked.frame.roles.hardware
+    host, link = hardware.devices[0], hardware.link("dram", "vram")
+    read = host.read.model_copy(update={"value": 4e9, "p10": 2.8e9, "p90": 12e9})
+    narrow = hardware.memory("dram").bandwidth.model_copy(update={"value": 30e9, "p10": 30e9, "p90": 30e9})
+    exact = link.bandwidth.model_copy(update={"p10": link.bandwidth.value, "p90": link.bandwidth.value})
+    changed = hardware.model_copy(
+        update={
+            "memories": tuple(
+                memory.model_copy(update={"bandwidth": narrow}) if memory.name == "dram" else memory
+                for memory in hardware.memories
+            ),
+            "devices": (host.model_copy(update={"read": read}), *hardware.devices[1:]),
+            "links": tuple(
+                each.model_copy(update={"bandwidth": exact}) if each.name == link.name else each
+                for each in hardware.links
+            ),
+        }
+    )
+    other = replace(asked, frame=replace(asked.frame, roles=roles(changed)))
+    ends = [predict_phase(graphs(other, other.layout(other.found.at(*each)))[1], other.costs) for each in ranges(other)]
+    assert all(end.seconds.low <= end.seconds.mid <= end.seconds.high for end in ends)
 
 
 def test_busy_seconds_are_of_the_physical_memory():

@@ -68,6 +68,16 @@ def test_efficiency_divides_the_rate_and_corrections_can_be_off():
     assert CostModel(machine, CostOptions(corrections=False)).price(task()).mid == pytest.approx(1e-4)
 
 
+def test_turning_caches_has_a_share_of_its_own():
+    """PARK-15; a machine that says nothing of it turns them like anything else."""
+    plain = Efficiency(bound="memory", at=(1.0,), share=(figure(0.5),))
+    turning = Efficiency(bound="memory", op="reshape", at=(1.0,), share=(figure(0.2),))
+    for curves, seconds in (((plain,), 2e-4), ((plain, turning), 5e-4)):
+        costs = CostModel(plain_machine(efficiency=curves))
+        assert costs.price(task(kind="reshape")).mid == pytest.approx(seconds)
+        assert costs.price(task(kind="attention")).mid == pytest.approx(2e-4)
+
+
 def test_the_most_specific_curve_wins():
     curves = tuple(
         Efficiency(bound="memory", op=op, format=fmt, at=(1.0,), share=(figure(share),))

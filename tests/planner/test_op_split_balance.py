@@ -2,13 +2,14 @@
 
 from itertools import pairwise
 from random import Random
+from statistics import fmean
 
 import pytest
 from plans import figure, make_hardware
 from splits import with_storage
 
-from helmsman.planner.strategies.streaming.balance import balance, spread
-from helmsman.planner.strategies.streaming.storage import parallel, stripes, together
+from helmsman.planner.balance import balance, spread
+from helmsman.planner.stripes import parallel, stripes, together
 from helmsman.schemas.errors import BadInputError
 
 RATES = (2.0, 1.0, 1.0, 1.0)
@@ -74,15 +75,15 @@ def test_four_devices_one_twice_as_fast_finish_together_from_any_start(fast, cei
 def test_alone_shares_are_proportional_to_speed():
     found = balance((25.0,) * 4, alone(RATES), iterations=40, tolerance=1 + 1e-9)
     assert found.shares == pytest.approx((40.0, 20.0, 20.0, 20.0), rel=1e-6)
-    assert found.unevenness == pytest.approx(1.0)
+    assert spread(found.history[-1][1]) == pytest.approx(1.0)
 
 
 def test_other_devices_and_numbers_of_them():
     rng = Random(3)
     for _ in range(100):
         rates = tuple(rng.uniform(0.5, 8) for _ in range(rng.randint(1, 8)))
-        found = balance((1.0,) * len(rates), alone(rates))
-        assert found.unevenness <= 1.02
+        measure = alone(rates)
+        assert spread(measure(balance((1.0,) * len(rates), measure).shares)) <= 1.02
 
 
 def test_it_stops_when_even():
@@ -90,13 +91,19 @@ def test_it_stops_when_even():
 
 
 def test_the_printed_sign_diverges():
-    """E-PARK-01: slow devices get more, until a size is not positive."""
-    found = balance((25.0,) * 4, alone(RATES), alpha=0.5, iterations=12, printed=True)
-    unevenness = [spread(seconds) for _, seconds in found.history]
-    assert all(later > earlier for earlier, later in pairwise(unevenness))
-    assert unevenness[-1] > 4
-    assert len(found.history) < 12
-    assert found.shares == (25.0,) * 4
+    """E-PARK-01: eq. 3 and 4 to the letter, s (1 + (1 - t_avg / t) alpha), give slow devices more, until a size is not
+    positive; with the sign that `balance` uses the same steps even them out."""
+    measure, history, shares = alone(RATES), [], (25.0,) * 4
+    while min(shares) > 0 and len(history) < 12:
+        seconds = measure(shares)
+        history.append(spread(seconds))
+        mean = fmean(seconds)
+        shares = tuple(s * (1 + (1 - mean / t) * 0.5) for s, t in zip(shares, seconds, strict=True))
+    assert all(later > earlier for earlier, later in pairwise(history))
+    assert history[-1] > 4
+    assert len(history) < 12
+    even = [spread(seconds) for _, seconds in balance((25.0,) * 4, measure, alpha=0.5).history]
+    assert even[0] == history[0] and all(later < earlier for earlier, later in pairwise(even))
 
 
 @pytest.mark.parametrize(
@@ -133,6 +140,7 @@ def test_machines_are_balanced_as_their_links_are():
     assert parallel(_with_rates(machine, {}, "h2d"), moved) == 11.0
     slow = _with_rates(_with_rates(machine, {"h2d": 4.0}, None), {}, "h2d")
     assert parallel(slow, moved) == pytest.approx(64 / 4.0)
+    assert parallel(slow, [*moved, ("h2d", 2.0, 8)]) == pytest.approx(72 / 4.0)
 
 
 def _with_rates(machine, rates, shares):

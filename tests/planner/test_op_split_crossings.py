@@ -97,13 +97,30 @@ def test_the_chosen_split_is_the_best_of_all_lowered(model, machine, batch, batc
     assert seconds[chosen] <= 1.005 * min(seconds.values())
 
 
-@pytest.mark.parametrize("batch", [1, 16])
-def test_the_chosen_split_is_near_the_best_of_all_predicted(batch):
-    """With memories shared: L' knows how long each must work, not what lanes lose to each other while it is full."""
-    asked = question(batch=batch)
-    seconds = {each: _predicted(asked, *each) for each in ranges(asked)[::3]}
-    best = asked.found.best
-    assert _predicted(asked, best.start, best.stop) <= 1.05 * min(seconds.values())
+@pytest.mark.parametrize(
+    ("model", "machine", "batch", "batches"),
+    [(*SMALL, 1, 1), (*SMALL, 16, 1), (*SMALL, 16, 2), ("opt-30b", "a4000-7950x", 50, 1)],
+)
+def test_the_plan_is_the_best_of_all_predicted(model, machine, batch, batches):
+    """With memories shared. L' alone, which knows how long each must work and not what lanes lose to each other while
+    it is full, chose splits up to 5 % slower."""
+    asked = question(model, machine, batch, batches)
+    seconds = {each: _predicted(asked, *each) for each in ranges(asked)[::2]}
+    best = asked.finalists[0][0]
+    assert _predicted(asked, best.start, best.stop) <= 1.005 * min(seconds.values())
+
+
+def test_finalists_come_in_the_order_of_their_predictions():
+    asked = question(batch=16)
+    splits = [split for split, _ in asked.finalists]
+    assert set(asked.fitting.ranked(9)) <= set(splits)
+    assert set(splits) == set(asked.fitting.ranked(len(splits)))
+    predicted = [seconds for _, seconds in asked.finalists]
+    assert predicted == sorted(predicted)
+    following = asked.fitting.ranked(len(splits) + 1)[-1]
+    assert following.seconds > predicted[0]
+    for split, seconds in asked.finalists[:3]:
+        assert seconds == pytest.approx(_predicted(asked, split.start, split.stop) / 4, rel=0.01)
 
 
 def _predicted(asked: OpSplit, start: int, stop: int) -> float:
@@ -113,6 +130,7 @@ def _predicted(asked: OpSplit, start: int, stop: int) -> float:
 
 def test_printed_l_knows_nothing_of_crossings():
     asked = question(printed=True)
+    assert asked.finalists[0] == (asked.found.best, asked.found.best.seconds)
     assert asked.found.best == at(asked, flow=None, pools=(), delays=None).best
 
 

@@ -111,6 +111,16 @@ def test_derived_figures_are_slowed_by_the_link_too() -> None:
     assert after * 0.99 < slowed.found.best.seconds < after * 1.3
 
 
+def test_new_keys_on_their_way_home_are_not_what_streams() -> None:
+    """A link that only takes results back delays the search by nothing that h2d is busy for."""
+    hardware = machine(0.0)
+    slow = {"cuda": figure(1.0).model_copy(update={"source": "park-gds-slows"})}
+    links = tuple(ln.model_copy(update={"slows": slow}) if ln.name == "d2h" else ln for ln in hardware.links)
+    back = hardware.model_copy(update={"links": links, "tables": ()})
+    plain, slowed = (question(each.model_copy(update={"tables": ()})) for each in (hardware, back))
+    assert np.array_equal(plain.found.lanes.total, slowed.found.lanes.total)
+
+
 def test_printed_equations_know_no_contention() -> None:
     for storage in (0.0, 1.0):
         asked = question(machine(storage), compress="all", storage=NVME, printed=True)

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from lowered import question
 from op_tables import HOST, MS, OPS, published, random_table, try_everything, try_one
 
 from helmsman.planner.strategies.op_split.layer_table import (
@@ -253,6 +254,15 @@ def test_two_hundred_operations_are_searched_quickly():
     columns = {name: tuple(rng.random() for _ in range(200)) for name in COLUMNS}
     table = layer_table(tuple(f"op{k}" for k in range(200)), columns)
     assert _seconds(table, SearchOptions(compress=(False, True))) < 0.25
+
+
+@pytest.mark.parametrize("batches", [1, 4])
+def test_what_a_plan_searches_is_searched_quickly(batches):
+    """With crossings, shared memories and busy links: eight operations can be divided in eight. Same bar and limit."""
+    chunks = dict.fromkeys(("q", "k", "v", "scores", "wv", "o", "up", "down"), 8)
+    storage = ("nvme0", "nvme1", "nvme2", "nvme3")
+    asked = question("opt-30b", "a4000-7950x", 48 // batches, batches, chunks=chunks, compress="best", storage=storage)
+    assert _seconds(asked.table, asked.search_options) < 0.25
 
 
 def _seconds(table, options):

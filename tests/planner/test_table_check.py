@@ -11,9 +11,9 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.table_check import check_table, table_warnings
 from helmsman.planner.strategies.op_split.tabulate import tabulate
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.table_check import check_table, table_warnings
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.operation_table import COLUMNS, OperationTable
 from helmsman.schemas.read import parse_document

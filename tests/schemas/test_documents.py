@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from random_cases import random_split
 
-from helmsman.planner.decide import build_plan
+from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.schemas.generate import DOCUMENTS, FOLDER, schema_text
 from helmsman.schemas.plan import Interval, MemoryUse, Plan
 from helmsman.schemas.read import parse_document

@@ -169,6 +169,15 @@ def test_slower_memories_have_kinds_of_their_own(content: dict[str, Any], kind: 
     assert machine.link("dram", kind) is None
 
 
+def test_lanes_carry_what_a_link_reaches_and_belong_to_one(content: dict[str, Any]) -> None:
+    first, second = content["links"][:2]
+    first["carries"] = flat(1e9)
+    assert "links.0.carries: less than the link reaches alone" in refused(content)
+    del first["carries"]
+    content["links"][1] = second | {"shares": first["name"], "carries": flat(1e12)}
+    assert f"write it on {first['name']}" in refused(content)
+
+
 def test_a_link_says_whose_work_it_slows(content: dict[str, Any]) -> None:
     """Optional: a record without it is written as it ever was, so digests stay."""
     plain = parse_document(Hardware, json.dumps(content).encode(), "hw.json")

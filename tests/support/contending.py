@@ -34,7 +34,7 @@ def machine(
     carries: float | None = None,
 ) -> Hardware:
     """Links of 4 GB/s, the fast memories `dram` bytes/s; `shares`: which link uses another's lanes; `carries`: bytes/s
-    of the lanes of h2d; `slows`: by link and device, what it adds to the device's work."""
+    of the lanes of h2d, where it has its own; `slows`: by link and device, what it adds to the device's work."""
     compute = (Compute(phase="decode", flops=figure(1e12)),)
     devices = (("cpu", "cpu", "dram"), ("cuda", "cuda", "vram"))
     links = [(name, ends) for name, ends in ENDS.items() if ":" not in name]
@@ -46,7 +46,7 @@ def machine(
             Link(
                 name=name, source_memory=source, target_memory=target, kind="pcie", bandwidth=figure(4e9),
                 latency=figure(0.0), shares=shares.get(name),
-                carries=figure(carries) if carries and name == "h2d" else None,
+                carries=figure(carries) if carries and name == "h2d" and name not in shares else None,
                 slows={device: figure(extra) for device, extra in (slows or {}).get(name, {}).items()} or None,
             )
             for name, (source, target) in links

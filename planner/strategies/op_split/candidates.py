@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from helmsman.planner.strategies.op_split.contention import Pool
-from helmsman.planner.strategies.op_split.interference import Beside, Delays, delayed
+from helmsman.planner.strategies.op_split.interference import Beside, delayed, part
 from helmsman.planner.strategies.op_split.layer_table import COLUMNS, LayerTable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import (
@@ -44,23 +45,42 @@ class Candidates:
         self._columns = {name: np.array(getattr(table, name)) for name in COLUMNS}
         self._check_feasible()
 
-    def lanes(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Lanes:
-        """The lanes with the weights of `stored` from storage in `storage` seconds; L is infinite where infeasible.
+    def lanes(self, section: Section) -> Lanes:
+        """The lanes of a section, whether it fits or not.
 
         Lanes do not wait for each other's memories here, nor for more than one batch where nothing overlaps: L is at
         most that of `delayed`."""
-        section = self._section(rows, compressed, stored, storage)
         form = apart if self._options.serial else printed if self._options.printed else chained
-        lanes = form(section, self._batches)
-        if self._feasible is not None:
-            lanes.total[~self._fits(rows, compressed, stored)] = np.inf
-        return lanes
+        return form(section, self._batches)
 
-    def delayed(self, rows: Indices, lanes: Lanes, compressed: bool, stored: tuple[str, ...]) -> Lanes:
-        """The lanes of `rows` with all that delays them: what they share, busy links where anything overlaps, and turns
-        of batches where nothing does.
+    def fits(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
+        """Which of the ranges are feasible."""
+        start, stop = self.start[rows], self.stop[rows]
+        if self._feasible is None:
+            return np.ones(len(rows), dtype=np.bool_)
+        if callable(self._feasible):
+            return np.asarray(self._feasible(start, stop, compressed, stored), dtype=np.bool_)
+        return np.asarray(self._feasible, dtype=np.bool_)[start, stop]
 
-        It costs more to find out than `lanes`, so it is for candidates that those do not rule out."""
+    def shared(self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]) -> Lanes:
+        """`lanes` with what memories and links must work, and the expansion that storage slows: L is at most that of
+        `delayed`."""
+        if self._options.ideal:
+            return lanes
+        total = lanes.total
+        for pool in self._options.pools:
+            total = np.maximum(total, self._pool(pool, rows, compressed, stored))
+        if compressed and stored and self._batches == 1 and "storage" in self._slower:
+            worst = self._slower["storage"]._unpacking_work(rows, compressed, stored)
+            plain = self._unpacking_work(rows, compressed, stored)
+            total = np.maximum(total, plain + part(section.storage, worst) * (worst - plain))
+        return replace(lanes, total=total)
+
+    def delayed(
+        self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
+    ) -> Lanes:
+        """`shared` lanes with the rest that delays them: busy links where anything overlaps, and turns of batches where
+        nothing does. That costs more to find out, so it is for candidates that those do not rule out."""
         options, total = self._options, lanes.total
         if options.ideal:
             return lanes
@@ -68,50 +88,52 @@ class Candidates:
             streams = Streams(self._columns, self._ops, compressed, stored)
             start, stop = self.start[rows], self.stop[rows]
             total = np.maximum(total, serial_period(options.flow, streams, start, stop, self._batches))
-        for pool in options.pools:
-            total = np.maximum(total, self._pool(pool, rows, compressed, stored))
-        if options.delays is not None and not options.serial:
-            lanes = chained(self._beside(options.delays, rows, lanes, compressed, stored), self._batches)
+        elif self._slower:
+            lanes = chained(self._beside(rows, section, compressed, stored), self._batches)
             total = np.maximum(total, lanes.total)
         return replace(lanes, total=total)
 
-    def _beside(
-        self, delays: Delays, rows: Indices, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
-    ) -> Section:
+    def _beside(self, rows: Indices, plain: Section, compressed: bool, stored: tuple[str, ...]) -> Section:
         """The section beside links that are as busy as they are."""
-        plain = self._section(rows, compressed, stored, lanes.s2d)
-        streaming = plain.weights + self._batches * plain.caches
-        kinds = ((delays.link, streaming), (delays.storage, lanes.s2d))
+        busy = {"link": plain.weights + self._batches * plain.caches, "storage": plain.storage}
         beside = []
-        for table, busy in kinds:
-            if busy.any() and table != self._table:
-                worst = self._at_worst(table)
-                section = worst._section(rows, compressed, stored, lanes.s2d)
-                beside.append(Beside(section, busy, worst._unpacking_work(rows, compressed, stored)))
+        for links, worst in self._slower.items():
+            if busy[links].any():
+                section = worst.section(rows, compressed, stored, plain.storage)
+                beside.append(Beside(section, busy[links], worst._unpacking_work(rows, compressed, stored)))
         return delayed(plain, beside, self._batches)
 
-    def _at_worst(self, table: LayerTable) -> "Candidates":
-        """The same ranges by another table, lanes alone."""
-        if table not in self._others:
-            alone = replace(self._options, flow=None, pools=(), delays=None, feasible=None)
-            self._others[table] = Candidates(table, alone)
-        return self._others[table]
-
     @cached_property
-    def _others(self) -> "dict[LayerTable, Candidates]":
-        return {}
+    def _slower(self) -> "dict[Literal['link', 'storage'], Candidates]":
+        """The same ranges beside links of a kind that never rest, lanes alone; where those delay anything."""
+        delays = self._options.delays
+        if delays is None or self._options.serial:
+            return {}
+        alone = replace(self._options, flow=None, pools=(), delays=None, feasible=None)
+        tables: dict[Literal["link", "storage"], LayerTable] = {"link": delays.link, "storage": delays.storage}
+        return {links: Candidates(table, alone) for links, table in tables.items() if table != self._table}
 
     def _unpacking_work(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
         """Seconds of the unpacking lane, of all batches."""
         if not compressed:
             return np.zeros(len(rows))
-        linked = np.array([op not in stored for op in self._ops])
+        linked = self._linked(stored)
         work = _within(self._columns["decompress_weights"] * linked, self.start[rows], self.stop[rows])
         return np.asarray(work + self._batches * self._caches_work[rows])
 
+    def _linked(self, stored: tuple[str, ...]) -> Mask:
+        """The units whose weights do not come from storage."""
+        if stored not in self._units_linked:
+            self._units_linked[stored] = np.array([op not in stored for op in self._ops])
+        return self._units_linked[stored]
+
+    @cached_property
+    def _units_linked(self) -> dict[tuple[str, ...], Mask]:
+        return {}
+
     def _pool(self, pool: Pool, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Seconds:
         """Seconds that a memory or link works for a layer."""
-        linked = np.array([op not in stored for op in self._ops])
+        linked = self._linked(stored)
         columns, start, stop = pool.columns, self.start[rows], self.stop[rows]
         streamed = columns["weights_q"] + columns["decompress_weights"] if compressed else columns["weights"]
         weights = np.where(linked, streamed, columns["storage"] + columns["staged"])
@@ -158,9 +180,10 @@ class Candidates:
         here = np.array([unit == op for unit in self._ops])
         return _within(self._columns["storage"] * here, self.start, self.stop)
 
-    def _section(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Section:
+    def section(self, rows: Indices, compressed: bool, stored: tuple[str, ...], storage: Seconds) -> Section:
+        """What `rows` move and compute with the weights of `stored` from storage in `storage` seconds."""
         start, stop, suffix = self.start[rows], self.stop[rows], "_q" if compressed else ""
-        linked = np.array([op not in stored for op in self._ops])
+        linked = self._linked(stored)
         weights = np.where(linked, self._columns[f"weights{suffix}"], self._columns["staged"])
         none = np.zeros(len(rows))
         section = Section(
@@ -227,12 +250,6 @@ class Candidates:
     @cached_property
     def _caches_work(self) -> Seconds:
         return _within(self._columns["decompress_cache"], self.start, self.stop)
-
-    def _fits(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
-        start, stop = self.start[rows], self.stop[rows]
-        if callable(self._feasible):
-            return np.asarray(self._feasible(start, stop, compressed, stored), dtype=np.bool_)
-        return np.asarray(self._feasible, dtype=np.bool_)[start, stop]
 
     def _check_feasible(self) -> None:
         if self._feasible is None or callable(self._feasible):

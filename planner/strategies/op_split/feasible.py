@@ -21,6 +21,14 @@ Ends = Literal["host", "accelerator"]
 ENDS: tuple[Ends, ...] = ("host", "accelerator")
 
 
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """Bytes by memory and range, the ends of the model left out; and those of the host's memory if the host works."""
+
+    used: dict[str, Indices]
+    working: Indices
+
+
 @dataclass(frozen=True)
 class Room:
     """Bytes of the splits of `frame` into the units of `layout`, which says how a compressed split is compressed, and
@@ -35,7 +43,8 @@ class Room:
 
     def shortage(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Indices:
         """Bytes missing in all memories by range, with the ends where less is missing."""
-        host, accelerator = (self._lacking(self.used(start, stop, compressed, stored, ends)) for ends in ENDS)
+        blocks = self._blocks(start, stop, compressed, stored)
+        host, accelerator = (self._lacking(self._with_ends(blocks, start, stop, ends)) for ends in ENDS)
         return np.asarray(np.minimum(host, accelerator))
 
     def _lacking(self, used: dict[str, Indices]) -> Indices:
@@ -47,21 +56,29 @@ class Room:
         self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...], ends: Ends
     ) -> dict[str, Indices]:
         """Bytes by memory and range [start, stop)."""
+        return self._with_ends(self._blocks(start, stop, compressed, stored), start, stop, ends)
+
+    def _with_ends(self, blocks: "_Blocks", start: Indices, stop: Indices, ends: Ends) -> dict[str, Indices]:
+        """Bytes by memory with the ends of the model on one of the two sides."""
+        used = {memory: self._kept[ends][memory] + size for memory, size in blocks.used.items()}
+        used[self.frame.roles.host.memory] += self._host_works(start, stop, ends) * blocks.working
+        return used
+
+    def _blocks(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> "_Blocks":
         host, accelerator = self.frame.roles.host.memory, self.frame.accelerator.memory
         found = [(self._ops[op, compressed, op in stored], *self._chunks(op, start, stop)) for op in self._first]
-        kept = {memory: np.full(len(start), size, dtype=np.int64) for memory, size in self._kept[ends].items()}
+        used = {memory: np.zeros(len(start), dtype=np.int64) for memory in self._kept["host"]}
         for each, a, b in found:
-            kept[host] += each.host[a, b]
-            kept[accelerator] += each.accelerator[a, b]
+            used[host] += each.host[a, b]
+            used[accelerator] += each.accelerator[a, b]
             for memory in self.layout.storage:
-                kept[memory] += each.storage[a, b]
+                used[memory] += each.storage[a, b]
         for memory in {each.stops_in for each, _, _ in found if each.stops_in is not None}:
             stops = [each.stop[a, b] for each, a, b in found if each.stops_in == memory]
-            kept[memory] += STOPS * np.max(stops, axis=0)
-        used = self._host_works(start, stop, ends)
-        kept[host] += used * (self._buffers + self._depth * self._host_caches(found, start, stop, compressed))
-        kept[accelerator] += self._buffers + self._depth * self._arriving(found)
-        return kept
+            used[memory] += STOPS * np.max(stops, axis=0)
+        used[accelerator] += self._buffers + self._depth * self._arriving(found)
+        working = self._buffers + self._depth * self._host_caches(found, start, stop, compressed)
+        return _Blocks(used, np.asarray(working))
 
     def _arriving(self, found: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""

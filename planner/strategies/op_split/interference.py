@@ -2,7 +2,8 @@
 
 Work w of a lane that takes w + e while a link is busy takes w + e min(1, S / (w + e)) beside S busy seconds: it loses
 e / (w + e) of every one of them, or e when it is done before. In a steady state the seconds of S can all fall on the
-lane that the period waits for, so this is an upper bound, and exact where that lane never rests. What a flow shop
+lane that the period waits for, so this is an upper bound, and exact where that lane never rests (of several batches,
+one's chain is taken to lose its mean share). What a flow shop
 loses is taken as that part of what it loses beside a link that never rests (its length is convex in the work).
 
 Links of one kind are busy together: those that weights and caches are streamed over, and those from storage. Delays
@@ -56,7 +57,8 @@ def layer_delays(costs: CostModel, table: LayerTable, work: Work) -> Delays | No
 
         return _with(table, work.columns(added), work.columns(lambda task: costs.price(task).mid))
 
-    return Delays(worst([*work.there, *work.packed, *work.staged]), worst(work.read))
+    streamed = [task for task in [*work.there, *work.packed, *work.staged] if task.memories[-1] == work.accelerator]
+    return Delays(worst(streamed), worst(work.read))
 
 
 def _with(
@@ -77,9 +79,9 @@ def delayed(plain: Section, beside: Sequence[Beside], batches: int) -> Section:
     ready, weights_ready, caches_ready = plain.ready, plain.weights_ready, plain.caches_ready
     weights_work, caches_work = plain.weights_work, plain.caches_work
     for each in beside:
-        worst, unpacked = each.worst, _part(each.busy, each.unpacking)
-        host = host + _part(each.busy, batches * worst.host) * (worst.host - plain.host)
-        computed = _part(each.busy, batches * worst.accelerator)
+        worst, unpacked = each.worst, part(each.busy, each.unpacking)
+        host = host + part(each.busy, batches * worst.host) * (worst.host - plain.host)
+        computed = part(each.busy, batches * worst.accelerator)
         accelerator = accelerator + computed * (worst.accelerator - plain.accelerator)
         ready = ready + unpacked * (worst.ready - plain.ready)
         weights_ready = weights_ready + unpacked * (worst.weights_ready - plain.weights_ready)
@@ -99,6 +101,6 @@ def delayed(plain: Section, beside: Sequence[Beside], batches: int) -> Section:
     )
 
 
-def _part(busy: Seconds, work: Seconds) -> Seconds:
+def part(busy: Seconds, work: Seconds) -> Seconds:
     """How much of `work` a link that is busy so long can run beside, 0 to 1."""
     return np.minimum(1.0, np.divide(busy, work, out=np.zeros_like(work), where=work > 0))

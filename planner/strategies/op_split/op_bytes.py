@@ -8,13 +8,14 @@ import numpy as np
 
 from helmsman.lowering.tensors import linears
 from helmsman.lowering.variants import cached_elements
-from helmsman.planner.memory import STOP_PADDING, kv_block_bytes, page_locks, pinned_extra
+from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
 from helmsman.planner.partial_keys import partial_keys
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.plan import Path
+from helmsman.schemas.storage import BLOCK
 from helmsman.schemas.workload import Workload
 
 CACHES = {"scores": 1, "wv": 1, "attention": 2}
@@ -115,9 +116,9 @@ class Operation:
         if first == last:
             return 0
         if self.op in CACHES:
-            return kv_block_bytes(self.frame.model, self._one_batch, self._cache_format) + 2 * STOP_PADDING
+            return kv_block_bytes(self.frame.model, self._one_batch, self._cache_format) + 2 * BLOCK
         fmt = self.frame.weights if self.stored else self._weight_format
-        return self._size(last - first, fmt) + STOP_PADDING
+        return self._size(last - first, fmt) + BLOCK
 
     def _stops_in(self, path: Path) -> str | None:
         """Where data that comes by `path` stops."""

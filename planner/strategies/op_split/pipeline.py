@@ -23,6 +23,7 @@ Where transfers overlap nothing, `apart` is what no lane beats; what follows wha
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,9 +107,12 @@ def apart(section: Section, batches: int) -> Lanes:
     return Lanes(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
 
 
-def taken(lanes: Lanes, rows: Indices | NDArray[np.bool_]) -> Lanes:
-    """The lanes of some of the candidates."""
-    return Lanes(*(getattr(lanes, name)[rows] for name in Lanes.__slots__))
+Columns = TypeVar("Columns", Lanes, Section)
+
+
+def taken(columns: Columns, rows: Indices | NDArray[np.bool_]) -> Columns:
+    """The lanes or sections of some of the candidates."""
+    return type(columns)(*(getattr(columns, name)[rows] for name in columns.__slots__))
 
 
 def flow_shop(items: Items, start: Indices, stop: Indices) -> Seconds:

@@ -17,7 +17,7 @@ from helmsman.planner.strategies.op_split.layer_table import layer_table as of_o
 from helmsman.planner.strategies.op_split.work import Work
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.planner.strategies.streaming.storage import parallel
+from helmsman.planner.stripes import parallel
 from helmsman.schemas.hardware import Hardware
 
 Price = Callable[[Task], float]

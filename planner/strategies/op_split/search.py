@@ -18,7 +18,7 @@ import numpy as np
 from helmsman.planner.strategies.op_split.candidates import Candidates
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
-from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, taken
+from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, Section, taken
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 
 TIE = 1e-12
@@ -139,15 +139,26 @@ class _Best:
     def improve(self, rows: Indices, stored: tuple[str, ...], storage: Seconds, compress: tuple[bool, ...]) -> None:
         """Take `stored`, in every configuration, where it is better; equal ones stay as they are."""
         for compressed in compress:
-            lanes = self.candidates.lanes(rows, compressed, stored, storage)
+            section = self.candidates.section(rows, compressed, stored, storage)
             self.evaluated += len(rows)
-            better = _better(lanes, taken(self.lanes, rows))
-            if better.any():
-                left = rows[better]
-                lanes = self.candidates.delayed(left, taken(lanes, better), compressed, stored)
-                better = _better(lanes, taken(self.lanes, left))
-                self._take(left[better], taken(lanes, better), compressed)
+            lanes = self.candidates.lanes(section)
+            left = np.flatnonzero(_better(lanes, taken(self.lanes, rows)))
+            if len(left):
+                self._compare(rows[left], taken(section, left), taken(lanes, left), compressed, stored)
         self.sets.append(stored)
+
+    def _compare(
+        self, rows: Indices, section: Section, lanes: Lanes, compressed: bool, stored: tuple[str, ...]
+    ) -> None:
+        """Take what fits and is still better with all that delays it."""
+        lanes = self.candidates.shared(rows, section, lanes, compressed, stored)
+        left = np.flatnonzero(_better(lanes, taken(self.lanes, rows)))
+        left = left[self.candidates.fits(rows[left], compressed, stored)]
+        if len(left):
+            rows, section, lanes = rows[left], taken(section, left), taken(lanes, left)
+            lanes = self.candidates.delayed(rows, section, lanes, compressed, stored)
+            better = _better(lanes, taken(self.lanes, rows))
+            self._take(rows[better], taken(lanes, better), compressed)
 
     def _take(self, rows: Indices, lanes: Lanes, compressed: bool) -> None:
         for name in Lanes.__slots__:

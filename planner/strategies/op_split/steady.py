@@ -15,7 +15,7 @@ _WARM, _LAYERS = 1, 3
 MOST_BATCHES = 4
 """So many batches are followed; each more adds what the last of these did."""
 
-Streams = Callable[[Step, Indices, Indices], Stream | None]
+StreamOf = Callable[[Step, Indices, Indices], Stream | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,13 +35,13 @@ def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
     clock = Clock(flow, start, stop)
     clock.begin(0)
     ends = []
-    for _ in range(_WARM + _LAYERS - 1):
+    for _ in range(_WARM + 1):
         for step in flow.steps:
             clock.step(step, 0, None)
         ends.append(clock.end)
     layers = len(ends)
     return Crossings(
-        chain=(ends[-1] - ends[_WARM - 1]) / (layers - _WARM),
+        chain=ends[-1] - ends[-2],
         into=clock.waited["accelerator"] / layers,
         back=clock.waited["host"] / layers,
         bytes_into=clock.crossed["accelerator"] / layers,
@@ -49,7 +49,7 @@ def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
     )
 
 
-def serial_period(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int) -> Seconds:
+def serial_period(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int) -> Seconds:
     """Seconds per layer of all batches where every transfer follows the operation before it.
 
     Followed for up to MOST_BATCHES batches; more of them add what the last one added."""
@@ -59,7 +59,7 @@ def serial_period(flow: Dataflow, streams: Streams, start: Indices, stop: Indice
     return np.asarray(most + (batches - MOST_BATCHES) * (most - fewer))
 
 
-def _followed(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int) -> Seconds:
+def _followed(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int) -> Seconds:
     """Ranges whose work leaves the host at the same operation take turns alike: each such group has a clock."""
     period, leaving = np.zeros(len(start)), departure(flow, start, stop)
     for first in np.unique(leaving) if batches > 1 else (None,):
@@ -69,7 +69,7 @@ def _followed(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, b
     return period
 
 
-def _turns(flow: Dataflow, streams: Streams, start: Indices, stop: Indices, batches: int, first: int) -> Seconds:
+def _turns(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int, first: int) -> Seconds:
     """A turn of a batch: the operations from `first` on, then those before it in the next layer."""
     clock, ends = Clock(flow, start, stop), []
     stream = {step.name: streams(step, start, stop) for step in flow.steps}

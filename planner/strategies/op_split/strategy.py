@@ -15,6 +15,7 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
+from helmsman.planner.strategies.op_split.finalists import Finalist, by_prediction, layer_seconds
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
@@ -25,7 +26,7 @@ from helmsman.planner.strategies.op_split.work import Work, layer_work
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
-from helmsman.planner.strategies.streaming.storage import stripes
+from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Path, Strategy
@@ -35,7 +36,10 @@ from helmsman.schemas.workload import Workload
 Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
 """Runner-ups, and faster splits that do not fit, that a decision names; the steps of runner-ups are the plan's, scaled
-by the closed form."""
+by their seconds per layer."""
+
+_MOST_PREDICTED = 64
+"""So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +47,12 @@ class OpSplitOptions:
     """Every choice that the ablations of the paper switch.
 
     `chunks`: into how many parts an operation may be divided; `compress`: 4-bit groups for what is streamed (`best`:
-    the search decides); `storage`: memories of NVMe devices that may hold streamed weights; `stripes`: their shares
-    (default: balanced); `offload` off: nothing is computed by the host (the paper's GPU-only mode)."""
+    the search decides); `storage`: memories of NVMe devices that may hold streamed weights, in balanced shares;
+    `offload` off: nothing is computed by the host (the paper's GPU-only mode)."""
 
     chunks: dict[str, int] = field(default_factory=dict)
     compress: Compression = "none"
     storage: tuple[str, ...] = ()
-    stripes: tuple[float, ...] = ()
     path: Literal["direct", "bounce"] = "direct"
     pinning: Path = "pinned"
     offload: bool = True
@@ -66,10 +69,23 @@ class OpSplit:
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         """The best split that fits, as a plan. Raises InfeasibleError when none does, with the smallest change."""
-        best = next(iter(self.fitting.ranked(1)), None)
-        if best is None:
+        if not self.finalists:
             raise self._infeasible()
-        return self._decision(best, recorded)
+        return self._decision(recorded)
+
+    @cached_property
+    def finalists(self) -> tuple[Finalist, ...]:
+        """The fastest splits that fit by the closed form, each with its seconds per layer, best first.
+
+        The closed form proposes, the prediction decides; the printed one (`--paper`) has the last word itself."""
+        if self.options.printed:
+            return tuple((split, split.seconds) for split in self.fitting.ranked(1 + SHOWN))
+        bound = self.frame.workload.batches == 1 and self.search_options.delays is None
+        ranked = self.fitting.ranked(_MOST_PREDICTED if bound else 1 + SHOWN)
+        return by_prediction(ranked, self._layer_seconds, 1 + SHOWN)
+
+    def _layer_seconds(self, split: Split) -> float:
+        return layer_seconds(self.frame, self.costs, self._blocks(split))
 
     @cached_property
     def found(self) -> SplitSearch:
@@ -126,7 +142,7 @@ class OpSplit:
     def stripes(self) -> tuple[float, ...]:
         """Shares of the storage devices in every weight: those that finish together (PARK-40)."""
         target = self.frame.roles.host if self.options.path == "bounce" else self.frame.accelerator
-        return self.options.stripes or stripes(self.frame.roles.hardware, self.options.storage, target.memory)
+        return stripes(self.frame.roles.hardware, self.options.storage, target.memory)
 
     @property
     def _threads(self) -> int | None:
@@ -221,21 +237,22 @@ class OpSplit:
         """Seconds of a decode step by the closed form: so many layers."""
         return split.seconds * self.frame.model.layers
 
-    def _decision(self, split: Split, recorded: dict[str, str | int | float | bool]) -> Decision:
+    def _decision(self, recorded: dict[str, str | int | float | bool]) -> Decision:
+        (split, period), *rest = self.finalists
         layout = self.layout(split)
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
         seconds = plan.predicted.decode.seconds.mid
-        worse = self.fitting.ranked(1 + SHOWN)[1:]
-        others = [(self._label(o), seconds * o.seconds / split.seconds) for o in worse]
-        rejected = tuple(self._rejected(split))
-        return Decision(plan, seconds, tuple(others), rejected, self.frame.roles.unused, self.fitting.evaluated)
+        others = tuple((self._label(other), seconds * each / period) for other, each in rest[:SHOWN])
+        unused, count = self.frame.roles.unused, self.fitting.evaluated
+        return Decision(plan, seconds, others, tuple(self._rejected()), unused, count)
 
-    def _rejected(self, chosen: Split) -> Iterator[Rejected]:
-        """The fastest splits that are faster than the one chosen; they do not fit."""
+    def _rejected(self) -> Iterator[Rejected]:
+        """The fastest splits that are faster than all that fit, by the closed form."""
+        fastest = self.fitting.best.seconds
         for split in self.found.ranked(SHOWN):
-            if split.seconds >= chosen.seconds:
+            if split.seconds >= fastest:
                 return
             layout = self.layout(split)
             yield Rejected(label(self.frame, layout), self._step(split), self._missing(layout))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.planner.costs import STRETCH, CostModel, Estimate
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.op_split.work import layer_tasks
@@ -49,11 +50,8 @@ def _variants(frame: Frame, storage: tuple[str, ...]) -> Iterator[list[Task]]:
     yield layer_tasks(frame, streamed)
     yield layer_tasks(frame, replace(streamed, weights_q4=True, cache_q4=True))
     if storage:
-        linear = tuple(op for op in layer_operations(frame.model, frame.form) if op in LINEAR)
+        linear = tuple(op for op in layer_operations(frame.model, frame.form) if op in LINEAR_OPS)
         yield layer_tasks(frame, replace(streamed, stored=linear, storage=storage))
-
-
-LINEAR = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 def _placed(priced: TablePrices, tasks: list[Task]) -> dict[Cell, list[tuple[Task, float]]]:

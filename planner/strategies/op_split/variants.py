@@ -19,7 +19,7 @@ the copy at hand, and neither method's own latencies are published per operation
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from helmsman.lowering.ops import DIVIDED, Formats, Operation
+from helmsman.lowering.ops import DIVIDED, LINEAR_OPS, Formats, Operation
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, check_cache_use, varied_ops
 from helmsman.planner.strategies.streaming.place import Frame
@@ -31,7 +31,6 @@ from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationRow, OperationTable
 
-LINEAR = ("q", "k", "v", "o", "gate", "up", "down")
 CACHED = ("scores", "wv", "attention")
 COMPUTED = ("host", "accelerator")
 MOVED = ("transfer", "transfer_q4")
@@ -135,7 +134,7 @@ class _Work:
         rates = [
             self._before[row.op].flops / seconds.value
             for row in self.table.rows
-            if row.op in LINEAR and (seconds := getattr(row, column)) is not None and seconds.value > 0
+            if row.op in LINEAR_OPS and (seconds := getattr(row, column)) is not None and seconds.value > 0
         ]
         if figure is None or not rates or figure.value == 0:
             return figure

@@ -3,19 +3,20 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from helmsman.lowering.caches import CACHE_OF
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.plan import Path
+from helmsman.schemas.storage import STORAGE
 
 Amounts = dict[str, float]
 """An amount of every operation of a layer, in order."""
 
 _MOVING = ("transfer", "pin")
 _COMPUTING = ("norm", "linear", "append", "scores", "softmax", "wv", "attention", "reshape")
-_CACHES = {"scores": "keys", "wv": "values", "attention": "kv"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Work:
             "weights_q": weights_q,
             "cache_q": cache_q,
             "decompress_weights": self._sums(expanded, amount, lambda op: (f"{op}.weights.decompress",)),
-            "decompress_cache": self._sums(expanded, amount, lambda op: (f"{_CACHES.get(op)}.decompress",)),
+            "decompress_cache": self._sums(expanded, amount, lambda op: (f"{CACHE_OF.get(op)}.decompress",)),
             "storage": self._sums(self.read, amount, lambda op: (f"{op}.weights",)),
             "staged": self._moved(self.staged, amount)[0],
         }
@@ -63,7 +64,7 @@ class Work:
         moving = [task for task in tasks if task.kind in _MOVING]
         coming = [task for task in moving if task.kind == "pin" or task.memories[-1] == self.accelerator]
         weights = self._sums(moving, amount, lambda op: (f"{op}.weights", f"{op}.weights.pin"))
-        return weights, self._sums(coming, amount, lambda op: (f"{_CACHES.get(op)}", f"{_CACHES.get(op)}.pin"))
+        return weights, self._sums(coming, amount, lambda op: (f"{CACHE_OF.get(op)}", f"{CACHE_OF.get(op)}.pin"))
 
     def _sums(
         self, tasks: Iterable[Task], amount: Callable[[Task], float], names: Callable[[str], tuple[str, ...]]
@@ -86,7 +87,7 @@ def layer_work(
     ops = layer_operations(frame.model, frame.form)
     linear = tuple(op for op in ops if f"{op}.weights" in {task.op for task in there})
     stored = layer_tasks(frame, replace(from_storage, stored=linear)) if from_storage is not None else []
-    nvme = {memory.name for memory in frame.roles.hardware.memories if memory.kind == "nvme"}
+    disks = {memory.name for memory in frame.roles.hardware.memories if memory.kind == STORAGE}
     coming = [task for task in stored if task.op in {f"{op}.weights" for op in linear} and task.kind == "transfer"]
     return Work(
         ops=ops,
@@ -94,8 +95,8 @@ def layer_work(
         here=layer_tasks(frame, Layout(whole, 0, 0)),
         there=there,
         packed=layer_tasks(frame, replace(everything, weights_q4=weights_q4, cache_q4=cache_q4)),
-        read=[task for task in coming if task.memories[0] in nvme],
-        staged=[task for task in coming if task.memories[0] not in nvme],
+        read=[task for task in coming if task.memories[0] in disks],
+        staged=[task for task in coming if task.memories[0] not in disks],
     )
 
 

@@ -4,12 +4,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from helmsman.lowering.ops import op_extent
+from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
-
-PANEL = 16
-"""Rows of a linear layer are packed by sixteen: a chunk begins at such a row."""
 
 Form = Literal["divided", "fused", "reordered"]
 """How attention is computed: as scores, softmax and weighted values; at once (FlashAttention); at once on cached

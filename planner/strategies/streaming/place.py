@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from helmsman.lowering.ops import op_extent
+from helmsman.lowering.caches import CACHE_OF
+from helmsman.lowering.ops import LINEAR_OPS, op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
@@ -100,11 +101,11 @@ def place(frame: Frame, layout: Layout) -> Placement:
         residence=(
             *_ends(frame, layout),
             *_vectors(frame),
-            *(_weights(frame, layout, piece) for piece in streamed if piece.op in _linear(frame.model)),
+            *(_weights(frame, layout, piece) for piece in streamed if piece.op in LINEAR_OPS),
             Residence(select=Select(), memory=host.memory, format=frame.weights, path="pageable"),
         ),
         kv=(
-            *(_cache(frame, layout, piece) for piece in streamed if piece.op in _CACHES),
+            *(_cache(frame, layout, piece) for piece in streamed if piece.op in CACHE_OF),
             KvRule(select=Select(), memory=host.memory, format=frame.kv, path="pageable"),
         ),
         compute=(
@@ -161,10 +162,6 @@ def _part(frame: Frame, piece: Piece) -> Part | None:
     return None if piece.whole else Part(axis=axis, start=piece.start, stop=piece.stop)
 
 
-def _linear(model: Model) -> tuple[str, ...]:
-    return ("q", "k", "v", "o", *(("gate",) if model.gated else ()), "up", "down")
-
-
 def _ends(frame: Frame, layout: Layout) -> list[Residence]:
     memory = frame.accelerator.memory if layout.ends == "accelerator" else frame.roles.host.memory
     return [Residence(select=Select(names=name), memory=memory, format=frame.weights) for name in ENDS]
@@ -202,13 +199,9 @@ def _weights(frame: Frame, layout: Layout, piece: Piece) -> Residence:
     return Residence(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.weights)
 
 
-_CACHES = {"scores": "keys", "wv": "values", "attention": "kv"}
-"""Which part of a cache an operation reads."""
-
-
 def _cache(frame: Frame, layout: Layout, piece: Piece) -> KvRule:
     fmt = "q4" if layout.cache_q4 else frame.kv
-    select = _blocks(frame, _CACHES[piece.op], _part(frame, piece))
+    select = _blocks(frame, CACHE_OF[piece.op], _part(frame, piece))
     memory = frame.roles.host.memory
     return KvRule(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.kv)
 

@@ -86,7 +86,7 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
         symbol="L" if strategy.options.printed else "L′",
         accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
     )
-    _write(path, draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.fitting.best, names)))
+    _write(path, draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.finalists[0][0], names)))
 
 
 def _write(path: Path, figure: "Figure") -> None:

@@ -1,7 +1,7 @@
 """`helm-plan`: will this model fit, how should it be split, how fast will it be?"""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -52,12 +52,12 @@ def execute(args: argparse.Namespace) -> int:
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
-    decision, searched = decide(args, model, hardware, workload)
+    decision, searched, parts = decide(args, model, hardware, workload)
     seconds = perf_counter() - began
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)
     drawn = f"\n\nplot         {args.plot}" if args.plot else ""
-    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds) + drawn)
+    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds, parts) + drawn)
     return 0
 
 
@@ -100,15 +100,19 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
     return Workload(**shape, context=context)
 
 
-def _explained(decision: "Decision", verbose: bool, seconds: float) -> str:
+def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mapping[str, float]) -> str:
+    """The decision; with `verbose` also what it cost, part by part (PARK-50)."""
     from helmsman.planner.explain import explain
 
     cost = f"\n\nsearch       {decision.evaluated} candidates priced, {seconds:.2f} s in all" if verbose else ""
+    if verbose and parts:
+        named = {**parts, "plan": seconds - sum(parts.values())}
+        cost += ": " + ", ".join(f"{name} {took:.3f} s" for name, took in named.items())
     return explain(decision, verbose) + cost
 
 
 def _print_longest(args: argparse.Namespace, split: "LayerSplit") -> int:
-    from helmsman.planner.decide import longest_context
+    from helmsman.planner.strategies.layer_search import longest_context
     from helmsman.schemas.errors import InfeasibleError
 
     context = longest_context(split)

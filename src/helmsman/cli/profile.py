@@ -60,9 +60,10 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopback", date: str, kept: Path) -> int:
-    """A table of the newest record, measured unless it is there; with a record of its own where there is none."""
+    """A table of the newest record, measured unless it or an older record has it; with a record of its own where there
+    is none."""
     from helmsman.cli.isa import select_from_environment
-    from helmsman.cli.profile_table import measured, newest
+    from helmsman.cli.profile_table import known_elsewhere, measured, newest
     from helmsman.cli.profile_table_text import table_summary
     from helmsman.executor.machine import Machine
     from helmsman.executor.profile.table import check_room
@@ -82,8 +83,11 @@ def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopb
         write_out(args, found.hardware.to_json())
         show(args, found.hardware.to_json(), lambda: "\n".join(told))
         return 0
-    hardware = measured(found, asked, date, args.quiet)
+    elsewhere = None if args.again else known_elsewhere(found, asked)
+    hardware = elsewhere or measured(found, asked, date, args.quiet)
     told.append(table_summary(hardware, hardware.tables[0], asked.model.name))
+    if elsewhere is not None:
+        told.append("measured before, with another profile of this machine; --again measures it again")
     _keep(args, hardware, kept, "\n".join(told))
     return 0
 

@@ -21,7 +21,9 @@ _DEFAULTS = {"batch": 1, "context": None, "format": "f16", "kv_format": "f16", "
 def add_table_arguments(parser: Parser) -> None:
     """--model and what goes with it."""
     group = parser.add_argument_group("operation table: what every operation of a decoder layer takes here")
-    group.add_argument("--model", metavar="NAME|DIR|FILE", help="measure a layer of it, into the newest profile")
+    group.add_argument(
+        "--model", metavar="NAME|DIR|FILE", help="measure a layer of it, into the newest profile, unless one has it"
+    )
     group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
     group.add_argument("--context", type=int, metavar="N", help="tokens in the cache of each (default: 192)")
     group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
@@ -50,6 +52,16 @@ def question(args: argparse.Namespace) -> "Question | None":
             raise UsageError(f"must be between 1 and {most}", field=name, value=value)
     check_context(model, context)
     return Question(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
+
+
+def known_elsewhere(found: "TablePlace", asked: "Question") -> "Hardware | None":
+    """The record with the table of the newest other record that has it, None when there is none (PARK-49)."""
+    from helmsman.cli.machine import cache_directory
+    from helmsman.executor.profile.table_adopted import adopted
+    from helmsman.hwdb.load_hardware import profiles
+
+    with_it = (adopted(found, other, asked) for other in profiles(cache_directory()))
+    return next((each for each in with_it if each is not None), None)
 
 
 def newest() -> "Hardware | None":

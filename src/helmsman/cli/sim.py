@@ -50,6 +50,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.simulator.pricing import cost_model, median_price
     from helmsman.simulator.report import document, table
     from helmsman.simulator.stream import simulate, timeline
+    from helmsman.simulator.synchronisation import synchronisation
 
     plan = read_plan(args.plan)
     layers = layers_drawn(args.layer, plan.model.layers)
@@ -60,8 +61,9 @@ def execute(args: argparse.Namespace) -> int:
         _write(args, plan, list(timeline(plan, price, args.steps, slowed)))
     if args.plot:
         draw_gantt(args.plot, plan, price, layers, slowed)
-    text = table(plan, stream) + _written(args)
-    emit(args, to_json(document(plan, stream)), lambda: text)
+    waits = synchronisation(plan)
+    text = table(plan, stream, waits) + _written(args)
+    emit(args, to_json(document(plan, stream, waits)), lambda: text)
     return 0
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from helmsman.cli.app import Parser, write_text
+from helmsman.cli.search_parts import search_parts
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
 
@@ -87,23 +88,25 @@ def _add_streaming(parser: Parser) -> None:
 
 def decide(
     args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload"
-) -> "tuple[Decision, OpSplit | None]":
-    """The best plan of the strategy that the arguments name, and the search of op-split, to be drawn."""
+) -> "tuple[Decision, OpSplit | None, Mapping[str, float]]":
+    """The best plan of the strategy that the arguments name; the search of op-split, to be drawn, and seconds of its
+    parts."""
     _refuse_foreign(args)
     if args.strategy == "op-split":
         asked = op_split(args, model, hardware, workload)
         _warn_of_table(args, asked.frame)
+        parts = search_parts(asked)
         decision = asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
         _write_table(args, asked)
-        return decision, asked
+        return decision, asked, parts
     if args.strategy == "flexgen":
         schedule = flexgen(args, model, hardware, workload)
         _warn_of_table(args, schedule.frame)
-        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN})), None
-    from helmsman.planner.decide import decide as decide_split
+        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN})), None, {}
+    from helmsman.planner.strategies.layer_search import decide as decide_split
 
     recorded = _recorded(args, {"kv_offload": False})
-    return decide_split(layer_split(args, model, hardware, workload), recorded), None
+    return decide_split(layer_split(args, model, hardware, workload), recorded), None, {}
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
@@ -166,7 +169,7 @@ def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
 
 def _warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
     """Say on standard error which figures of the user's table cannot be seconds."""
-    from helmsman.planner.table_check import table_warnings
+    from helmsman.planner.strategies.op_split.table_check import table_warnings
 
     if args.table is not None and frame.roles.separate:
         for warning in table_warnings(frame.roles.hardware.tables[0], frame, _storage(args, frame.roles.hardware)):
@@ -225,7 +228,9 @@ def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
     """The NVMe memories of the machine, when they may be used."""
     if args.nvme is None:
         return ()
-    names = tuple(memory.name for memory in hardware.memories if memory.kind == "nvme")
+    from helmsman.schemas.storage import STORAGE
+
+    names = tuple(memory.name for memory in hardware.memories if memory.kind == STORAGE)
     if not names:
         remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
         raise UsageError("this machine's record has no storage", field="--nvme", value=args.nvme, remedy=remedy)
@@ -243,7 +248,7 @@ def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:
 
 def _with_table(path: Path, frame: "Frame") -> "Frame":
     """The question with the user's operation table before those of the machine."""
-    from helmsman.planner.table_check import check_table
+    from helmsman.planner.strategies.op_split.table_check import check_table
     from helmsman.schemas.operation_table import OperationTable
     from helmsman.schemas.read import read_document
 

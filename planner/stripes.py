@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from helmsman.planner.strategies.streaming.balance import Measure, balance
+from helmsman.planner.balance import Measure, balance
 from helmsman.schemas.hardware import Hardware, Link
+from helmsman.schemas.storage import STORAGE
 
 _ITERATIONS, _EVEN = 60, 1 + 1e-9
 """A model of the devices is measured for nothing, so balance it to rounding."""
@@ -23,7 +24,7 @@ def stripes(hardware: Hardware, storage: tuple[str, ...], target: str) -> tuple[
 
 def together(hardware: Hardware, target: str) -> dict[str, float]:
     """The share of every storage memory linked to `target` when all of them bring a weight together."""
-    names = tuple(m.name for m in hardware.memories if m.kind == "nvme" and hardware.link(m.name, target) is not None)
+    names = tuple(m.name for m in hardware.memories if m.kind == STORAGE and hardware.link(m.name, target) is not None)
     return dict(zip(names, stripes(hardware, names, target), strict=True)) if names else {}
 
 
@@ -32,14 +33,14 @@ def parallel(hardware: Hardware, moved: Iterable[tuple[str, float, int]]) -> flo
 
     Those of one link follow each other; links that share lanes move no more than those carry."""
     alone: dict[str, float] = {}
-    shared: dict[str, tuple[float, float]] = {}
+    shared: dict[str, list[tuple[str, float]]] = {}
     by_name = {link.name: link for link in hardware.links}
     for name, seconds, size in moved:
         alone[name] = alone.get(name, 0.0) + seconds
         lanes, rate = _ceiling(hardware, by_name[name])
-        if lanes != name:
-            shared[lanes] = (shared.get(lanes, (0.0, rate))[0] + size, rate)
-    return max([*alone.values(), *(size / rate for size, rate in shared.values())], default=0.0)
+        shared.setdefault(lanes, []).append((name, size / rate))
+    together = [sum(each for _, each in uses) for uses in shared.values() if len({name for name, _ in uses}) > 1]
+    return max([*alone.values(), *together], default=0.0)
 
 
 def _ceiling(hardware: Hardware, link: Link) -> tuple[str, float]:

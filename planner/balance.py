@@ -21,11 +21,6 @@ class Balanced:
     shares: tuple[float, ...]
     history: tuple[Step, ...]
 
-    @property
-    def unevenness(self) -> float:
-        """The longest over the shortest time at `shares`; infinite while a device has no share."""
-        return min(spread(seconds) for _, seconds in self.history)
-
 
 def balance(
     shares: Sequence[float],
@@ -33,25 +28,23 @@ def balance(
     alpha: float = 0.8,
     iterations: int = 10,
     tolerance: float = 1.01,
-    printed: bool = False,
 ) -> Balanced:
     """Shares, in the unit of `shares`, of nearly equal times, by at most `iterations` measurements.
 
     Stops once the longest time is at most `tolerance` of the shortest. The total stays what it was (1 if that was 0).
-    `alpha` is the part of the correction that is made at each step (eq. 3). `printed` uses the sign of eq. 3 as it
-    stands in the paper, which gives slow devices more and diverges (E-PARK-01); it ends when a share is no longer
-    positive. Raises BadInputError for shares or times that cannot be.
+    `alpha` is the part of the correction that is made at each step: eq. 3 with the other sign, because as printed it
+    gives slow devices more and diverges (E-PARK-01). Raises BadInputError for shares or times that cannot be.
     """
     _check(shares, alpha, iterations)
     total = sum(shares) or 1.0
     current = tuple(shares) if sum(shares) else (total / len(shares),) * len(shares)
     history: list[Step] = []
-    while len(history) < iterations and (not printed or min(current) > 0):
+    while len(history) < iterations:
         seconds = _measured(measure, current)
         history.append((current, seconds))
         if spread(seconds) <= tolerance:
             break
-        current = _as_printed(current, seconds, alpha) if printed else _corrected(history, alpha, total)
+        current = _corrected(history, alpha, total)
     return Balanced(min(history, key=lambda step: spread(step[1]))[0], tuple(history))
 
 
@@ -99,12 +92,6 @@ def _log_change(before: Sequence[float], after: Sequence[float]) -> list[float]:
     """Logarithms of after / before, less their mean."""
     changes = [math.log(b / a) for a, b in zip(before, after, strict=True)]
     return [change - fmean(changes) for change in changes]
-
-
-def _as_printed(shares: tuple[float, ...], seconds: tuple[float, ...], alpha: float) -> tuple[float, ...]:
-    """s (1 + (1 - t_avg / t) alpha), eq. 3 and 4 to the letter."""
-    even = fmean(seconds)
-    return tuple(s * (1 + (1 - even / t) * alpha) if t else s for s, t in zip(shares, seconds, strict=True))
 
 
 def _measured(measure: Measure, shares: tuple[float, ...]) -> tuple[float, ...]:

@@ -1,0 +1,83 @@
+"""A table that another record of this machine has, in this record: what was measured once is not measured again
+(PARK-49)."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from helmsman.executor.profile.layer_times import restated
+from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.table_devices import NOW
+from helmsman.executor.profile.table_place import TablePlace
+from helmsman.executor.profile.table_record import TABLE, joined, source_of
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Memory
+from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.storage import STORAGE
+
+
+def adopted(place: TablePlace, other: Hardware, question: Question) -> Hardware | None:
+    """The record of `place` with what `other` measured of `question`; None when it has not.
+
+    Seconds of operations are restated at this record's plain reads, as measured ones are; rates of expansion, of
+    turning caches and of storage come along where this record has none."""
+    key = place.key(question)
+    table = next((each for each in other.tables if each.key == key), None)
+    if table is None:
+        return None
+    disks = list(_disks(place.hardware, other, question))
+    return joined(
+        place.hardware,
+        _restated(table, place, other, question),
+        [each for each in other.readings if each.conditions.get(TABLE) == key],
+        {name: other.sources[name] for name in (source_of(key), NOW) if name in other.sources},
+        devices=tuple(_informed(device, other) for device in place.hardware.devices),
+        memories=disks,
+        links=[link for link in other.links if link.source_memory in {disk.name for disk in disks}],
+    )
+
+
+def _restated(table: OperationTable, place: TablePlace, other: Hardware, question: Question) -> OperationTable:
+    sizes = {op.name: op.memory_bytes for op in question.operations}
+    reads = {
+        column: (other.device(seat.name).read.value, place.read(seat))
+        for column, seat in (("host", place.host), ("accelerator", place.accelerator))
+    }
+
+    def row(of: OperationRow) -> OperationRow:
+        found = {column: getattr(of, column) for column in reads}
+        return of.model_copy(
+            update={
+                column: _times(figure, restated(sizes[of.op], figure.value, *reads[column]))
+                for column, figure in found.items()
+                if figure is not None and figure.value > 0
+            }
+        )
+
+    return table.model_copy(update={"rows": tuple(row(each) for each in table.rows)})
+
+
+def _times(figure: Figure, factor: float) -> Figure:
+    return figure.model_copy(update={end: getattr(figure, end) * factor for end in ("value", "p10", "p90")})
+
+
+def _informed(device: Device, other: Hardware) -> Device:
+    """`device` with what only measuring a table says of it, where `other` knows and it does not."""
+    known = next((each for each in other.devices if each.name == device.name), device)
+    turning = [each for each in known.efficiency if each.op == "reshape" and not _has(device.efficiency, each)]
+    found = {"decompress": device.decompress or known.decompress, "efficiency": (*device.efficiency, *turning)}
+    return device.model_copy(update=found)
+
+
+def _has(curves: Iterable[Efficiency], one: Efficiency) -> bool:
+    return any((each.op, each.format) == (one.op, one.format) for each in curves)
+
+
+def _disks(here: Hardware, other: Hardware, question: Question) -> Iterable[Memory]:
+    """The storage that the question names, as the other record has it."""
+    taken = {memory.name for memory in here.memories}
+    folders = {folder.resolve() for folder in question.storage}
+    return (
+        memory
+        for memory in other.memories
+        if memory.kind == STORAGE and Path(memory.product or "").resolve() in folders and memory.name not in taken
+    )

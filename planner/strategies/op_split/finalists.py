@@ -1,0 +1,51 @@
+"""The last word on operation splits: the prediction of a few layers, for the best by the closed form."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
+from helmsman.planner.costs import CostModel
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.op_split.search import TIE, Split
+from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+
+_FEW, _MORE = 2, 4
+"""Layers of the two models whose difference is the period of a layer: first and last of them do not matter."""
+
+Finalist = tuple[Split, float]
+"""A split and its seconds per layer, of all batches."""
+
+
+def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], least: int) -> tuple[Finalist, ...]:
+    """The first `least` of `ranked`, and all after them that L' still allows to be the best; the fastest first.
+
+    L' of one batch where links slow nobody is a bound from below, so what is cut off there is worse than the best.
+    Equal ones stay in the order of L'."""
+    found: list[Finalist] = []
+    for split in ranked:
+        if len(found) >= least and split.seconds > min(seconds for _, seconds in found):
+            break
+        found.append((split, predicted(split)))
+    return tuple(_ordered(found))
+
+
+def _ordered(left: list[Finalist]) -> Iterator[Finalist]:
+    while left:
+        limit = min(seconds for _, seconds in left) * (1 + TIE)
+        first = next(place for place, (_, seconds) in enumerate(left) if seconds <= limit)
+        yield left.pop(first)
+
+
+def layer_seconds(frame: Frame, costs: CostModel, layout: Layout) -> float:
+    """Seconds per layer in the mean decode step, of all batches: with what lanes cost each other (PARK-43)."""
+    if frame.model.layers <= _MORE:
+        return _step(frame, costs, layout, frame.model.layers) / frame.model.layers
+    few, more = (_step(frame, costs, layout, layers) for layers in (_FEW, _MORE))
+    return (more - few) / (_MORE - _FEW)
+
+
+def _step(frame: Frame, costs: CostModel, layout: Layout, layers: int) -> float:
+    """Seconds of a decode step of the model with so many layers."""
+    placed = place(replace(frame, model=frame.model.model_copy(update={"layers": layers})), layout)
+    return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
