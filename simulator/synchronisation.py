@@ -42,7 +42,7 @@ def counted(tasks: Iterable[Task], hardware: Hardware) -> tuple[int, int, int]:
     now: dict[str, dict[str, int]] = {}
     after: list[tuple[str, dict[str, int]]] = []
     used, between, waits = set[str](), 0, 0
-    for index, task in enumerate(tasks):
+    for task in tasks:
         lane, owner = task.resource, lane_owner(task.resource)
         known = now.setdefault(lane, {})
         heard = set[str]()
