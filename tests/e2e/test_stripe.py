@@ -22,8 +22,6 @@ from helmsman.schemas.read import read_document
 MODEL = small_model("llama")
 PROMPTS = [list(range(5, 13)), list(range(20, 28))]
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:

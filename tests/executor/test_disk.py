@@ -145,9 +145,8 @@ print(opened, wrote, file.direct)
 def test_file_systems_without_direct_transfers_are_used_buffered(
     tmp_path: Path, refused: dict[str, str], direct: str
 ) -> None:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("no C compiler to make a file system that refuses")
+    """With the compiler that built the kernels."""
+    compiler = shutil.which("cc") or "gcc"
     (tmp_path / "refuse.c").write_text(REFUSING)
     library = tmp_path / "refuse.so"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "refuse.c", "-ldl"], check=True)

@@ -29,7 +29,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_scheduling_equals_the_replay_where_nothing_contends(seed: int, task: MakeTask, graph: MakeGraph) -> None:
-    """Both let the first ready task in the graph go first, so a free lane never waits for an earlier task."""
+    """Lanes of both are queues in the order of the graph."""
     tasks, prices = random_case(random.Random(1000 + seed), task, 120)
     dag = graph(*(replace(t, bytes=0) for t in tasks))
     done = replay(dag, lambda t: prices[t.id], machine(1e12, {}))
