@@ -19,14 +19,15 @@ class Sharing:
 
     def matters(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> bool:
         """Whether lanes that work together may ask a pool for more than it has; not where tasks follow each other."""
+        if not _overlaps(graph):
+            return False
         wanted: dict[str, dict[str, float]] = {}
         for task in graph.tasks:
             rate, uses = self.asked(task, seconds(task))
             for pool, times in uses.items():
                 lanes = wanted.setdefault(pool, {})
                 lanes[task.resource] = max(lanes.get(task.resource, 0.0), rate * times)
-        too_much = any(sum(lanes.values()) > self.pools.capacity[pool] for pool, lanes in wanted.items())
-        return too_much and _overlaps(graph)
+        return any(sum(lanes.values()) > self.pools.capacity[pool] for pool, lanes in wanted.items())
 
     def asked(self, task: Task, alone: float) -> tuple[float, Uses]:
         """Bytes/s of a task that takes `alone` seconds by itself, at most what its pools have; where they count."""
