@@ -1,13 +1,13 @@
-"""Memory and links move at other speeds from minute to minute: predictions scaled by what a probe read.
+"""Memories, links and processors work at other speeds from minute to minute: predictions scaled by what probes read.
 
-Bytes streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer;
-compute, launches, overheads and latencies stay (measuring rule: probes beside every run)."""
+Bytes streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer and
+the FLOPs of what arithmetic bounds; launches, overheads and latencies stay (probes beside every run)."""
 
 from collections.abc import Iterable
 from statistics import median
 
 from helmsman.lowering.graph import Task
-from helmsman.planner.costs import Estimate
+from helmsman.planner.costs import Estimate, product_rate
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Probe
 
@@ -16,24 +16,40 @@ class Scaling:
     """How much slower each device's memory and each link were in each run than when they were profiled."""
 
     def __init__(self, hardware: Hardware, probes: Iterable[Probe]) -> None:
-        profiled = {("read", device.name): device.read.value for device in hardware.devices}
-        profiled |= {("link", link.name): link.bandwidth.value for link in hardware.links}
         seen: dict[tuple[str, str, int], list[float]] = {}
         for probe in probes:
-            if (probe.what, probe.name) in profiled:
-                seen.setdefault((probe.what, probe.name, probe.run), []).append(probe.value)
-        self._slower = {key: profiled[key[:2]] / median(values) for key, values in seen.items()}
+            profiled = _profiled(hardware, probe)
+            if profiled is not None:
+                seen.setdefault((probe.what, probe.name, probe.run), []).append(probe.value / profiled)
+        self._slower = {key: 1.0 / median(values) for key, values in seen.items()}
 
     def seconds(self, run: int, task: Task, estimate: Estimate) -> float:
         """The median prediction of `task` at the speeds of `run`; unchanged where nothing was probed.
 
-        Only `estimate.memory` is scaled: the seconds that are bytes over a bandwidth."""
+        Only `estimate.memory` and `estimate.compute` are: seconds that are bytes over a bandwidth, or FLOPs over a
+        rate."""
         what = "link" if task.kind == "transfer" else "read"
-        return estimate.mid + (self._slower.get((what, task.resource, run), 1.0) - 1.0) * estimate.memory
+        moving = (self._slower.get((what, task.resource, run), 1.0) - 1.0) * estimate.memory
+        computing = (self._slower.get(("compute", task.resource, run), 1.0) - 1.0) * estimate.compute
+        return estimate.mid + moving + computing
 
     def factors(self) -> dict[str, float]:
-        """`read cpu` or `link h2d` -> rate now / rate when profiled, the median over runs."""
+        """`read cpu`, `compute cpu` or `link h2d` -> rate now / rate when profiled, the median over runs."""
         found: dict[str, list[float]] = {}
         for (what, name, _), slower in sorted(self._slower.items()):
             found.setdefault(f"{what} {name}", []).append(1.0 / slower)
         return {name: median(values) for name, values in found.items()}
+
+
+def _profiled(hardware: Hardware, probe: Probe) -> float | None:
+    """What the probe would read at the speeds of the record; None for something that the record does not have."""
+    if probe.what == "link":
+        return next((link.bandwidth.value for link in hardware.links if link.name == probe.name), None)
+    device = next((device for device in hardware.devices if device.name == probe.name), None)
+    if device is None:
+        return None
+    if probe.what == "read":
+        return device.read.value
+    if probe.format is None or probe.tokens is None:
+        return None
+    return product_rate(device, "decode", probe.format, probe.tokens)

@@ -6,15 +6,25 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor._kernels import Pool
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
-from helmsman.executor.probe import copy_buffers, link_sample, probe_pieces, read_rate
+from helmsman.executor.probe import (
+    PRODUCT_TOKENS,
+    copy_buffers,
+    link_sample,
+    probe_pieces,
+    product_matrix,
+    product_rate,
+    read_rate,
+)
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
+from helmsman.schemas.formats import Format
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
@@ -50,7 +60,7 @@ def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
 def measure(
     engine: Engine, request: Request, runs: int, machine: Machine, on_token: OnToken = lambda _: None
 ) -> Measured:
-    """`runs` runs after a short warm-up, each between two probes of every device and lane.
+    """`runs` runs after a short warm-up, each between two probes of every device (reading, products) and lane.
 
     Tokens of the first run go to `on_token`."""
     warm_up = Request(request.tokens, min(WARM_UP_TOKENS, request.output_tokens), ignore_eos=True)
@@ -125,6 +135,12 @@ def _span(task: Task, run: int, iteration: int, start: float, end: float, moved:
     )
 
 
+def computed_format(plan: Plan) -> Format:
+    """The format in which most matrices of a plan are used: its last rule covers what none before it does."""
+    rule = plan.residence[-1]
+    return rule.expanded if rule.format == "q4" else rule.format
+
+
 class _Prober:
     """Probes the devices and lanes of an engine and keeps the results."""
 
@@ -132,6 +148,8 @@ class _Prober:
         self._engine = engine
         self._read = probe_pieces(machine.cache_bytes)
         self._copy = copy_buffers()
+        self._format = computed_format(engine.plan)
+        self._matrix = product_matrix(self._format)
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}
 
@@ -139,7 +157,12 @@ class _Prober:
         for device in self._engine.devices.by_name.values():
             rate = read_rate(device.pool, self._read)
             self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
+            self.probes.append(self._product(device.name, device.pool, run))
         for lane in self._engine.lanes:
             sample = link_sample(lane.engine, *self._copy)
             self.probes.append(Probe(what="link", name=lane.name, run=run, value=sample.rate))
             self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
+
+    def _product(self, name: str, pool: Pool, run: int) -> Probe:
+        rate = product_rate(pool, self._format, self._matrix)
+        return Probe(what="compute", name=name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)

@@ -6,8 +6,9 @@ from statistics import median
 
 import numpy as np
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, time_read
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
 from helmsman.executor.devices.memory import view
+from helmsman.schemas.formats import Format
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
@@ -17,6 +18,8 @@ ROUNDS = 2
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
+PRODUCT, PRODUCT_TOKENS = (4096, 2048), 64
+"""(rows, columns) of a product, and the tokens it is with: one of those that a profile measures."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,18 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
 
     A median over pieces, as a step's time is one over matrices: a preempted thread spoils one of them."""
     return READ_PIECE / median(time_read(pool, piece, 1)[0] for _ in range(rounds) for piece in pieces)
+
+
+def product_matrix(fmt: Format) -> Buffer:
+    """The weights of a probe of arithmetic, noise."""
+    return _noise(packed_size(fmt, *PRODUCT))
+
+
+def product_rate(pool: Pool, fmt: Format, matrix: Buffer) -> float:
+    """FLOP/s at which all threads of `pool` multiply it with PRODUCT_TOKENS tokens, so many that memory does not
+    matter."""
+    times = time_linear(pool, fmt, [matrix], *PRODUCT, PRODUCT_TOKENS, REPEATS)
+    return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
 
 
 def copy_buffers() -> tuple[Buffer, Buffer]:

@@ -11,6 +11,7 @@ from typing import Literal
 from helmsman.lowering.graph import Task
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
 from helmsman.planner.table_prices import Priced, TablePrices
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device, Efficiency, Hardware, lane_owner
@@ -31,8 +32,9 @@ STRETCH = _Z95 / _Z90
 class Estimate:
     """Seconds: 5th percentile, median, 95th percentile; what bounds them; the kind of their source.
 
-    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it;
-    `beside`: the link whose traffic was there when it was measured, so that it does not slow this again."""
+    `memory`: the part of `mid` that is bytes over a memory's or link's bandwidth, and scales with it; `compute`: the
+    part that is FLOPs over a device's rate; `beside`: the link whose traffic was there when it was measured, so that it
+    does not slow this again."""
 
     low: float
     mid: float
@@ -40,6 +42,7 @@ class Estimate:
     bound: Bound
     source: str
     memory: float = 0.0
+    compute: float = 0.0
     beside: str | None = None
 
     def plus(self, other: "Estimate | None") -> "Estimate":
@@ -48,14 +51,15 @@ class Estimate:
             return self
         main = self if self.mid >= other.mid else other
         low, mid, high = self.low + other.low, self.mid + other.mid, self.high + other.high
-        return Estimate(low, mid, high, main.bound, main.source, self.memory + other.memory)
+        memory, compute = self.memory + other.memory, self.compute + other.compute
+        return Estimate(low, mid, high, main.bound, main.source, memory, compute)
 
 
 def longest(estimates: list[Estimate]) -> Estimate:
     """The maximum of several bounds: of their medians, and of each end of their intervals."""
     main = max(estimates, key=lambda estimate: estimate.mid)
     low, high = max(e.low for e in estimates), max(e.high for e in estimates)
-    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, main.memory)
+    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, main.memory, main.compute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,10 @@ class CostModel:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it."""
         parts = [self._constant(figure, derived.bound) for figure in measured.figures]
         low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
-        moving = mid * derived.memory / derived.mid if derived.mid else 0.0
+        part = mid / derived.mid if derived.mid else 0.0
         source = measured.source or parts[0].source
-        return Estimate(low, mid, high, derived.bound, source, moving, measured.beside)
+        memory, compute = part * derived.memory, part * derived.compute
+        return Estimate(low, mid, high, derived.bound, source, memory, compute, measured.beside)
 
     @cached_property
     def _priced(self) -> dict[tuple[object, ...], Estimate]:
@@ -122,7 +127,7 @@ class CostModel:
         return {device.name: device for device in self.hardware.devices}
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
-        peak = _peak(device, task)
+        peak = _peak(device, task.phase, task.format)
         shares = self._share(device, "compute", task, float(max(task.tokens, 1)))
         return self._quotient(task.flops, [peak, *shares], "compute")
 
@@ -171,8 +176,8 @@ class CostModel:
             slower += log(rate.value / rate.p10) ** 2
         mid = amount / product
         low, high = mid * exp(-STRETCH * faster**0.5), mid * exp(STRETCH * slower**0.5)
-        moving = mid if bound in ("memory", "link") else 0.0
-        return Estimate(low, mid, high, bound, self._source(rates[-1]), moving)
+        moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
+        return Estimate(low, mid, high, bound, self._source(rates[-1]), moving, computing)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
@@ -220,11 +225,17 @@ def _between(a: Figure, b: Figure, weight: float) -> Figure:
     return a.model_copy(update={"value": mid, "p10": min(low, mid), "p90": max(high, mid)})
 
 
-def _peak(device: Device, task: Task) -> Figure:
-    """P of the task's phase; an exact format match wins over "*", the phase must match."""
-    fitting = [c for c in device.compute if c.phase == task.phase and c.format in (task.format, "*")]
+def product_rate(device: Device, phase: Phase, fmt: StoredFormat, tokens: int) -> float:
+    """FLOP/s of products of weights in `fmt` with so many tokens, where nothing but arithmetic bounds them."""
+    curve = _curve(device, "compute", "linear", fmt)
+    return _peak(device, phase, fmt).value * (interpolate(curve, tokens).value if curve else 1.0)
+
+
+def _peak(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
+    """P of the phase; an exact format match wins over "*", the phase must match."""
+    fitting = [c for c in device.compute if c.phase == phase and c.format in (fmt, "*")]
     fitting = fitting or list(device.compute)
-    return next((c.flops for c in fitting if c.format == task.format), fitting[0].flops)
+    return next((c.flops for c in fitting if c.format == fmt), fitting[0].flops)
 
 
 def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:

@@ -85,7 +85,7 @@ class Device(Frozen):
     launch: Delay | None = None
     overhead: Delay | None = None
     elementwise: Rate | None = None
-    decompress: Rate | None = Field(default=None, description="bytes/s of expanded values that 4-bit groups become")
+    decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
 

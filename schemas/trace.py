@@ -15,6 +15,7 @@ from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import Format
 from helmsman.schemas.read import parse_document
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ METADATA_KEY = b"helm.trace"
 DIGEST_KEY = b"helm.trace.sha256"
 MAX_ROWS = 5_000_000
 Rate = Annotated[float, Field(ge=1.0, le=1e24)]
-"""Bytes/s that something moved; below one, ratios of rates would overflow."""
+"""Bytes/s that something moved, or FLOP/s; below one, ratios of rates would overflow."""
 
 _SOURCES = frozenset(get_args(SourceKind))
 _PHASES = frozenset(("prefill", "decode"))
@@ -55,12 +56,16 @@ class Span:
 
 
 class Probe(Frozen):
-    """A bandwidth measured beside a run, and the same probe when the hardware was profiled."""
+    """A rate measured beside a run, as it was when the hardware was profiled.
 
-    what: Literal["read", "link"]
-    name: Name = Field(description="device (read) or link lane (link)")
+    `format`, `tokens`: of a product, the weights' and how many it was with."""
+
+    what: Literal["read", "link", "compute"]
+    name: Name = Field(description="device (read, compute) or link lane (link)")
     run: int
-    value: Rate = Field(description="bytes/s")
+    value: Rate = Field(description="bytes/s; FLOP/s of a product (compute)")
+    format: Format | None = None
+    tokens: Count | None = None
 
 
 class TraceInfo(Document):

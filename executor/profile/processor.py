@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from statistics import median
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
-from helmsman.executor.probe import READ_PIECE, probe_pieces, read_rate
+from helmsman.executor.probe import PRODUCT, READ_PIECE, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.schemas.formats import FORMATS, Format, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
-GEMM_SHAPE = (4096, 2048)
+GEMM_SHAPE = PRODUCT
 GEMM_TOKENS = (2, 4, 8, 16, 32, 64, 128, 256)
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 """(context, capacity) of decode attention."""

@@ -13,6 +13,7 @@ from helmsman.planner.table_prices import shape_of
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory, Reading
 from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.storage import STORAGE
 
 TOOK = "profiling"
 """Seconds that measuring a table took (PARK-50)."""
@@ -129,7 +130,7 @@ def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, t
         name = "disk" if number == 0 else f"disk{number + 1}"
         memory = Memory(
             name=name,
-            kind="nvme",
+            kind=STORAGE,
             product=str(disk.folder),
             capacity=disk.free,
             available=disk.free,

@@ -9,8 +9,8 @@ from helmsman.analysis.rows import Row
 from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel
-from helmsman.scheduler.iteration import decode
+from helmsman.planner.costs import CostModel, product_rate
+from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Figure
 from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
@@ -122,6 +122,27 @@ def test_overhead_and_elementwise_seconds_are_not_scaled(with_overhead: Plan) ->
             assert scaling.seconds(0, task, estimate) == pytest.approx(estimate.mid + more, rel=1e-12)
         else:
             assert scaling.seconds(0, task, estimate) == estimate.mid
+
+
+def test_what_arithmetic_bounds_is_scaled_by_a_product(plan: Plan) -> None:
+    """Half the FLOP/s: seconds that are FLOPs over a rate take twice as long, bytes and transfers what they took."""
+    costs = cost_model(plan)
+    device = plan.hardware.device("cuda")
+    rate = product_rate(device, "decode", "f16", 64)
+    slow = Probe(what="compute", name="cuda", run=0, value=rate / 2, format="f16", tokens=64)
+    scaling = Scaling(plan.hardware, (slow,))
+    assert scaling.factors() == {"compute cuda": pytest.approx(0.5)}
+    seen = set()
+    for task in lower(plan, prefill(plan.workload)).tasks:
+        estimate = costs.price(task)
+        computing = estimate.mid if estimate.bound == "compute" and task.resource == "cuda" else 0.0
+        seen.add(computing > 0.0)
+        assert scaling.seconds(0, task, estimate) == pytest.approx(estimate.mid + computing, rel=1e-12)
+    assert seen == {True, False}
+
+
+def test_a_product_without_its_tokens_says_nothing(plan: Plan) -> None:
+    assert Scaling(plan.hardware, (Probe(what="compute", name="cuda", run=0, value=1e9),)).factors() == {}
 
 
 def test_only_the_bytes_of_a_transfer_are_scaled(plan: Plan, run: Run) -> None:

@@ -81,7 +81,8 @@ def test_a_measured_trace_has_probes_of_every_device_and_lane(checkpoint: Path) 
     assert found.info.plan_sha256 == digest(plan) and found.info.runs == 2
     assert {span.run for span in found.spans} == {0, 1}
     by_run = {(probe.run, probe.what, probe.name) for probe in found.info.probes}
-    names = [("read", "cpu"), ("read", "loopback"), ("link", "h2d"), ("link", "d2h")]
+    names = [(what, name) for what in ("read", "compute") for name in ("cpu", "loopback")]
+    names += [("link", "h2d"), ("link", "d2h")]
     assert by_run == {(run, *name) for run in (0, 1) for name in names}
 
 

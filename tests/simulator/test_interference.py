@@ -10,6 +10,7 @@ from exact_replay import ExactReplay
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.interference import alone, beside, slowings
+from helmsman.planner.predict import scheduled
 from helmsman.planner.schedule import makespan
 from helmsman.schemas.hardware import Hardware
 from helmsman.simulator._replay import Loop
@@ -110,6 +111,19 @@ def test_scheduling_equals_the_replay_where_bandwidth_is_ample(seed: int, task: 
     done = replay(dag, lambda t: prices[t.id], hardware)
     assert makespan(dag, lambda t: prices[t.id], alone(hardware)) == pytest.approx(done.makespan, rel=1e-9)
     assert done.makespan >= makespan(dag, lambda t: prices[t.id]) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, task: MakeTask, graph: MakeGraph) -> None:
+    """Memories and links are shared by one rule, with busy links that delay and without."""
+    rng = random.Random(8000 + seed)
+    tasks, prices = random_case(rng, task, 60)
+    shares = rng.choice([{}, {"s2d": "h2d"}, {"s2d": "h2d", "s2h": "s2d"}])
+    hardware = machine(rng.choice([2e9, 5e9, 1e12]), shares, rng.choice([{}, FACTORS]), rng.choice([None, 5e9]))
+    slowed = alone(hardware) if rng.random() < 0.5 else None
+    dag = graph(*tasks)
+    done = replay(dag, lambda t: prices[t.id], hardware, slowed or (lambda _: ()))
+    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
 
 
 def test_streaming_equals_the_whole(task: MakeTask, graph: MakeGraph) -> None:

@@ -142,7 +142,7 @@ class _Best:
             section = self.candidates.section(rows, compressed, stored, storage)
             self.evaluated += len(rows)
             lanes = self.candidates.lanes(section)
-            left = np.flatnonzero(_better(lanes, taken(self.lanes, rows)))
+            left = np.flatnonzero(_better(lanes, self.lanes, rows))
             if len(left):
                 self._compare(rows[left], taken(section, left), taken(lanes, left), compressed, stored)
         self.sets.append(stored)
@@ -152,12 +152,12 @@ class _Best:
     ) -> None:
         """Take what fits and is still better with all that delays it."""
         lanes = self.candidates.shared(rows, section, lanes, compressed, stored)
-        left = np.flatnonzero(_better(lanes, taken(self.lanes, rows)))
+        left = np.flatnonzero(_better(lanes, self.lanes, rows))
         left = left[self.candidates.fits(rows[left], compressed, stored)]
         if len(left):
             rows, section, lanes = rows[left], taken(section, left), taken(lanes, left)
             lanes = self.candidates.delayed(rows, section, lanes, compressed, stored)
-            better = _better(lanes, taken(self.lanes, rows))
+            better = _better(lanes, self.lanes, rows)
             self._take(rows[better], taken(lanes, better), compressed)
 
     def _take(self, rows: Indices, lanes: Lanes, compressed: bool) -> None:
@@ -167,18 +167,21 @@ class _Best:
         self.set_index[rows] = len(self.sets)
 
 
-def _better(new: Lanes, old: Lanes) -> Mask:
-    """Where `new` comes before `old` by (L, |CPU - H2D|, S2D)."""
-    near = np.where(np.isfinite(old.total), TIE * old.total, 0.0)
-    less, equal = new.total < old.total - near, new.total <= old.total + near
-    less &= np.isfinite(new.total)
-    equal &= np.isfinite(new.total) & ~less
-    if not equal.any():
-        return less
-    with np.errstate(invalid="ignore"):
-        skew, skew_old = np.abs(new.cpu - new.h2d), np.abs(old.cpu - old.h2d)
-        fewer = (skew < skew_old - near) | ((skew <= skew_old + near) & (new.s2d < old.s2d - near))
-    return less | (equal & fewer)
+def _better(new: Lanes, old: Lanes, rows: Indices) -> Mask:
+    """Where `new` comes before the entries `rows` of `old` by (L, |CPU - H2D|, S2D)."""
+    total = old.total[rows]
+    better = new.total < total * (1 - TIE)
+    tied = np.flatnonzero(~better & (new.total <= total * (1 + TIE)) & np.isfinite(new.total))
+    if len(tied):
+        better[tied] = _narrower(taken(new, tied), taken(old, rows[tied]))
+    return np.asarray(better)
+
+
+def _narrower(new: Lanes, old: Lanes) -> Mask:
+    """Of splits with equal L: where `new` comes before `old` by (|CPU - H2D|, S2D)."""
+    near, skew, skew_old = TIE * old.total, np.abs(new.cpu - new.h2d), np.abs(old.cpu - old.h2d)
+    fewer = (skew < skew_old - near) | ((skew <= skew_old + near) & (new.s2d < old.s2d - near))
+    return np.asarray(fewer)
 
 
 def _useful_sets(
