@@ -109,9 +109,9 @@ def main() -> int:
     args = _arguments()
     select_from_environment()
     asked = _question(args)
-    everything = [_planned(asked, split) for split in _chosen(asked, args.every)]
+    everything, known = [_planned(asked, split) for split in _chosen(asked, args.every)], _known(args)
     for number, each in enumerate(everything):
-        each.once = _once(each, args)
+        each.once = known.get(each.plan.label) or _once(each, args)
         print(f"{number + 1:3d}/{len(everything)} {_line(each, each.once)}", flush=True)
     chosen = next(m for m in everything if m.split == asked.finalists[0][0])
     streamed = next(m for m in everything if (m.split.start, m.split.stop) == (0, len(asked.units)))
@@ -137,6 +137,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=4, help="decode steps per execution")
     parser.add_argument("--rounds", type=int, default=5, help="interleaved executions of the fastest")
     parser.add_argument("--every", type=int, default=1, help="execute only every so many of the splits")
+    parser.add_argument("--after", type=Path, metavar="FILE", help="what --out wrote: these are not executed once more")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     return parser.parse_args()
 
@@ -173,6 +174,12 @@ def _planned(asked: OpSplit, split: Split) -> Executed:
     placement = place(asked.frame, layout)
     name, predicted = label(asked.frame, layout), predict(placement, asked.costs)
     return Executed(split, plan_document(placement, name, Strategy(name="op-split"), predicted))
+
+
+def _known(args: argparse.Namespace) -> dict[str, float]:
+    """Seconds of the splits that an earlier call executed, by label."""
+    rows = json.loads(args.after.read_text())["rows"] if args.after else []
+    return {row["plan"]: row["once"] for row in rows}
 
 
 def _once(each: Executed, args: argparse.Namespace) -> float:
