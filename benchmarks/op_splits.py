@@ -5,10 +5,10 @@
 All splits [i, j) of the layer are executed once; the five fastest are measured again, interleaved with the chosen one
 and with streaming everything, each time between probes. Prints, per split, the predicted and measured decode step and
 the signed error; for those measured again also the error scaled by the probes (rule 7 of measuring), its noise from
-round to round and how busy the host was, planned and measured, from the first operation of layers to the last (embedding
-and head run alone before and after them, and are no part of a split). Then the bars: the chosen one within max(3 %, 2 x noise) of the best, its gain over
-streaming against the predicted one, every scaled error within max(10 %, 2 x noise), and the host busy for 90 % of the
-layers' time wherever the plan says that it is."""
+round to round and how busy the host was, planned and measured, from the first operation of layers to the last
+(embedding and head run alone before and after them, and are no part of a split). Then the bars: the chosen one within
+max(3 %, 2 x noise) of the best, its gain over streaming against the predicted one, every scaled error within
+max(10 %, 2 x noise), and the host busy for 90 % of the layers' time wherever the plan says that it is."""
 
 import argparse
 import json
