@@ -15,13 +15,14 @@ from helmsman.executor.kv import allocate_caches
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.passes import Pass
 from helmsman.executor.program import Lanes, Program
-from helmsman.executor.seats import chunk_tokens, take_seats
+from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
 from helmsman.executor.storage import Storage
 from helmsman.executor.transfers import Transfers
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.store import Store
+from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.plan import Plan
 
@@ -50,7 +51,7 @@ def load(
     memories = devices.memories
     store = Store(plan, Checkpoint.open(checkpoint, plan.model), memories, storage, on_bytes)
     caches = allocate_caches(plan, memories, divides(passes))
-    stagings = stage_weights(plan, passes, memories, store)
+    stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
     transfers = [
         Transfers(plan, each, its, staging, store, caches, storage)
@@ -61,7 +62,7 @@ def load(
     programs: dict[Phase, Program] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
-        chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan)
+        chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan.workload.batch)
         ordered = order(each, staging, caches, its, moves.stops.by_task, chunked)
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")

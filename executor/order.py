@@ -141,13 +141,6 @@ def _start_before(found: Pass, deps: list[set[int]], together: list[list[int]]) 
         number = group.get(user) if user is not None else None
         if task.kind in ("transfer", "pin", "decompress") and number is not None:
             inside = {dep for dep in deps[index] if group.get(dep) == number}
-            if inside and found.plan.schedule.overlap == "none" and carried(task).endswith(WEIGHTS):
-                raise UsageError(
-                    "prompts this long pass chunk by chunk, which needs the weights of several operations at once",
-                    field="schedule.overlap",
-                    value="none",
-                    remedy="plan with overlap next-layer, or give shorter prompts",
-                )
             if inside:
                 first = together[number][0]
                 deps[index] = (deps[index] - inside) | {dep for dep in found.tasks[first].deps if dep < index}

@@ -13,7 +13,7 @@ from helmsman.executor.rope import rope_tables
 from helmsman.executor.stage import StageBuilder, divides, layers_of
 from helmsman.executor.staging import Staging
 from helmsman.executor.weights.store import Store
-from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.lower import TOKEN_BYTES
 from helmsman.lowering.placement import batches_together
 from helmsman.schemas.plan import Plan
@@ -50,11 +50,6 @@ class Seat:
 Seats = Mapping[Place, Seat]
 
 
-def chunk_tokens(plan: Plan) -> int:
-    """Tokens of a sequence that pass at once; more pass chunk by chunk."""
-    return max(1, CHUNK_ROWS // plan.workload.batch)
-
-
 def take_seats(
     plan: Plan,
     passes: Sequence[Pass],
@@ -76,7 +71,8 @@ def take_seats(
         for each, staging in zip(passes, stagings, strict=True)
     ]
     work = _workspaces(specs, devices)
-    buffers = _Buffers(plan, passes, devices, plan.workload.batch * max_tokens, max_tokens > chunk_tokens(plan))
+    batch = plan.workload.batch
+    buffers = _Buffers(plan, passes, devices, batch * max_tokens, max_tokens > chunk_tokens(batch))
     return [
         {at: buffers.seat(each, _stage(each, spec, devices, at, work[at]), work[at], at) for at, spec in found.items()}
         for each, found in zip(passes, specs, strict=True)

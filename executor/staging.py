@@ -8,7 +8,9 @@ from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.passes import Pass, Use, computing, unit_of
 from helmsman.executor.weights.store import Store, place_of
+from helmsman.lowering.buffers import held_together
 from helmsman.lowering.graph import Task
+from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
@@ -71,10 +73,12 @@ class Staging:
 
 
 def stage_weights(
-    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store
+    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store, prompt_tokens: int
 ) -> list[Staging]:
-    """Slots for everything that is streamed in `passes`, allocated."""
-    needs = [list(_needs(plan, each, store)) for each in passes]
+    """Slots for everything that is streamed in `passes`, allocated; `prompt_tokens` of the longest prompt."""
+    batches = batches_together(plan)
+    together = held_together(plan.schedule.overlap, plan.workload.batch, batches, prompt_tokens)
+    needs = [list(_needs(plan, each, store, together)) for each in passes]
     places = [_places(each) for each in needs]
     sizes: dict[tuple[str, int], int] = {}
     for found in places:
@@ -110,24 +114,24 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _needs(plan: Plan, found: Pass, store: Store) -> Iterator[_Need]:
+def _needs(plan: Plan, found: Pass, store: Store, together: bool) -> Iterator[_Need]:
     seen = set[Use]()
     for _, task, use in computing(found):
         if use not in seen and task.op != "embedding":
             seen.add(use)
             for tensor in store.tensors(task.op, task.layer):
-                need = _need(plan, task, use, tensor)
+                need = _need(plan, task, use, tensor, together)
                 if need is not None:
                     yield need
 
 
-def _need(plan: Plan, task: Task, use: Use, tensor: Tensor) -> _Need | None:
+def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, together: bool) -> _Need | None:
     memory = plan.hardware.device(use.device).memory
     rows = rows_of(use, tensor)
     pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
     if all(_used_in_place(each.rule, memory) for each in pieces):
         return None
-    which, owner = _set(plan, task, memory)
+    which, owner = _set(plan, task, together)
     if len(tensor.shape) == 1:
         return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
     _check_comes(tensor, pieces, memory)
@@ -137,10 +141,10 @@ def _need(plan: Plan, task: Task, use: Use, tensor: Tensor) -> _Need | None:
     return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
 
 
-def _set(plan: Plan, task: Task, memory: str) -> tuple[int, Owner]:
-    """A unit's weights come together where something comes ahead, else one operation's after the other."""
+def _set(plan: Plan, task: Task, together: bool) -> tuple[int, Owner]:
+    """A unit's weights have a set where they are held together, else one operation's take the place of another's."""
     unit, depth = unit_of(task, plan.model.layers), plan.schedule.prefetch + 1
-    if plan.schedule.overlap == "next-layer":
+    if together:
         return unit % depth, (unit,)
     return 0, (unit, task.op, task.id)
 

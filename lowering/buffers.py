@@ -11,6 +11,17 @@ _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
 
 
+def chunk_tokens(batch: int) -> int:
+    """Tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
+    return max(1, CHUNK_ROWS // batch)
+
+
+def held_together(overlap: str, batch: int, batches: int, prompt_tokens: int) -> bool:
+    """Whether a unit's streamed weights are all there at once: where they come ahead, serve several `batches`, or
+    several chunks of a prompt."""
+    return overlap == "next-layer" or batches > 1 or prompt_tokens > chunk_tokens(batch)
+
+
 def buffer_bytes(model: Model, workload: Workload, *, divided: bool = False, batches: int = 1) -> int:
     """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
     through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32 whatever
@@ -41,7 +52,7 @@ def workspace_bytes(
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
     model can have)."""
-    rows = batch * min(tokens, max(1, CHUNK_ROWS // batch))
+    rows = batch * min(tokens, chunk_tokens(batch))
     wide = max(model.hidden, model.q_width)
     inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
     width = model.hidden + wide + inner + max(wide, model.ffn)

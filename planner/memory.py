@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from helmsman.lowering.buffers import buffer_bytes
+from helmsman.lowering.buffers import buffer_bytes, held_together
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed, batches_together
@@ -78,8 +78,8 @@ def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int
 def staging_bytes(placed: Placed, memory: str) -> int:
     """Buffers of what is streamed into `memory`.
 
-    One operation's weights after the other without overlap; the streamed weights of prefetch + 1 blocks with it. And
-    as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
+    The streamed weights of prefetch + 1 blocks, or one operation's after the other where nothing holds them together.
+    And as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
     depth = placed.schedule.prefetch + 1
     return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
 
@@ -103,11 +103,12 @@ def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:
-    """The largest operation's streamed bytes, or the largest unit's where units come ahead."""
-    ahead = placed.schedule.overlap == "next-layer"
+    """The largest operation's streamed bytes, or the largest unit's where all of one are held together."""
+    work = placed.workload
+    together = held_together(placed.schedule.overlap, work.batch, batches_together(placed), work.prompt_tokens)
     sizes: dict[tuple[str, int | None], int] = {}
     for tensor, _ in _tensors(placed):
-        key = ("" if ahead and tensor.layer is not None else tensor.op, tensor.layer)
+        key = ("" if together and tensor.layer is not None else tensor.op, tensor.layer)
         sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
     return max(sizes.values(), default=0)
 

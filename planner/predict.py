@@ -54,6 +54,8 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     terms = _terms(graph.tasks, lambda task: prices[id(task)])
     seconds = {end: _seconds(graph, costs, prices, end) for end in _ENDS}
     mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
+    if costs.table is not None:  # what was measured happened, whatever the record's rates allow
+        bound = min(bound, mid)
     ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
     return PhasePrediction(
         context=graph.iteration.context,

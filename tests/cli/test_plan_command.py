@@ -266,6 +266,44 @@ def test_an_operation_is_divided_once(capsys):
     assert "--chunks: divides scores twice" in err
 
 
+@pytest.mark.parametrize("text", ["scores=8,wv", "scores=8,", "=3", "scores", "0x4", "1e9"])
+def test_divisions_that_are_none_are_refused(capsys, text):
+    code, out, err = run(capsys, *SPLIT, "--chunks", text)
+    assert (code, out) == (2, "")
+    assert "--chunks" in err and "not a division of operations" in err
+
+
+def test_everything_is_divided_as_far_as_it_can_be(capsys):
+    """K and V of this model have one KV head each, and four panels of rows."""
+    code, out, _ = run(capsys, *HW, "--model", "Qwen2.5-0.5B", "--strategy", "op-split", "--chunks", "64", "--json")
+    assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "64"
+
+
+@pytest.mark.parametrize("waiting", [("--no-overlap",), ("--pinning", "pin-on-transfer")])
+def test_the_printed_equations_know_no_waiting(capsys, waiting):
+    code, _, err = run(capsys, *SPLIT, "--paper", *waiting)
+    assert code == 2 and "--paper" in err
+
+
+def test_one_file_is_written_once(capsys, tmp_path):
+    place = tmp_path / "x.png"
+    code, _, err = run(capsys, *SPLIT, "-o", place, "--plot", place)
+    assert code == 2 and "--plot: is written by --out too" in err
+    assert not place.exists()
+
+
+def test_direct_storage_needs_a_link(capsys, tmp_path):
+    record = load_hardware("a4000-7950x", None)
+    links = tuple(
+        link for link in record.links if not (link.source_memory.startswith("nvme") and link.target_memory == "vram")
+    )
+    path = tmp_path / "hw.json"
+    path.write_text(record.model_copy(update={"links": links}).to_json())
+    argv = ("--model", "opt-6.7b", "--hw", path, "--strategy", "op-split", "--batch", 4, "--nvme")
+    code, _, err = run(capsys, *argv, "direct")
+    assert code == 2 and "no link from nvme0 to vram" in err and "--nvme bounce" in err
+
+
 @pytest.mark.parametrize("strategy", ["op-split", "flexgen"])
 @pytest.mark.parametrize("objective", ["throughput", "ttft"])
 def test_objectives_that_streaming_does_not_have_are_refused(capsys, strategy, objective):
@@ -303,7 +341,7 @@ def test_plans_of_every_strategy_can_be_given_back(capsys, model, options):
     accept(parse_document(Plan, json.dumps(plan).encode(), "plan.json"))
 
 
-SPLIT = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", 4)
+SMALL = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", 4)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +358,7 @@ SPLIT = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split",
 )
 def test_ablations_are_recorded_and_their_plans_replayed(capsys, tmp_path, option, value):
     flag = (f"--{option}",) if value is True else (f"--{option}", value)
-    code, out, err = run(capsys, *SPLIT, *flag, "--json", "-o", tmp_path / "plan.json")
+    code, out, err = run(capsys, *SMALL, *flag, "--json", "-o", tmp_path / "plan.json")
     assert (code, err) == (0, "")
     assert json.loads(out)["strategy"]["options"][option] == value
     assert simulate([str(tmp_path / "plan.json"), "--json"]) == 0
@@ -333,13 +371,12 @@ def test_ablations_are_recorded_and_their_plans_replayed(capsys, tmp_path, optio
     ("chunks", "words"),
     [
         ("scores=13", "scores has 12 KV heads"),
-        ("13", "12 KV heads"),
         ("q=49", "768 rows, divided by 16"),
         ("q=0", "use 1 to 48"),
     ],
 )
 def test_operations_are_divided_into_no_more_than_they_have(capsys, chunks, words):
-    code, out, err = run(capsys, *SPLIT, "--chunks", chunks)
+    code, out, err = run(capsys, *SMALL, "--chunks", chunks)
     assert (code, out) == (2, "")
     assert "--chunks: " in err and words in err and err.count("\n") == 1
 
@@ -356,7 +393,7 @@ def test_operations_are_divided_into_no_more_than_they_have(capsys, chunks, word
 )
 def test_parts_beyond_what_there_is_name_their_rule(capsys, tmp_path, rules, op, axis, stop, words):
     """The rule is put before those of a plan as it was written: third, so that its number tells."""
-    content = planned(capsys, *SPLIT)
+    content = planned(capsys, *SMALL)
     wrong = {**content[rules][-1], "select": {"names": op, "part": {"axis": axis, "start": 0, "stop": stop}}}
     others = [{**wrong, "select": {"names": op, "layers": {"start": k, "stop": k + 1}}} for k in (10, 11)]
     (tmp_path / "plan.json").write_text(json.dumps({**content, rules: [*others, wrong, *content[rules]]}))
@@ -367,7 +404,7 @@ def test_parts_beyond_what_there_is_name_their_rule(capsys, tmp_path, rules, op,
 
 
 def test_the_title_names_batches_and_every_format(capsys, tmp_path):
-    streamed = (*SPLIT, "--no-cpu-offload", "--batches", 2, "--batch", 25)
+    streamed = (*SMALL, "--no-cpu-offload", "--batches", 2, "--batch", 25)
     code, _, _ = run(capsys, *streamed, "--compress", "all", "--json", "-o", tmp_path / "plan.json")
     assert code == 0
     assert simulate([str(tmp_path / "plan.json")]) == 0

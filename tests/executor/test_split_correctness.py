@@ -123,10 +123,38 @@ def test_batches_make_the_same_tokens(
 
 
 @pytest.mark.parametrize(("overlap", "prefetch"), [("none", 0), ("next-layer", 0), ("next-layer", 2)])
+@pytest.mark.parametrize(("batch", "batches"), [(1, 1), (2, 2), (1, 4)])
+@pytest.mark.parametrize("cut", [(2, 9), (0, 0), (0, 12)])
 def test_schedules_make_the_same_tokens(
-    checkpoints: Callable[[str], Path], reference: Callable[[str, int], tuple[Any, Any]], overlap: str, prefetch: int
+    checkpoints: Callable[[str], Path],
+    reference: Callable[[str, int], tuple[Any, Any]],
+    overlap: str,
+    prefetch: int,
+    batch: int,
+    batches: int,
+    cut: tuple[int, int],
 ) -> None:
-    plan = make_op_split_plan(
-        small_model("qwen3"), 2, 9, {"wv": 2}, workload=workload(), overlap=overlap, prefetch=prefetch
+    """Without overlap too, weights that came for one batch are there for the next."""
+    work = workload(batch, batches)
+    plan = make_op_split_plan(small_model("qwen3"), *cut, {"wv": 2}, workload=work, overlap=overlap, prefetch=prefetch)
+    check(outcome(checkpoints("qwen3"), plan, batch * batches), reference("qwen3", batch * batches))
+
+
+@pytest.mark.parametrize(("batch", "batches"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("overlap", ["none", "next-layer"])
+def test_prompts_in_chunks_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], batch: int, batches: int, overlap: str
+) -> None:
+    """More rows than pass at a time: every chunk finds all the weights of a block."""
+    model, sequences = small_model("qwen3"), batch * batches
+    long = np.random.default_rng(8).integers(3, 500, (sequences, 200), dtype=np.int32)
+    work = Workload(prompt_tokens=200, output_tokens=8, batch=batch, batches=batches, context=208)
+    plans = (
+        make_plan(model, workload=work.model_copy(update={"batch": sequences, "batches": 1})),
+        make_op_split_plan(model, 2, 9, workload=work, overlap=overlap, prefetch=int(overlap == "next-layer")),
     )
-    check(outcome(checkpoints("qwen3"), plan, 1), reference("qwen3", 1))
+    found = []
+    for plan in plans:
+        with Engine.load(plan, checkpoints("qwen3"), two_cpus()) as engine:
+            found.append(np.array(engine.generate(long, 8, ignore_eos=True).tokens))
+    assert np.array_equal(*found)

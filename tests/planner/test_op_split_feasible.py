@@ -37,6 +37,7 @@ CASES = {
     "reshaped": ("llama", WORK, {"reshape": True}, {"chunks": CHUNKS, **PACKED}),
     "reshaped caches": ("opt", TWICE, {"reshape": True}, {}),
     "one after the other": ("opt", WORK, {"overlap": "none"}, {"chunks": {"up": 2}, **PACKED}),
+    "turns without overlap": ("opt", TWICE, {"overlap": "none"}, {"chunks": {"up": 2}, **PACKED}),
     "on the fly": ("opt", WORK, {}, {"pinning": "pin-on-transfer", "path": "bounce", "cache_q4": True}),
     "bounce": ("llama", WORK, {}, {"path": "bounce", "chunks": {"wv": 2}}),
     "fused": ("llama", WORK, {"fused": True}, PACKED),

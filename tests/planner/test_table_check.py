@@ -124,6 +124,22 @@ def test_unknown_sources_are_refused(asked, table):
         check_table(table.model_copy(update={"rows": (table.rows[0], other, *table.rows[2:])}), asked.frame)
 
 
+@pytest.mark.parametrize("factor", [1e-3, 0.0])
+@pytest.mark.parametrize("columns", [("host",), COLUMNS], ids=["host", "all"])
+def test_tables_faster_than_the_record_still_make_a_plan(tmp_path, capsys, table, factor, columns):
+    """The bound is then the plan's own time, and that is said."""
+    fast = table
+    for column in columns:
+        fast = scaled(fast, column, factor)
+    path = tmp_path / "t.json"
+    path.write_text(fast.to_json())
+    assert main([*ARGV, "--table", str(path), "--json"]) == 0
+    out, err = capsys.readouterr()
+    decode = json.loads(out)["predicted"]["decode"]
+    assert decode["lower_bound"] <= decode["seconds"]["mid"]
+    assert (decode["gap"] == 0) == ("the lower bound is the plan's own time" in err)
+
+
 @pytest.mark.parametrize(
     ("breaking", "says"),
     [

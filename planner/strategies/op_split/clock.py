@@ -75,6 +75,14 @@ class Clock:
         self.crossed = {"host": self.none, "accelerator": self.none}
         self.waited = {"host": self.none, "accelerator": self.none}
 
+    @property
+    def unsettled(self) -> Mask:
+        """Where the next layer does not begin as this one did: a lane is still at work when the last operation ends, or
+        its parts end one after the other."""
+        parts = [part.there for part in self.parts[self.flow.steps[-1].name]]
+        busy = np.maximum.reduce([self.none, *self.free.values()]) > self.end
+        return np.asarray(busy | (np.sum(parts, axis=0) > 1))
+
     def step(self, step: Step, batch: int, stream: Stream | None) -> None:
         """One operation of one batch, with what is `stream`ed for it."""
         made = [(part, self._part(step, part, batch, stream)) for part in self.parts[step.name] if part.there.any()]

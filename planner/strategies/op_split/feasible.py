@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.buffers import buffer_bytes
+from helmsman.lowering.buffers import buffer_bytes, held_together
 from helmsman.planner.memory import STOPS, devices_used, kv_block_bytes, memory_use
 from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
 from helmsman.planner.strategies.op_split.options import Mask
@@ -83,7 +83,9 @@ class Room:
     def _arriving(self, found: list[tuple[OpBytes, Indices, Indices]]) -> Indices:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
         weights = [each.weights[a, b] for each, a, b in found]
-        together = np.sum if self.frame.overlap == "next-layer" else np.max
+        work = self.frame.workload
+        held = held_together(self.frame.overlap, work.batch, work.batches, work.prompt_tokens)
+        together = np.sum if held else np.max
         caches = np.sum([each.caches[a, b] for each, a, b in found], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)
 

@@ -13,6 +13,10 @@ from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 _FEW, _MORE = 2, 4
 """Layers of the two models whose difference is the period of a layer: first and last of them do not matter."""
 
+_SETTLED, _CLOSE = 4, 0.01
+"""So many finalists, and so close to the first, are told apart by whole steps: with the ends of the model, and what
+first and last layers wait for."""
+
 Finalist = tuple[Split, float]
 """A split and its seconds per layer, of all batches."""
 
@@ -30,9 +34,18 @@ def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], 
     return tuple(_ordered(found))
 
 
+def settled(found: tuple[Finalist, ...], whole: Callable[[Split], float]) -> tuple[Finalist, ...]:
+    """`found` with those first that a few layers cannot tell apart, in the order of their `whole` steps."""
+    close = [each for each in found[:_SETTLED] if each[1] <= found[0][1] * (1 + _CLOSE)]
+    if len(close) < 2:
+        return found
+    return (*sorted(close, key=lambda each: whole(each[0])), *found[len(close) :])
+
+
 def _ordered(left: list[Finalist]) -> Iterator[Finalist]:
     while left:
-        limit = min(seconds for _, seconds in left) * (1 + TIE)
+        least = min(seconds for _, seconds in left)
+        limit = least + TIE * abs(least)
         first = next(place for place, (_, seconds) in enumerate(left) if seconds <= limit)
         yield left.pop(first)
 

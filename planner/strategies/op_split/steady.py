@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.planner.strategies.op_split.clock import Clock, Stream
+from helmsman.planner.strategies.op_split.clock import Clock, Mask, Stream
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, Step
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
 
@@ -31,22 +31,36 @@ class Crossings:
 
 
 def crossings(flow: Dataflow, start: Indices, stop: Indices) -> Crossings:
-    """What the boundaries of every range cost; exact where operations are priced as their chunks are."""
+    """What the boundaries of every range cost; exact where operations are priced as their chunks are.
+
+    A layer after whose last operation every lane is free is followed by one just like it; others are followed for a
+    layer more."""
+    found, unsettled = _crossed(flow, start, stop, 1)
+    rows = np.flatnonzero(unsettled)
+    if len(rows):
+        again, _ = _crossed(flow, start[rows], stop[rows], _WARM + 1)
+        for name in Crossings.__slots__:
+            getattr(found, name)[rows] = getattr(again, name)
+    return found
+
+
+def _crossed(flow: Dataflow, start: Indices, stop: Indices, layers: int) -> tuple[Crossings, Mask]:
+    """The last of so many layers, and where the next one would not be like it."""
     clock = Clock(flow, start, stop)
     clock.begin(0)
-    ends = []
-    for _ in range(_WARM + 1):
+    ends = [clock.end]
+    for _ in range(layers):
         for step in flow.steps:
             clock.step(step, 0, None)
         ends.append(clock.end)
-    layers = len(ends)
-    return Crossings(
+    found = Crossings(
         chain=ends[-1] - ends[-2],
         into=clock.waited["accelerator"] / layers,
         back=clock.waited["host"] / layers,
         bytes_into=clock.crossed["accelerator"] / layers,
         bytes_back=clock.crossed["host"] / layers,
     )
+    return found, clock.unsettled
 
 
 def serial_period(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int) -> Seconds:

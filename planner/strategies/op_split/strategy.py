@@ -9,13 +9,14 @@ from typing import Literal
 import numpy as np
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, predict
+from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
-from helmsman.planner.strategies.op_split.finalists import Finalist, by_prediction, layer_seconds
+from helmsman.planner.strategies.op_split.finalists import Finalist, by_prediction, layer_seconds, settled
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
@@ -35,8 +36,8 @@ from helmsman.schemas.workload import Workload
 
 Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
-"""Runner-ups, and faster splits that do not fit, that a decision names; the steps of runner-ups are the plan's, scaled
-by their seconds per layer."""
+"""Runner-ups, and faster splits that do not fit, that a decision names; their steps are the plan's and what their
+layers take more or less."""
 
 _MOST_PREDICTED = 64
 """So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
@@ -82,10 +83,15 @@ class OpSplit:
             return tuple((split, split.seconds) for split in self.fitting.ranked(1 + SHOWN))
         bound = self.frame.workload.batches == 1 and self.search_options.delays is None
         ranked = self.fitting.ranked(_MOST_PREDICTED if bound else 1 + SHOWN)
-        return by_prediction(ranked, self._layer_seconds, 1 + SHOWN)
+        return settled(by_prediction(ranked, self._layer_seconds, 1 + SHOWN), self._whole_step)
 
     def _layer_seconds(self, split: Split) -> float:
         return layer_seconds(self.frame, self.costs, self._blocks(split))
+
+    def _whole_step(self, split: Split) -> float:
+        """Seconds of the mean decode step, of all batches."""
+        placed = place(self.frame, self.layout(split))
+        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), self.costs)
 
     @cached_property
     def found(self) -> SplitSearch:
@@ -95,7 +101,12 @@ class OpSplit:
     @cached_property
     def fitting(self) -> SplitSearch:
         """The search over the splits that fit."""
-        return search(self.table, replace(self.search_options, feasible=self._fits))
+        return search(self.table, self.fitting_options)
+
+    @property
+    def fitting_options(self) -> SearchOptions:
+        """What is searched of the splits that fit."""
+        return replace(self.search_options, feasible=self._fits)
 
     def _fits(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
         return self._allowed[start, stop] & self.room.fits(start, stop, compressed, stored)
@@ -233,10 +244,6 @@ class OpSplit:
     def _missing(self, layout: Layout) -> tuple[tuple[str, int], ...]:
         return tuple(shortages(memory_use(place(self.frame, layout))).items())
 
-    def _step(self, split: Split) -> float:
-        """Seconds of a decode step by the closed form: so many layers."""
-        return split.seconds * self.frame.model.layers
-
     def _decision(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         (split, period), *rest = self.finalists
         layout = self.layout(split)
@@ -244,18 +251,20 @@ class OpSplit:
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
         seconds = plan.predicted.decode.seconds.mid
-        others = tuple((self._label(other), seconds * each / period) for other, each in rest[:SHOWN])
+        layers = self.frame.model.layers
+        others = tuple((self._label(other), seconds + layers * (each - period)) for other, each in rest[:SHOWN])
         unused, count = self.frame.roles.unused, self.fitting.evaluated
-        return Decision(plan, seconds, others, tuple(self._rejected()), unused, count)
+        return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
-    def _rejected(self) -> Iterator[Rejected]:
-        """The fastest splits that are faster than all that fit, by the closed form."""
+    def _rejected(self, seconds: float) -> Iterator[Rejected]:
+        """The fastest splits that are faster than all that fit, by the closed form; `seconds` of the plan's step."""
         fastest = self.fitting.best.seconds
         for split in self.found.ranked(SHOWN):
             if split.seconds >= fastest:
                 return
             layout = self.layout(split)
-            yield Rejected(label(self.frame, layout), self._step(split), self._missing(layout))
+            step = max(0.0, seconds + self.frame.model.layers * (split.seconds - fastest))
+            yield Rejected(label(self.frame, layout), step, self._missing(layout))
 
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()

@@ -80,8 +80,18 @@ def divisible(model: Model, form: Form = "divided") -> tuple[str, ...]:
     return tuple(op for op in layer_operations(model, form) if op_extent(model, op)[1] > 1 and op not in fixed)
 
 
+def most_parts(model: Model, op: str) -> int:
+    """Into how many parts a divisible operation can be divided: KV heads, or panels of rows."""
+    axis, extent = op_extent(model, op)
+    return _most(axis, extent)
+
+
+def _most(axis: str, extent: int) -> int:
+    return extent if axis == "heads" else max(1, extent // PANEL)
+
+
 def _check(op: str, axis: str, extent: int, parts: int) -> None:
-    most = extent if axis == "heads" else max(1, extent // PANEL)
+    most = _most(axis, extent)
     if not 1 <= parts <= most:
         what = (
             f"{extent} KV heads" if axis == "heads" else f"{extent} rows, divided by {PANEL}" if most > 1 else "1 part"

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from helmsman.schemas.errors import UsageError
@@ -20,6 +21,19 @@ def check_place(path: Path | None, remedy: str = "choose another place") -> None
             tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise UsageError(f"cannot be written: {error.strerror}", file=str(path), remedy=remedy) from None
+
+
+def check_places(places: Mapping[str, Path | None]) -> None:
+    """`check_place` for every place, by option; raises UsageError also where two files would be one."""
+    named: dict[Path, str] = {}
+    for option, path in places.items():
+        check_place(path)
+        if path is None or (path.exists() and not path.is_file()):
+            continue
+        other = named.setdefault(path.resolve(), option)
+        if other != option:
+            remedy = "choose two places"
+            raise UsageError(f"is written by {other} too", field=option, value=str(path), remedy=remedy)
 
 
 def make_folder(path: Path, remedy: str) -> None:

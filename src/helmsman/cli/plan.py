@@ -41,12 +41,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
     from helmsman.cli.machine import machine
-    from helmsman.cli.places import check_place
+    from helmsman.cli.places import check_places
     from helmsman.hwdb.load_model import load_model
 
     _check_plot(args)
-    for place in (args.out, args.plot, args.write_table):
-        check_place(place)
+    check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
     model, hardware = load_model(args.model), machine(args)
     workload = _workload(args, model)
     if args.max_context and args.strategy == "layer-split":

@@ -96,13 +96,13 @@ def decide(
         asked = op_split(args, model, hardware, workload)
         _warn_of_table(args, asked.frame)
         parts = search_parts(asked)
-        decision = asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT}))
+        decision = _bounded(args, asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT})))
         _write_table(args, asked)
         return decision, asked, parts
     if args.strategy == "flexgen":
         schedule = flexgen(args, model, hardware, workload)
         _warn_of_table(args, schedule.frame)
-        return schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN})), None, {}
+        return _bounded(args, schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))), None, {}
     from helmsman.planner.strategies.layer_search import decide as decide_split
 
     recorded = _recorded(args, {"kv_offload": False})
@@ -128,6 +128,9 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
     from helmsman.planner.strategies.op_split.variants import with_cache_use
 
+    if args.paper and (args.no_overlap or args.pinning == "pin-on-transfer"):
+        remedy = "leave --paper out: the printed equations know lanes that overlap"
+        raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
     options = OpSplitOptions(
         chunks=_chunks(args, model),
         compress=args.compress,
@@ -176,6 +179,15 @@ def _warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
             print(f"helm-plan: warning: {warning}", file=sys.stderr)
 
 
+def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":
+    """The decision itself; says on standard error where the user's table leaves no bound."""
+    decode = decision.plan.predicted.decode
+    if args.table is not None and decode.lower_bound == decode.seconds.mid:
+        remedy = "the lower bound is the plan's own time; correct the table, or the record"
+        print(f"helm-plan: warning: --table: faster than the machine's rates allow: {remedy}", file=sys.stderr)
+    return decision
+
+
 def _refuse_foreign(args: argparse.Namespace) -> None:
     """Options of other strategies are a mistake, not ignored."""
     for name, default in _FOREIGN[args.strategy].items():
@@ -191,7 +203,7 @@ def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
 
     keep = 1.0 if args.kv_keep is None else args.kv_keep
     select = args.kv_select if args.kv_select is not None else PARTIAL if keep < 1 else 0.0
-    if args.kv_select is not None and args.kv_keep is None:
+    if args.kv_select and keep == 1:
         remedy = "add --kv-keep SHARE"
         raise UsageError("nothing is chosen when all tokens are read", field="--kv-select", remedy=remedy)
     if not 0 < keep <= 1:
@@ -204,16 +216,15 @@ def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
 
 
 def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
-    """`8` (every operation that can be divided), or `scores=8,wv=4`."""
+    """`8` (every operation that can be divided, into as many parts or as it has), or `scores=8,wv=4`."""
     from helmsman.planner.strategies.streaming.division import divisible
 
     text, fused = args.chunks, args.fused_attention
     if text is None:
         return {}
     names = divisible(model, "reordered" if args.activation_cache else "fused" if fused else "divided")
-    pairs = [(name, text) for name in names] if "=" not in text else [item.split("=", 1) for item in text.split(",")]
     found = {}
-    for name, count in pairs:
+    for name, count in _divisions(text, model, names):
         if name not in names or not count.isdecimal() or len(count) > 6:
             remedy = f"write a number, or OP=N with operations among {', '.join(names)}"
             raise UsageError("not a division of operations", field="--chunks", value=text, remedy=remedy)
@@ -222,6 +233,17 @@ def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
             raise UsageError(f"divides {name} twice", field="--chunks", value=text, remedy=remedy)
         found[name] = int(count)
     return found
+
+
+def _divisions(text: str, model: "Model", names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """(operation, parts) as they are written."""
+    from helmsman.planner.strategies.streaming.division import most_parts
+
+    if "=" in text or not text.isdecimal() or len(text) > 6:
+        pairs = (item.partition("=") for item in text.split(","))
+        return [(name, count) for name, _, count in pairs]
+    wanted = int(text)
+    return [(name, str(min(wanted, most_parts(model, name)))) for name in names]
 
 
 def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
@@ -234,7 +256,23 @@ def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
     if not names:
         remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
         raise UsageError("this machine's record has no storage", field="--nvme", value=args.nvme, remedy=remedy)
+    _check_storage_links(args.nvme, hardware, names)
     return names
+
+
+def _check_storage_links(path: str, hardware: "Hardware", names: tuple[str, ...]) -> None:
+    """Storage is read straight by the accelerator, or by the host."""
+    from helmsman.planner.machine import roles
+
+    parts = roles(hardware)
+    target = parts.accelerator if path == "direct" else parts.host
+    if not parts.separate or target is None:
+        return
+    lacking = next((name for name in names if hardware.link(name, target.memory) is None), None)
+    if lacking is not None:
+        other = "bounce" if path == "direct" else "direct"
+        remedy = f"use --nvme {other}, or a record with such a link"
+        raise UsageError(f"no link from {lacking} to {target.memory}", field="--nvme", value=path, remedy=remedy)
 
 
 def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:
