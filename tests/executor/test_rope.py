@@ -29,8 +29,8 @@ def reference(model: Model, capacity: int) -> tuple[Any, Any]:
 def check(model: Model, capacity: int) -> None:
     tables = rope_tables(model, capacity)
     assert tables is not None
-    # The module's f32 powers are off by an ulp or two, which a position multiplies.
-    allowed = 1e-6 + np.arange(capacity)[:, None] * 2.0**-22
+    # The module's f32 powers are off by a few ulps (which, depends on where torch's vectors begin), times a position.
+    allowed = 1e-6 + np.arange(capacity)[:, None] * 2.0**-21
     for ours, theirs in zip(tables, reference(model, capacity), strict=True):
         assert ours.dtype == np.float32
         assert ours.shape == theirs.shape
