@@ -8,6 +8,7 @@ from helmsman.analysis.simulated import Simulated, Simulator, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import scheduled
@@ -106,7 +107,7 @@ def expect(
             graph = steps.graph(i)
             found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
         else:
-            graph = lower(plan, prefill(workload))
+            graph = lower(plan, prefill(workload, batches_together(plan)))
             estimates = {task.id: costs.price(task) for task in graph.tasks}
             found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine)
     return found

@@ -5,9 +5,9 @@ from functools import cached_property
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, batches_together
 from helmsman.planner.costs import CostModel, Estimate
-from helmsman.scheduler.iteration import decode
+from helmsman.scheduler.iteration import Iteration, decode
 from helmsman.schemas.workload import Workload
 
 
@@ -22,23 +22,26 @@ class DecodeSteps:
     costs: CostModel
 
     def graph(self, step: int) -> TaskGraph:
-        """What `lower(plan, decode(workload, step))` gives, for step 1 or later."""
+        """What `lower` gives for `step` of every batch that a pass advances, for step 1 or later."""
         grown = zip(self._first.tasks, self._growth, strict=True)
-        return TaskGraph(decode(self.workload, step), tuple(_grow(task, more, step) for task, more in grown))
+        return TaskGraph(self._iteration(step), tuple(_grow(task, more, step) for task, more in grown))
 
     def estimates(self, graph: TaskGraph) -> dict[str, Estimate]:
         """The price of each task of a `graph` made here, by id."""
         known = zip(graph.tasks, self._constant, strict=True)
         return {task.id: constant or self.costs.price(task) for task, constant in known}
 
+    def _iteration(self, step: int) -> Iteration:
+        return decode(self.workload, step, batches_together(self.plan))
+
     @cached_property
     def _first(self) -> TaskGraph:
-        return lower(self.plan, decode(self.workload, 1))
+        return lower(self.plan, self._iteration(1))
 
     @cached_property
     def _growth(self) -> list[tuple[int, int]]:
         """Bytes and FLOPs that each task gains from one step to the next."""
-        pairs = zip(self._first.tasks, lower(self.plan, decode(self.workload, 2)).tasks, strict=True)
+        pairs = zip(self._first.tasks, lower(self.plan, self._iteration(2)).tasks, strict=True)
         return [(second.bytes - first.bytes, second.flops - first.flops) for first, second in pairs]
 
     @cached_property
@@ -64,4 +67,6 @@ def _grow(task: Task, growth: tuple[int, int], step: int) -> Task:
         format=task.format,
         memories=task.memories,
         deps=task.deps,
+        batch=task.batch,
+        path=task.path,
     )

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "affinity.h"
 #include "clock.h"
+#include "kernels.h"
 
 namespace helm {
 namespace {
@@ -32,6 +34,14 @@ void approach(double time) {
 size_t slice_bytes(double rate) {
   const double bytes = std::min(4194304.0, std::max(16384.0, rate * kSliceSeconds));
   return static_cast<size_t>(bytes) / 64 * 64;
+}
+
+// Row `id` of a packed matrix, value by value; nothing for an id that is none of its rows.
+void look_up(const Lookup& matrix, const char* packed, int32_t id, char* target) {
+  if (id < 0 || static_cast<size_t>(id) >= matrix.rows) return;
+  const size_t row = static_cast<size_t>(id), width = matrix.width;
+  const char* lane = packed + (row / kPanel * matrix.columns * kPanel + row % kPanel) * width;
+  for (size_t k = 0; k < matrix.columns; ++k) std::memcpy(target + k * width, lane + k * kPanel * width, width);
 }
 
 void require(bool condition, const char* message) {
@@ -115,21 +125,30 @@ Span CopyEngine::move(const Copy& copy) {
   const size_t slice = slice_bytes(rate_);
   const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
   size_t moved = 0, pause_at = slice;
+  const auto moves = [&](size_t bytes) {
+    moved += bytes;
+    if (moved < pause_at || moved == total) return;
+    approach(begin + static_cast<double>(moved) / rate_);
+    pause_at = moved + slice;
+  };
   const auto move_piece = [&](char* target, const char* source) {
     for (size_t at = 0; at < copy.size;) {
       const size_t bytes = std::min(slice, copy.size - at);
       std::memmove(target + at, source + at, bytes);
       at += bytes;
-      moved += bytes;
-      if (moved < pause_at || moved == total) continue;
-      approach(begin + static_cast<double>(moved) / rate_);
-      pause_at = moved + slice;
+      moves(bytes);
     }
   };
-  for (size_t i = 0; i < copy.counts[0]; ++i)
-    for (size_t j = 0; j < copy.counts[1]; ++j)
-      move_piece(copy.target.data + copy.target_offset + i * copy.target_strides[0] + j * copy.target_strides[1],
-                 copy.source.data + copy.source_offset + i * copy.source_strides[0] + j * copy.source_strides[1]);
+  char* const target = copy.target.data + copy.target_offset;
+  const char* const source = copy.source.data + copy.source_offset;
+  if (const auto* ids = reinterpret_cast<const int32_t*>(copy.lookup.ids.data); ids != nullptr)
+    for (size_t i = 0; i < copy.counts[0]; ++i, moves(copy.size))
+      look_up(copy.lookup, source, ids[i], target + i * copy.size);
+  else
+    for (size_t i = 0; i < copy.counts[0]; ++i)
+      for (size_t j = 0; j < copy.counts[1]; ++j)
+        move_piece(target + i * copy.target_strides[0] + j * copy.target_strides[1],
+                   source + i * copy.source_strides[0] + j * copy.source_strides[1]);
   const double end = begin + static_cast<double>(total) / rate_;
   approach(end);
   while (now() < end) pause();

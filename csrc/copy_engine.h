@@ -12,13 +12,21 @@
 
 namespace helm {
 
-// counts[0] times counts[1] pieces of `size` bytes, at the given strides from each other on either side.
+// Rows of a packed matrix (pack.h), chosen by their numbers.
+struct Lookup {
+  Buffer ids = {nullptr, nullptr, 0};       // int32, read when the copy begins; no data: nothing is looked up
+  size_t rows = 0, columns = 0, width = 0;  // of the matrix, and bytes of a value
+};
+
+// counts[0] times counts[1] pieces of `size` bytes, at the given strides from each other on either side; or counts[0]
+// rows of `size` bytes that `lookup` chooses, one after the other in the target.
 struct Copy {
   Buffer target;
   size_t target_offset;
   Buffer source;
   size_t source_offset, size;
   size_t target_strides[2] = {0, 0}, source_strides[2] = {0, 0}, counts[2] = {1, 1};
+  Lookup lookup = {};
   Events wait = {};                      // before the copy's time begins
   std::shared_ptr<Event> done = {};      // or null
   double* times = nullptr;               // start and end, or null

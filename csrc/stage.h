@@ -46,6 +46,7 @@ struct StageSpec {
   const float* cos;   // [capacity][rotary_dim / 2]
   const float* sin;
   std::optional<Matrix> embedding;
+  bool looked_up;          // `embedding` holds a pass's own rows, [batch][tokens][hidden], not the packed table
   const float* positions;  // [capacity][hidden] or null
   std::vector<BlockSpec> blocks;
   std::optional<NormWeights> final_norm;  // of the last token of every sequence; leaves what `norm1` leaves

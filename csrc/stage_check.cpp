@@ -58,7 +58,7 @@ void check(const StageSpec& s) {
   expect(s.positions == nullptr || s.embedding.has_value(), "positions need an embedding");
   expect(s.embedding || s.final_norm || s.head || !s.blocks.empty(), "there is nothing to compute");
   expect(s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
-  if (s.embedding) check_matrix("embedding", *s.embedding, s.vocab, s.hidden);
+  if (s.embedding) check_matrix("embedding", *s.embedding, s.looked_up ? s.batch * s.max_tokens : s.vocab, s.hidden);
   for (const BlockSpec& b : s.blocks) check_block(s, b);
   if (s.head) check_matrix("head", *s.head, s.vocab, s.hidden);
 }

@@ -79,11 +79,16 @@ void StagePass::load() {
 
 void StagePass::embed() {
   const auto* ids = static_cast<const int32_t*>(io_.source);
+  const Matrix& table = *spec_.embedding;
   const Range share = mine(rows_);
   for (size_t row = share.begin; row < share.end; ++row) {
-    const size_t id = static_cast<size_t>(ids[row / count_ * io_.tokens + first_ + row % count_]);
+    const size_t at = row / count_ * io_.tokens + first_ + row % count_;
     float* hidden = work_.hidden + row * spec_.hidden;
-    unpack_row(spec_.embedding->weights, spec_.embedding->format, spec_.hidden, id, hidden);
+    if (spec_.looked_up)
+      k_.widen(table.format, static_cast<const char*>(table.weights) + at * spec_.hidden * size_of(table.format),
+               spec_.hidden, hidden);
+    else
+      unpack_row(table.weights, table.format, spec_.hidden, static_cast<size_t>(ids[at]), hidden);
     if (spec_.positions != nullptr) k_.add(hidden, spec_.positions + position(row) * spec_.hidden, spec_.hidden);
   }
   done_by_all();

@@ -252,6 +252,9 @@ class StageSpec(Dimensions):
     sin: SupportsBuffer | None
     embedding: Linear | None
     """The token table, packed like a linear layer of `vocab` rows (a tied head shares it)."""
+    looked_up: NotRequired[bool]
+    """`embedding` is the rows of a pass's own tokens, row-major (batch, tokens, hidden) of a pass, `rows` being batch *
+    max_tokens: ids are checked, and not looked up."""
     positions: SupportsBuffer | None
     """f32 (capacity, hidden): learned positions of tokens 0, 1, ..."""
     blocks: list[Block]
@@ -431,6 +434,24 @@ class CopyEngine:
         times: SupportsBuffer | None = None,
     ) -> int:
         """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other."""
+
+    def submit_lookup(
+        self,
+        target: Buffer,
+        target_offset: int,
+        table: Buffer,
+        fmt: Format,
+        rows: int,
+        columns: int,
+        ids: Buffer,
+        count: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> int:
+        """Like submit, for `count` rows of a packed matrix, one after the other in the target, row-major.
+
+        `ids`: int32, which rows, read when the copy begins; nothing is copied for those that the matrix lacks."""
 
     def wait(self, ticket: int) -> tuple[float, float]:
         """Block until the copy is done; its start and end."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import Format, StoredFormat, size_of
 
 Submit = Callable[[int, int], None]
 """What a pass calls with its tokens and its past."""
@@ -76,6 +76,24 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Lookup:
+    """Rows of a packed table, `rows` x `columns`, to consecutive rows: the `sequences` of `ids` for every token."""
+
+    table: Buffer
+    format: Format
+    rows: int
+    columns: int
+    ids: Buffer
+    sequences: int
+    target: Buffer
+    target_offset: int
+
+    def total(self, tokens: int, past: int) -> int:
+        """Bytes it moves."""
+        return size_of(self.sequences * tokens * self.columns, self.format)
+
+
+@dataclass(frozen=True, slots=True)
 class Expansion:
     """4-bit groups to a packed matrix."""
 
@@ -140,6 +158,17 @@ def submit_move(engine: CopyEngine, move: Move, signals: Signals) -> Submit:
         )
 
     return strided
+
+
+def submit_lookup(engine: CopyEngine, lookup: Lookup, signals: Signals) -> Submit:
+    """Rows of a table through `engine`."""
+    e, table = engine, (lookup.table, lookup.format, lookup.rows, lookup.columns, lookup.ids)
+    target, offset, rest = lookup.target, lookup.target_offset, (signals.wait, signals.done, signals.times)
+
+    def submit(tokens: int, past: int) -> None:
+        e.submit_lookup(target, offset, *table, lookup.sequences * tokens, *rest)
+
+    return submit
 
 
 def submit_read(queue: Queue, read: Read, signals: Signals) -> Submit:

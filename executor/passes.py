@@ -118,13 +118,6 @@ def part_of(task_id: str) -> tuple[int, int] | None:
     return (int(start), int(stop)) if colon and dash else None
 
 
-def unit_of(task: Task, layers: int) -> int:
-    """0 for the embedding, 1..L for blocks, L + 1 for the output."""
-    if task.layer is not None:
-        return task.layer + 1
-    return 0 if task.op == "embedding" else layers + 1
-
-
 def computing(found: Pass) -> Iterator[tuple[int, Task, Use]]:
     """(index, task, use) of every task that computes."""
     for index, use in found.uses.items():

@@ -10,12 +10,14 @@ from helmsman.executor._kernels import CopyEngine, Event, Queue
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.moves import (
     Expansion,
+    Lookup,
     Move,
     Read,
     Signals,
     Submit,
     Turn,
     submit_expansion,
+    submit_lookup,
     submit_move,
     submit_read,
     submit_turn,
@@ -27,7 +29,7 @@ from helmsman.executor.seats import Seat, Seats
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
 
-Part = Move | Read | Expansion | Turn
+Part = Move | Lookup | Read | Expansion | Turn
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Program:
         return Recorded(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
 
 
-def _total(moves: Sequence[Move | Read] | None, tokens: int, past: int) -> int:
+def _total(moves: Sequence[Move | Lookup | Read] | None, tokens: int, past: int) -> int:
     return NOT_MOVED if moves is None else sum(move.total(tokens, past) for move in moves)
 
 
@@ -172,6 +174,8 @@ class _Builder:
     def _submit(self, part: Part, lane: str, signals: Signals) -> Submit:
         if isinstance(part, Move):
             return submit_move(self._lanes.engines[lane], part, signals)
+        if isinstance(part, Lookup):
+            return submit_lookup(self._lanes.engines[lane], part, signals)
         if isinstance(part, Read):
             return submit_read(self._lanes.queues[lane], part, signals)
         pool = self._lanes.devices.by_name[lane].pool

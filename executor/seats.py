@@ -11,11 +11,12 @@ from helmsman.executor.kv import Caches
 from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.stage import StageBuilder, divides, layers_of
-from helmsman.executor.staging import Staging
+from helmsman.executor.staging import Staging, longest
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.lowering.lower import TOKEN_BYTES
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.streams import tokens_home
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def take_seats(
     batches = range(batches_together(plan))
     specs = [
         {
-            (name, batch): builder.spec(each, staging, devices.by_name[name], batch, _longest(each, max_tokens))
+            (name, batch): builder.spec(each, staging, devices.by_name[name], batch, longest(each, max_tokens))
             for name in each.devices
             for batch in batches
         }
@@ -77,10 +78,6 @@ def take_seats(
         {at: buffers.seat(each, _stage(each, spec, devices, at, work[at]), work[at], at) for at, spec in found.items()}
         for each, found in zip(passes, specs, strict=True)
     ]
-
-
-def _longest(found: Pass, max_tokens: int) -> int:
-    return max_tokens if found.phase == "prefill" else 1
 
 
 def _workspaces(specs: Sequence[Mapping[Place, "StageSpec"]], devices: Devices) -> dict[Place, Buffer]:
@@ -106,7 +103,7 @@ class _Buffers:
         self._chosen: dict[Place, Buffer] = {}
         self._size = F32_BYTES * plan.model.hidden * rows if chunked else 0
         self._choice = TOKEN_BYTES * plan.workload.batch
-        home = devices.by_name[passes[-1].device_of("embedding")].memory
+        home = devices.memories[tokens_home(plan, passes[-1].phase)]
         self._home = home
         batches = range(batches_together(plan))
         self._tokens = [home.alloc(TOKEN_BYTES * rows, "tokens") for _ in batches]

@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.dimensions import dimensions
-from helmsman.executor.formats import F32_BYTES, computing_format
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
 from helmsman.executor.passes import Pass, Use
-from helmsman.executor.staging import Staging, rows_of
-from helmsman.executor.weights.store import Store, place_of
+from helmsman.executor.staging import POSITIONS, Staging, rows_of
+from helmsman.executor.weights.store import Store
 from helmsman.lowering.ops import DIVIDED
-from helmsman.lowering.tensors import Tensor
-from helmsman.schemas.errors import UsageError
-from helmsman.schemas.model import LearnedPositions, Rope
+from helmsman.lowering.placement import batches_together
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class StageBuilder:
             "cos": cos,
             "sin": sin,
             "embedding": part.table() if part.has("embedding", None) else None,
+            "looked_up": part.looked_up(),
             "positions": part.positions() if part.has("embedding", None) else None,
             "blocks": [part.block(layer) for layer in layers],
             "final_norm": part.norm("final_norm", None),
@@ -153,22 +154,29 @@ class _Part:
         }
 
     def table(self) -> "Linear":
-        """The token table, packed like a linear layer."""
-        tensor = self.builder.store.tensor("embedding.weight", None)
-        self._check_here(tensor)
-        rows, columns = tensor.shape
-        weight, fmt = self.builder.store.here(tensor, range(rows), self.device.memory.name)
+        """The token table, packed like a linear layer, or the rows of it that have been looked up for the batch."""
+        use, tensor = self.uses["embedding", None], self.builder.store.tensor("embedding.weight", None)
+        (rows, columns), slot = tensor.shape, self.staging.slot(use, tensor)
+        if slot is None:
+            weight, fmt = self.builder.store.here(tensor, range(rows), self.device.memory.name)
+        else:
+            size = slot.ready.size // batches_together(self.builder.plan)
+            weight, fmt = slot.ready.buffer.part(slot.ready.offset + self.batch * size, size), slot.format
+            rows = size // size_of(columns, fmt)
         return {"weight": weight, "format": fmt, "rows": rows, "columns": columns, "bias": None, "first": 0}
+
+    def looked_up(self) -> bool:
+        """Whether rows of tokens have been found in the table before they come to the device."""
+        tensor = self.builder.store.tensor("embedding.weight", None)
+        return self.has("embedding", None) and self.staging.slot(self.uses["embedding", None], tensor) is not None
 
     def positions(self) -> "Buffer | None":
         """f32 (context, hidden): the learned positions of tokens 0, 1, ..."""
-        position = self.builder.plan.model.position
-        if not isinstance(position, LearnedPositions):
-            return None
-        tensor = self.builder.store.tensor("positions.weight", None)
-        self._check_here(tensor)
-        rows = slice(position.offset, position.offset + self.builder.plan.workload.context)
-        return self.builder.store.vector(tensor, self.device.memory.name, rows)
+        tensor = self.builder.store.find(POSITIONS, None)
+        slot = None if tensor is None else self.staging.slot(self.uses["embedding", None], tensor)
+        if slot is not None:
+            return slot.ready.buffer.part(slot.ready.offset, slot.ready.size)
+        return None if tensor is None else self.builder.store.positions(self.device.memory.name)
 
     def _heads(self, op: str, layer: int) -> tuple[int, int] | None:
         use = self.uses.get((op, layer))
@@ -190,18 +198,6 @@ class _Part:
         rows = rows_of(use, tensor)
         whole = self.builder.store.vector(tensor, self.device.memory.name)
         return whole.part(F32_BYTES * rows.start, F32_BYTES * len(rows))
-
-    def _check_here(self, tensor: Tensor) -> None:
-        rule = self.builder.store.rule(tensor)
-        computing_format(rule.format, place_of(tensor))
-        if self.device.memory.name not in (rule.memory, *rule.replicas):
-            raise UsageError(
-                f"{tensor.op} runs on {self.device.name} while {tensor.name} lives in {rule.memory}, and tables are "
-                "not streamed",
-                field="residence",
-                value=rule.memory,
-                remedy="keep the table where it is looked up",
-            )
 
 
 def _read(part: Part) -> list[tuple[int, int, Buffer]]:

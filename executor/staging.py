@@ -1,26 +1,31 @@
-"""Where streamed weights arrive: prefetch + 1 sets of buffers per memory, reused unit after unit."""
+"""Where streamed weights arrive: prefetch + 1 sets of buffers per memory, reused stage after stage."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.devices.memory import BoundedMemory
-from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.passes import Pass, Use, computing, unit_of
+from helmsman.executor.formats import F32_BYTES, computing_format
+from helmsman.executor.passes import Pass, Use, computing
 from helmsman.executor.weights.store import Store, place_of
 from helmsman.lowering.buffers import held_together
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
+from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.plan import Plan, Residence
+from helmsman.schemas.storage import STORAGE
 
 ALIGNMENT = 64
 
+POSITIONS = "positions.weight"
+"""The table that every token reads at its place, not at its id."""
+
 Owner = tuple[object, ...]
-"""What holds a set for the moment: a unit, or an operation of one where nothing comes ahead."""
+"""What holds a set for the moment: a stage, or an operation of one where nothing comes ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +78,10 @@ class Staging:
 
 
 def stage_weights(
-    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store, prompt_tokens: int
+    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store, max_tokens: int
 ) -> list[Staging]:
-    """Slots for everything that is streamed in `passes`, allocated; `prompt_tokens` of the longest prompt."""
-    batches = batches_together(plan)
-    together = held_together(plan.schedule.overlap, plan.workload.batch, batches, prompt_tokens)
-    needs = [list(_needs(plan, each, store, together)) for each in passes]
+    """Slots for everything that is streamed in `passes`, allocated; prompts have up to `max_tokens`."""
+    needs = [list(_needs(plan, each, store, max_tokens)) for each in passes]
     places = [_places(each) for each in needs]
     sizes: dict[tuple[str, int], int] = {}
     for found in places:
@@ -114,18 +117,26 @@ def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def _needs(plan: Plan, found: Pass, store: Store, together: bool) -> Iterator[_Need]:
+def longest(found: Pass, max_tokens: int) -> int:
+    """Most tokens of a sequence that a pass advances."""
+    return max_tokens if found.phase == "prefill" else 1
+
+
+def _needs(plan: Plan, found: Pass, store: Store, max_tokens: int) -> Iterator[_Need]:
+    ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
+    together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
+    tokens = longest(found, max_tokens)
     seen = set[Use]()
     for _, task, use in computing(found):
-        if use not in seen and task.op != "embedding":
+        if use not in seen:
             seen.add(use)
             for tensor in store.tensors(task.op, task.layer):
-                need = _need(plan, task, use, tensor, together)
+                need = _need(plan, task, use, tensor, tokens, together)
                 if need is not None:
                     yield need
 
 
-def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, together: bool) -> _Need | None:
+def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, tokens: int, together: bool) -> _Need | None:
     memory = plan.hardware.device(use.device).memory
     rows = rows_of(use, tensor)
     pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
@@ -134,6 +145,8 @@ def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, together: bool) -> _
     which, owner = _set(plan, task, together)
     if len(tensor.shape) == 1:
         return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
+    if task.op == "embedding":
+        return _Need((use, tensor), (memory, which), owner, *_looked_up(plan, tensor, pieces, tokens), 0)
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
     quarter = any(each.rule.format == "q4" and not _lives_in(each.rule, memory) for each in pieces)
@@ -141,12 +154,28 @@ def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, together: bool) -> _
     return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
 
 
+def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], tokens: int) -> tuple[Format, int]:
+    """Format and bytes of what comes of a table: the rows of all tokens of a pass, the positions of a whole context."""
+    rule, work = pieces[0].rule, plan.workload
+    if len(pieces) > 1 or rule.path == "pin-on-transfer" or plan.hardware.memory(rule.memory).kind == STORAGE:
+        raise UsageError(
+            f"rows of {tensor.name} are looked up in one memory of a device, and copied as they are",
+            field="residence",
+            value=f"{rule.memory}, {rule.path}",
+            remedy="keep the whole table in a device's memory, with path pinned",
+        )
+    fmt = computing_format(rule.format, place_of(tensor))
+    if tensor.name == POSITIONS:
+        return "f32", size_of(work.context * tensor.shape[1], "f32")
+    return fmt, size_of(batches_together(plan) * work.batch * tokens * tensor.shape[1], fmt)
+
+
 def _set(plan: Plan, task: Task, together: bool) -> tuple[int, Owner]:
-    """A unit's weights have a set where they are held together, else one operation's take the place of another's."""
-    unit, depth = unit_of(task, plan.model.layers), plan.schedule.prefetch + 1
+    """A stage's weights have a set where they are held together, else one operation's take the place of another's."""
+    stage, depth = stage_of(plan, task.op, task.layer), plan.schedule.prefetch + 1
     if together:
-        return unit % depth, (unit,)
-    return 0, (unit, task.op, task.id)
+        return stage % depth, (stage,)
+    return 0, (stage, task.op, task.id)
 
 
 def rows_of(use: Use, tensor: Tensor) -> range:

@@ -5,10 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from helmsman.executor._kernels import Arena, Buffer, DiskFile, packed_size
-from helmsman.lowering.rules import homes
-from helmsman.lowering.tensors import tensors
+from helmsman.executor.formats import F32_BYTES
+from helmsman.lowering.rules import Slice, homes
+from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import UsageError, unwritable
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.storage import STORAGE, in_blocks
 
 
@@ -86,7 +87,14 @@ def _sizes(plan: Plan) -> dict[str, int]:
     for tensor in tensors(plan.model):
         for piece in homes(plan, tensor):
             for memory in (piece.rule.memory, *piece.rule.replicas):
-                if kinds[memory] == STORAGE and len(tensor.shape) > 1:
-                    size = packed_size(piece.rule.format, piece.stop - piece.start, tensor.shape[1])
-                    found[memory] = found.get(memory, 0) + in_blocks(size)
+                if kinds[memory] == STORAGE:
+                    found[memory] = found.get(memory, 0) + in_blocks(_size(tensor, piece))
     return {name: found[name] for name in kinds if name in found}
+
+
+def _size(tensor: Tensor, piece: Slice[Residence]) -> int:
+    """Bytes of a part of a tensor in a file: packed, or f32 if it is a vector."""
+    rows = piece.stop - piece.start
+    if len(tensor.shape) == 1:
+        return F32_BYTES * rows
+    return packed_size(piece.rule.format, rows, tensor.shape[1])

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from helmsman.executor.cache_moves import CacheMoves
 from helmsman.executor.chains import Stop, Stops, stops_of
 from helmsman.executor.kv import Caches
-from helmsman.executor.moves import Expansion, Move, Read, Turn
+from helmsman.executor.moves import Expansion, Lookup, Move, Read, Turn
 from helmsman.executor.passes import WEIGHTS, Pass, carried
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
+from helmsman.executor.table_moves import TableMoves
 from helmsman.executor.value_moves import ValueMoves
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import Store
@@ -36,16 +37,19 @@ class Transfers:
         self.stops = Stops(stops_of(self.found))
         self._weights = WeightMoves(self.plan, self.found, self.staging, self.store, self.storage, self.stops)
         self._caches = CacheMoves(self.plan, self.found, self.caches, self.stops)
+        self._tables = TableMoves(self.plan, self.found, self.seats, self.staging, self.store)
         self._values = ValueMoves(self.plan, self.found, self.seats)
 
     def stop_sizes(self) -> list[tuple[Stop, int]]:
         """What every stop must hold."""
         return [(stop, self._stop_size(index)) for index, stop in self.stops.by_task.items()]
 
-    def moves(self, index: int) -> list[Move | Read]:
+    def moves(self, index: int) -> Sequence[Move | Lookup | Read]:
         """What a transfer or a copy to page-locked memory moves."""
         task = self.found.tasks[index]
         what = carried(task)
+        if what == "embedding" + WEIGHTS:
+            return self._tables.moves(index)
         if what.endswith(WEIGHTS):
             return self._weights.moves(index)
         if what in CACHES:

@@ -8,14 +8,14 @@ from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.chains import Stops
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Expansion, Move, Pieces, Read
-from helmsman.executor.passes import WEIGHTS, Pass, Use, carried
+from helmsman.executor.passes import Pass, Use, name_of
 from helmsman.executor.staging import Slot, Staging, rows_of
 from helmsman.executor.storage import Storage
 from helmsman.executor.weights.store import Piece, Store, offset_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.storage import BLOCK, in_blocks
+from helmsman.schemas.storage import BLOCK, STORAGE, in_blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,18 @@ class WeightMoves:
             if len(tensor.shape) == 1:
                 rule = self.store.rule(tensor)
                 if (rule.memory, rule.format, rule.path) == (home, task.format, path):
-                    source = _Source(self.store.vector(tensor, home), home, F32_BYTES * rows_of(use, tensor).start)
+                    source = self._vector(tensor, home, rows_of(use, tensor).start)
                     yield _Segment(source, slot.ready.buffer, slot.ready.offset, slot.ready.size)
                 continue
             for piece, first, last in _overlaps(self.store.pieces(tensor), rows_of(use, tensor)):
                 if home in piece.copies and (piece.rule.format, piece.rule.path) == (task.format, path):
                     yield _segment(piece, home, slot, first, last, rows_of(use, tensor).start)
+
+    def _vector(self, tensor: Tensor, home: str, first: int) -> _Source:
+        """Where a norm or a bias is at home, from row `first` on."""
+        if self.plan.hardware.memory(home).kind == STORAGE:
+            return _Source(None, home, self.store.stored_vector(tensor, home) + F32_BYTES * first)
+        return _Source(self.store.vector(tensor, home), home, F32_BYTES * first)
 
     def _through(self, index: int, segments: list[_Segment]) -> list[_Segment]:
         """Segments as this task moves them: to a stop, from it, or all the way."""
@@ -107,7 +113,7 @@ class WeightMoves:
         if slot is None or len(tensor.shape) == 1:
             return
         memory, rows = self.plan.hardware.device(use.device).memory, rows_of(use, tensor)
-        paths = {self.found.tasks[dep].path for dep in self.found.tasks[index].deps if self._brings(dep)}
+        paths = {self.found.tasks[dep].path for dep in self.found.tasks[index].deps if self._brings(dep, index)}
         for piece, first, last in _overlaps(self.store.pieces(tensor), rows):
             here = memory in piece.copies
             wanted = not paths if here else piece.rule.path in paths
@@ -125,9 +131,14 @@ class WeightMoves:
             target = _part(slot.ready.buffer, slot.ready.offset + at, size)
             yield Expansion(source, target, slot.format, last - first, columns)
 
-    def _brings(self, dep: int) -> bool:
-        task = self.found.tasks[dep]
-        return task.kind == "transfer" and carried(task).endswith(WEIGHTS)
+    def _brings(self, dep: int, index: int) -> bool:
+        """Whether a task brings the groups that another expands; with barriers it waits for more.
+
+        Their names differ by the home and the link: `q.weights.1.nvme0@s2d`, `q.weights.1.decompress`."""
+        task, memories = self.found.tasks[dep], [memory.name for memory in self.plan.hardware.memories]
+        stem = name_of(self.found.tasks[index]).partition(".decompress")[0]
+        name, _, link = name_of(task).partition("@")
+        return bool(link) and name in (stem, *(f"{stem}.{memory}" for memory in memories))
 
 
 def _segment(piece: Piece, home: str, slot: Slot, first: int, last: int, base: int) -> _Segment:

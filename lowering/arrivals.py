@@ -1,5 +1,6 @@
 """Resident data on its way to a device: page-locked, transferred link by link, expanded."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from helmsman.lowering.emit import Emitter
@@ -11,6 +12,18 @@ from helmsman.schemas.hardware import Link
 
 Deps = tuple[int, ...]
 """Tasks that a task waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Resident data of one kind that has come to `device` after `deps`, or is expanded there after them."""
+
+    what: str
+    suffix: str
+    op: Operation
+    device: str
+    resident: Resident
+    deps: Deps
 
 
 @dataclass
@@ -29,39 +42,43 @@ class Arrivals:
         """Of what the thread that launches operations does itself, or lets wait for them."""
         return () if self.launched is None else (self.launched,)
 
-    def arrive(
+    def bring(
         self, what: str, suffix: str, op: Operation, device: str, residents: list[Resident], deps: Deps, expanding: Deps
-    ) -> list[int]:
-        """The last tasks of what brings resident data to `device` and expands it.
+    ) -> list[Arrived]:
+        """Brings resident data to `device`.
 
         What comes waits for `deps`, what lives there and is only expanded for `expanding`."""
         memory = self.memory_of[device]
         groups = grouped(each for each in residents if not each.lives_in(memory) or each.format == "q4")
-        found: list[int] = []
+        found = []
         for number, each in enumerate(groups):
             part = f"{suffix}.{number}" if number else suffix
-            if each.lives_in(memory):
-                found.append(self._decompress(what, part, op, device, each, expanding))
-            else:
-                found += self._stream(what, part, op, device, each, deps)
+            here = each.lives_in(memory)
+            after = expanding if here else self._stream(f"{what}{part}", what, op, memory, each, deps)
+            found.append(Arrived(what, part, op, device, each, after))
         return found
 
-    def _stream(self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: Deps) -> list[int]:
-        """The tasks that bring resident data to `device` and expand it; the last of them in each chain."""
-        memory, arrived = self.memory_of[device], list[int]()
+    def expand(self, arrived: Iterable[Arrived], after: Deps = ()) -> list[int]:
+        """The last tasks of what makes that usable: 4-bit groups are expanded, `after` other tasks too."""
+        found: list[int] = []
+        for each in arrived:
+            found += [self._decompress(each, after)] if each.resident.format == "q4" else each.deps
+        return found
+
+    def _stream(self, name: str, what: str, op: Operation, memory: str, resident: Resident, deps: Deps) -> Deps:
+        """The last transfers of resident data to `memory`, one from each of its homes."""
+        arrived: Deps = ()
         for home, share in resident.copies:
             number = "" if len(resident.copies) == 1 else f".{home}"
             after, size = deps, round(resident.size * share)
             if resident.path == "pin-on-transfer":
-                after = (self._pin(f"{what}{suffix}{number}", op, home, size, resident.format),)
+                after = (self._pin(f"{name}{number}", op, home, size, resident.format),)
             for hop in hops(self.plan, home, memory, size, resident.path):
                 after += self._behind(hop.link)
-                name = f"{what}{suffix}{number}"
-                self.latest[hop.link.name] = self.out.transfer(name, op.layer, hop, resident.format, after, what)
+                named = f"{name}{number}"
+                self.latest[hop.link.name] = self.out.transfer(named, op.layer, hop, resident.format, after, what)
                 after = (self.latest[hop.link.name],)
             arrived += after
-        if resident.format == "q4":
-            return [self._decompress(what, suffix, op, device, resident, tuple(arrived))]
         return arrived
 
     def _behind(self, link: Link) -> Deps:
@@ -78,17 +95,17 @@ class Arrivals:
         deps = self.after_launched()
         return self.out.append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
 
-    def _decompress(self, what: str, suffix: str, op: Operation, device: str, resident: Resident, deps: Deps) -> int:
-        ahead = self.plan.schedule.expand == "on-arrival"
+    def _decompress(self, arrived: Arrived, after: Deps) -> int:
+        ahead, device = self.plan.schedule.expand == "on-arrival", arrived.device
         lane = self.plan.hardware.device(device).decompression_lane if ahead else device
         return self.out.append(
-            f"{what}{suffix}.decompress",
-            op.layer,
+            f"{arrived.what}{arrived.suffix}.decompress",
+            arrived.op.layer,
             "decompress",
-            f"{what}.decompress",
+            f"{arrived.what}.decompress",
             lane,
-            size=resident.size + resident.used,
+            size=arrived.resident.size + arrived.resident.used,
             fmt="q4",
             memories=(self.memory_of[device],),
-            deps=deps,
+            deps=tuple(sorted({*arrived.deps, *after})),
         )

@@ -16,21 +16,29 @@ def chunk_tokens(batch: int) -> int:
     return max(1, CHUNK_ROWS // batch)
 
 
-def held_together(overlap: str, batch: int, batches: int, prompt_tokens: int) -> bool:
-    """Whether a unit's streamed weights are all there at once: where they come ahead, serve several `batches`, or
-    several chunks of a prompt."""
-    return overlap == "next-layer" or batches > 1 or prompt_tokens > chunk_tokens(batch)
+def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:
+    """Whether a stage's streamed weights are all there at once: where they come `ahead` or are waited for, serve
+    several `batches`, or several chunks of a prompt."""
+    return ahead or batches > 1 or prompt_tokens > chunk_tokens(batch)
 
 
 def buffer_bytes(model: Model, workload: Workload, *, divided: bool = False, batches: int = 1) -> int:
     """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
-    through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32 whatever
-    the format of the weights: tables of rotations or positions, norms and biases."""
+    through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
     hidden = 4 * workload.batch * workload.prompt_tokens * model.hidden
     capacity = workload.context
     workspace = workspace_bytes(model, workload.batch, workload.prompt_tokens, divided=divided, capacity=capacity)
-    kept = _table_values(model, workload.context) + _vector_values(model)
-    return batches * (workspace + hidden) + 4 * kept
+    return batches * (workspace + hidden) + _kept(model, workload)
+
+
+def kept_bytes(model: Model, workload: Workload) -> int:
+    """Bytes beside weights in a memory whose devices compute nothing, an upper bound: what is kept in f32."""
+    return _kept(model, workload) + _SMALL_BUFFERS
+
+
+def _kept(model: Model, workload: Workload) -> int:
+    """What is kept in f32 whatever the format of the weights: tables of rotations or positions, norms and biases."""
+    return 4 * (_table_values(model, workload.context) + _vector_values(model))
 
 
 def _table_values(model: Model, context: int) -> int:

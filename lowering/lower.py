@@ -1,9 +1,9 @@
 """lower(plan, iteration): the one place where a plan's rules become tasks and dependencies."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from helmsman.lowering.arrivals import Arrivals
+from helmsman.lowering.arrivals import Arrivals, Arrived
 from helmsman.lowering.caches import CACHE_OF, CACHED, appended_sizes
 from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.emit import Emitter
@@ -11,7 +11,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Slice, kv_rule, places
-from helmsman.lowering.streams import Resident, cached_of, hops, weights_of
+from helmsman.lowering.streams import Resident, cached_of, hops, tokens_home, weights_of
 from helmsman.lowering.turns import turns
 from helmsman.lowering.variants import attending, reorders
 from helmsman.scheduler.iteration import Iteration
@@ -55,8 +55,9 @@ class _Builder:
     """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
 
     `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
-    `worked`: by unit, batch and device, its tasks; `gate`: what the unit waits for where there are barriers;
-    `opened`: its first task; `kept`: new keys and values that have not left yet."""
+    `worked`: by unit, batch and device, its tasks; `gate`: what the turn waits for where there are barriers;
+    `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation; `kept`: new keys
+    and values that have not left yet."""
 
     plan: Placed
     iteration: Iteration
@@ -68,6 +69,8 @@ class _Builder:
     gate: list[int] = field(default_factory=list)
     kept: tuple[Operation, _Value] | None = None
     opened: int = 0
+    opening: str = ""
+    closed: dict[int, int] = field(default_factory=dict)
     now: int = 0
     memory_of: dict[str, str] = field(init=False)
     arrivals: Arrivals = field(init=False)
@@ -91,24 +94,41 @@ class _Builder:
         """Drop what units before `unit` will not be asked for."""
         self.brought = {key: tasks for key, tasks in self.brought.items() if key[0] >= unit}
         self.worked = {key: tasks for key, tasks in self.worked.items() if key[0] >= unit}
-        oldest = unit - self.plan.schedule.prefetch - 1
-        self.consumers = {key: tasks for key, tasks in self.consumers.items() if key >= oldest}
+        depth = self.plan.schedule.prefetch + 1
+        latest = {key % depth: key for key in sorted(self.consumers) if key < unit}
+        self.consumers = {k: tasks for k, tasks in self.consumers.items() if k >= unit or k == latest[k % depth]}
+        oldest = unit - depth
+        self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
     def _close_gate(self, ops: tuple[Operation, ...]) -> None:
         """With barriers: what the first operations of this unit wait for, all of the unit before and all weights."""
         if not self.plan.schedule.barrier:
             return
+        if self.arrivals.launched is not None:
+            self.closed[ops[0].unit - 1] = self.arrivals.launched
+        self.opening = ops[0].name
         self.gate = list(range(self.opened, self.out.count))
         self.opened, self.out.batch = self.out.count, 0
+        coming: dict[tuple[int, str, str, int, int], list[Arrived]] = {}
         for op in ops:
             self.now = op.unit
             for piece in self._places(op):
                 weights = self._weights(op, piece.start, piece.stop)
-                self.gate += self._stream_weights(op, piece.rule.device, weights, piece.start, piece.stop)
+                key = (op.unit, op.name, piece.rule.device, piece.start, piece.stop)
+                coming[key] = self._bring_weights(op, piece.rule.device, weights, piece.start, piece.stop)
+        self._expand_all(coming)
+
+    def _expand_all(self, coming: dict[tuple[int, str, str, int, int], list[Arrived]]) -> None:
+        """With barriers 4-bit groups are expanded on arrival, or once all that the unit needs has come."""
+        self.gate += [task for arrived in coming.values() for each in arrived for task in each.deps]
+        ahead = self.plan.schedule.expand == "on-arrival"
+        after = () if ahead else tuple(sorted(set(self.gate)))
+        self.brought |= {key: self.arrivals.expand(arrived, after) for key, arrived in coming.items()}
+        self.gate += [task for key in coming for task in self.brought[key]]
 
     def return_tokens(self) -> Iterator[Task]:
         """The chosen tokens go back to where the next step's embedding is looked up."""
-        home = self.memory_of[self._device("embedding")]
+        home = tokens_home(self.plan, self.iteration.phase)
         for batch in range(self.iteration.batches):
             self.out.batch = batch
             head = self.values[batch, "head"]
@@ -118,9 +138,6 @@ class _Builder:
                 (hop,) = hops(self.plan, memory, home, size, "pinned")
                 self.out.transfer("token", None, hop, "f32", (made,), lane=self._activation_lane(hop.link))
         yield from self.out.take()
-
-    def _device(self, op: str) -> str:
-        return places(self.plan, op, None, self.iteration.phase, 1, "rows")[0].rule.device
 
     def _add_op(self, op: Operation) -> None:
         self.now = op.unit
@@ -143,7 +160,7 @@ class _Builder:
         """The part start <= i < stop of an operation on `device`, after everything it reads has come there."""
         memory = self.memory_of[device]
         weights = self._weights(op, start, stop)
-        deps = self.gate if op.name in ("embedding", "norm1", "final_norm") else []
+        deps = self.gate if op.name == self.opening else []
         deps = deps + [task for name in self._inputs(op) for task in self._input(name, op, memory, start, stop)]
         streams = self._stream_weights(op, device, weights, start, stop)
         cached = self._stream_kv(op, device, start, stop)
@@ -223,10 +240,17 @@ class _Builder:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
         key = (op.unit, op.name, device, start, stop)
         if key not in self.brought:
-            suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-            deps = self._may_start()
-            self.brought[key] = self.arrivals.arrive(f"{op.name}.weights", suffix, op, device, weights, deps, deps)
+            self.brought[key] = self.arrivals.expand(self._bring_weights(op, device, weights, start, stop))
         return self.brought[key]
+
+    def _bring_weights(
+        self, op: Operation, device: str, weights: list[Resident], start: int, stop: int
+    ) -> list[Arrived]:
+        """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
+        suffix, deps = "" if stop - start == op.extent else f":{start}-{stop}", self._may_start()
+        if op.kind == "lookup":
+            weights = [replace(each, elements=self.iteration.batches * each.elements) for each in weights]
+        return self.arrivals.bring(f"{op.name}.weights", suffix, op, device, weights, deps, deps)
 
     def _stream_kv(self, op: Operation, device: str, start: int, stop: int) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
@@ -235,7 +259,7 @@ class _Builder:
         suffix = "" if stop - start == op.extent else f":{start}-{stop}"
         cached = self._cached(op, start, stop)
         deps, expanding = self._cache_may_start(device), self._may_start()
-        return self.arrivals.arrive(CACHE_OF[op.name], suffix, op, device, cached, deps, expanding)
+        return self.arrivals.expand(self.arrivals.bring(CACHE_OF[op.name], suffix, op, device, cached, deps, expanding))
 
     def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
         """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
@@ -300,11 +324,17 @@ class _Builder:
     def _may_start(self) -> tuple[int, ...]:
         """When resident data of this unit may leave its home.
 
-        overlap none: after the operation before; next-layer: when the buffers of the unit `prefetch` + 1 places
-        back are free, that is after the operations that used them."""
-        if self.plan.schedule.overlap == "next-layer":
-            return tuple(self.consumers.get(self.now - self.plan.schedule.prefetch - 1, ()))
-        return self.arrivals.after_launched()
+        overlap none: after the operation before; next-layer: when its buffers are free, that is after the operations
+        of the last unit that used them: `prefetch` + 1 places back, or as many times that where those between bring
+        nothing; with barriers, when the unit `prefetch` + 1 places back is done."""
+        if self.plan.schedule.overlap == "none":
+            return self.arrivals.after_launched()
+        depth = self.plan.schedule.prefetch + 1
+        if self.plan.schedule.barrier:
+            back = self.now - depth
+            return tuple(self.closed[unit] for unit in (back,) if unit in self.closed)
+        used = (unit for unit in self.consumers if unit < self.now and (self.now - unit) % depth == 0)
+        return tuple(self.consumers.get(max(used, default=-1), ()))
 
     def _cache_may_start(self, device: str) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""

@@ -19,6 +19,9 @@ DIVIDED = ("scores", "softmax", "wv")
 LINEAR_OPS = ("q", "k", "v", "o", "gate", "up", "down")
 """The linear layers of a block; `gate` only where the model has one."""
 
+FFN_OPS = ("norm2", "gate", "up", "down")
+"""The second half of a block."""
+
 PANEL = 16
 """Rows of a linear layer are kept and computed sixteen at a time: a part of it begins at a multiple."""
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Cached, homes
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.rules import Cached, homes, places, residence
+from helmsman.lowering.tensors import Tensor, embedding_tensors
 from helmsman.lowering.variants import cached_elements
-from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Link
@@ -113,6 +113,14 @@ def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> list[
         missing = (source, host) if first is None else (host, target)
         raise _no_way(missing if path == "bounce" else (source, target), host, path)
     return [Hop(first, size, path), Hop(second, size, path)]
+
+
+def tokens_home(plan: Placed, phase: Phase) -> str:
+    """The memory in which the tokens of a pass are looked up: that of the device that reads the table, or the host's
+    where the table is elsewhere, because the host gathers its rows."""
+    memory = plan.hardware.device(places(plan, "embedding", None, phase, 1, "rows")[0].rule.device).memory
+    table = residence(plan, embedding_tensors(plan.model)[0])
+    return memory if memory in (table.memory, *table.replicas) else plan.hardware.devices[0].memory
 
 
 def _no_way(leg: tuple[str, str], host: str, path: Path) -> BadInputError:

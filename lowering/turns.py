@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, places
+from helmsman.lowering.stages import stages
 from helmsman.lowering.variants import varied_ops
 from helmsman.scheduler.iteration import Iteration
 
@@ -34,9 +35,9 @@ def turns(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]]
     """What each batch does in its turn: from where a layer's work goes to another device up to there in the next.
 
     So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
-    a layer for every batch first would be up to a third slower. With barriers a turn is a unit."""
+    a layer for every batch first would be up to a third slower. With barriers a turn is a stage."""
     waiting: tuple[Operation, ...] = ()
-    for unit in _units(plan, iteration):
+    for unit in (stage for ops in _units(plan, iteration) for stage in stages(plan, ops)):
         cut = 0 if plan.schedule.barrier else _departure(plan, iteration, unit)
         yield from (turn for turn in (waiting + unit[:cut],) if turn)
         waiting = unit[cut:]

@@ -2,9 +2,12 @@
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.costs import cache_rate
+from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
 
 _CACHED = ("attention", "scores", "wv")
+_LEAST_STORED = size_of(64, "q4") / (size_of(64, "q4") + size_of(64, "f32"))
+"""Of what an expansion reads and writes, the part that it reads: more where groups become shorter values."""
 
 
 def lower_bound(graph: TaskGraph, hardware: Hardware, cached: bool = False) -> float:
@@ -29,8 +32,9 @@ def _expanded(graph: TaskGraph) -> float:
     more = 0.0
     for task in graph.tasks:
         if task.kind == "decompress":
-            stored = sum(graph.tasks[dep].bytes for dep in task.deps if graph.tasks[dep].kind == "transfer")
-            more += task.bytes - 2 * stored
+            coming = [graph.tasks[dep] for dep in task.deps]
+            moved = sum(other.bytes for other in coming if f"{other.op}.decompress" == task.op)
+            more += task.bytes - 2 * max(moved, _LEAST_STORED * task.bytes)
     return more
 
 

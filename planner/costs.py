@@ -6,7 +6,7 @@ E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfe
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log
-from typing import Literal
+from typing import Literal, Protocol
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
@@ -14,7 +14,7 @@ from helmsman.planner.table_prices import Priced, TablePrices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, lane_owner
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
@@ -64,10 +64,12 @@ def longest(estimates: list[Estimate]) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class CostOptions:
-    """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27)."""
+    """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27). `capped`
+    off: links may be faster than the lanes they share, as the printed projection to CXL has it (E-GUPTA-10)."""
 
     corrections: bool = True
     l3_blend: bool = False
+    capped: bool = True
 
 
 @dataclass(frozen=True)
@@ -161,11 +163,18 @@ class CostModel:
     def _transfer(self, task: Task) -> Estimate:
         """T_comm = l_link + W_act / B_link (eq 4.15)."""
         link = next(link for link in self.hardware.links if link.name == lane_owner(task.resource))
-        rates = [link.bandwidth]
+        rates = [self._carried(link)]
         if task.path == "pageable" and link.pageable is not None and self.options.corrections:
             rates.append(link.pageable)
         moving = self._quotient(task.bytes, rates, "link")
         return moving.plus(self._constant(link.latency, "link"))
+
+    def _carried(self, link: Link) -> Figure:
+        """The rate of a link: what it reaches alone, or what the lanes that it shares carry (E-GUPTA-10)."""
+        if link.shares is None or not self.options.capped:
+            return link.bandwidth
+        owner = next(other for other in self.hardware.links if other.name == link.shares)
+        return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
 
     def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
         """amount / (product of rates); independent relative errors add in quadrature."""
@@ -205,7 +214,19 @@ def cache_rate(device: Device) -> float:
     return device.cache_read.value if device.cache_read else 3 * device.read.value
 
 
-def interpolate(curve: Efficiency, at: float) -> Figure:
+class Curve(Protocol):
+    """Shares at rising points."""
+
+    @property
+    def at(self) -> tuple[float, ...]:
+        """The points."""
+
+    @property
+    def share(self) -> tuple[Figure, ...]:
+        """The share at each."""
+
+
+def interpolate(curve: Curve, at: float) -> Figure:
     """The curve's share at `at`: piecewise linear in log(at), constant outside."""
     points, shares = curve.at, curve.share
     if at <= points[0]:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from helmsman.lowering.buffers import buffer_bytes, held_together
+from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed, batches_together
 from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence
+from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.turns import divides_attention
 from helmsman.lowering.variants import cached_elements
@@ -17,7 +18,7 @@ from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import KvRule, MemoryUse, Path, Residence
-from helmsman.schemas.storage import BLOCK
+from helmsman.schemas.storage import BLOCK, STORAGE
 from helmsman.schemas.workload import Workload
 
 UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
@@ -78,7 +79,7 @@ def pinned_extra(workload: Workload, width: int, kv_format: StoredFormat) -> int
 def staging_bytes(placed: Placed, memory: str) -> int:
     """Buffers of what is streamed into `memory`.
 
-    The streamed weights of prefetch + 1 blocks, or one operation's after the other where nothing holds them together.
+    The streamed weights of prefetch + 1 stages, or one operation's after the other where nothing holds them together.
     And as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
     depth = placed.schedule.prefetch + 1
     return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
@@ -103,35 +104,37 @@ def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:
-    """The largest operation's streamed bytes, or the largest unit's where all of one are held together."""
-    work = placed.workload
-    together = held_together(placed.schedule.overlap, work.batch, batches_together(placed), work.prompt_tokens)
-    sizes: dict[tuple[str, int | None], int] = {}
+    """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
+    work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
+    together = held_together(ahead, work.batch, batches_together(placed), work.prompt_tokens)
+    sizes: dict[tuple[str, int], int] = {}
     for tensor, _ in _tensors(placed):
-        key = ("" if together and tensor.layer is not None else tensor.op, tensor.layer)
+        key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
         sizes[key] = sizes.get(key, 0) + _streamed_bytes(placed, tensor, memory)
     return max(sizes.values(), default=0)
 
 
 def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
-    """Bytes of a tensor that come to `memory` in the phase that brings more of it."""
-    rows = placed.workload.batch * placed.workload.prompt_tokens if tensor.op == "embedding" else tensor.shape[0]
-    columns = tensor.elements // tensor.shape[0]
+    """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
+    the rows of all tokens of a pass."""
+    work, columns = placed.workload, tensor.elements // tensor.shape[0]
+    looked_up = batches_together(placed) * work.batch * work.prompt_tokens if tensor.op == "embedding" else None
     most = 0
     for phase in PHASES:
         coming = 0
         for start, stop in _rows_in(placed, tensor, phase, memory):
             for piece in homes(placed, tensor):
                 count = min(stop, piece.stop) - max(start, piece.start)
-                if count > 0 and memory not in (piece.rule.memory, *piece.rule.replicas):
-                    coming += _arriving(piece.rule, min(count, rows) * columns)
+                if count > 0:
+                    coming += _arriving(piece.rule, (looked_up or count) * columns, memory)
         most = max(most, coming)
     return most
 
 
-def _arriving(rule: Residence, elements: int) -> int:
+def _arriving(rule: Residence, elements: int, memory: str) -> int:
+    """Bytes of what comes to `memory`, and of what its 4-bit groups become there, come or not."""
     expanded = size_of(elements, rule.expanded) if rule.format == "q4" else 0
-    return size_of(elements, rule.format) + expanded
+    return expanded + (0 if memory in (rule.memory, *rule.replicas) else size_of(elements, rule.format))
 
 
 def _rows_in(placed: Placed, tensor: Tensor, phase: Phase, memory: str) -> Iterator[tuple[int, int]]:
@@ -184,13 +187,14 @@ def devices_used(placed: Placed) -> tuple[str, ...]:
 
 
 def _weights(placed: Placed) -> dict[str, int]:
-    table = {tensor.name: residence(placed, tensor).memory for tensor, _ in _tensors(placed) if tensor.layer is None}
+    rules = {tensor.name: residence(placed, tensor) for tensor, _ in _tensors(placed) if tensor.layer is None}
     total: dict[str, int] = {}
     for tensor, count in _tensors(placed):
         columns = tensor.elements // tensor.shape[0]
+        table = rules[tensor.tied_to] if tensor.tied_to is not None else None
         for piece in homes(placed, tensor):
             rule = piece.rule
-            if tensor.tied_to is not None and table[tensor.tied_to] == rule.memory:
+            if table is not None and (table.memory, table.format) == (rule.memory, rule.format):
                 continue
             size = size_of((piece.stop - piece.start) * columns, rule.format)
             for memory in (rule.memory, *rule.replicas):
@@ -249,10 +253,19 @@ def _buffers(placed: Placed) -> dict[str, int]:
     total = _stops(placed)
     batches = batches_together(placed)
     buffers = buffer_bytes(placed.model, placed.workload, divided=_divided(placed), batches=batches)
-    for name in devices_used(placed):
-        memory = _memory_of(placed, name)
+    working = [_memory_of(placed, name) for name in devices_used(placed)]
+    for memory in working:
         total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory)
+    for memory in _resting(placed).difference(working):
+        total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
+
+
+def _resting(placed: Placed) -> set[str]:
+    """The memories that keep weights, storage apart: norms and biases are kept there as a device reads them."""
+    rules = (piece.rule for tensor, _ in _tensors(placed) for piece in homes(placed, tensor))
+    storage = {memory.name for memory in placed.hardware.memories if memory.kind == STORAGE}
+    return {memory for rule in rules for memory in (rule.memory, *rule.replicas)} - storage
 
 
 def _divided(placed: Placed) -> bool:

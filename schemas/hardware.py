@@ -95,6 +95,30 @@ class Device(Frozen):
         return f"{self.name}:decompress" if self.kind in ("cuda", "rocm") else self.name
 
 
+class Footprint(Frozen):
+    """How a link's rate depends on how many bytes a plan keeps in `memory` (GUPTA-03, 05, 06).
+
+    `share` of the bandwidth at `at` bytes, piecewise linear in log(`at`), constant outside. `cache`: bytes of a
+    direct-mapped cache before that memory (DRAM before Optane in Memory Mode), `cached`: bytes/s of what it has."""
+
+    memory: Name
+    at: Annotated[tuple[Positive, ...], Field(max_length=64)] = ()
+    share: Annotated[tuple[Share, ...], Field(max_length=64)] = ()
+    cache: Bytes | None = None
+    cached: Rate | None = None
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if len(self.at) != len(self.share) or list(self.at) != sorted(set(self.at)):
+            remedy = "pair each `at` with a share"
+            raise mistake("`at` must be strictly increasing and as long as `share`", remedy, "at")
+        if (self.cache is None) != (self.cached is None) or self.cache == 0:
+            raise mistake("a cache has a size and a rate", "write both `cache` and `cached`, or none", "cache")
+        if not self.at and self.cache is None:
+            raise mistake("neither a curve nor a cache", "write one of them, or leave it out", "at")
+        return self
+
+
 class Link(Frozen):
     """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane.
 
@@ -102,7 +126,8 @@ class Link(Frozen):
     `carries`: bytes/s of those lanes for all links that share them, where one link alone does not reach that;
     `pageable`: share of the bandwidth that is reached from memory which is not pinned;
     `slows`: by device, how much longer its work takes while this link moves data, as a part of the work (0.4: 1.4
-    times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43)."""
+    times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43);
+    `footprint`: what its rate depends on."""
 
     name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
     source_memory: Name
@@ -114,6 +139,7 @@ class Link(Frozen):
     carries: Rate | None = Field(default=None, description="of its lanes, for all that share them; else its bandwidth")
     pageable: Share | None = None
     slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
+    footprint: Footprint | None = None
 
     @model_validator(mode="after")
     def _carries_its_own(self) -> Self:
@@ -235,6 +261,8 @@ def _memories_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, link in enumerate(hardware.links):
         yield f"links.{place}.source_memory", link.source_memory
         yield f"links.{place}.target_memory", link.target_memory
+        if link.footprint is not None:
+            yield f"links.{place}.footprint.memory", link.footprint.memory
 
 
 def _links_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
@@ -264,12 +292,19 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
             yield f"links.{place}.pageable.source", link.pageable.source
         for name, figure in (link.slows or {}).items():
             yield f"links.{place}.slows.{name}.source", figure.source
+        yield from ((f"links.{place}.footprint", figure.source) for figure in _footprint_figures(link))
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
     for place, reading in enumerate(hardware.readings):
         yield f"readings.{place}.figure.source", reading.figure.source
     for place, table in enumerate(hardware.tables):
         yield from ((f"tables.{place}.rows", figure.source) for row in table.rows for figure in row.figures())
+
+
+def _footprint_figures(link: Link) -> list[Figure]:
+    if link.footprint is None:
+        return []
+    return [*link.footprint.share, *([link.footprint.cached] if link.footprint.cached else [])]
 
 
 def _figures(device: Device) -> list[Figure]:

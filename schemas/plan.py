@@ -105,8 +105,9 @@ class Schedule(Frozen):
     for every step, instead of being kept as attention reads them (PARK-14, 15). `barrier`: a layer starts when all of
     the one before and all that it needs is done, stores included, as FlexGen does. `expand`: 4-bit groups are expanded
     as soon as they arrive, on a lane of their own where the device has one (PARK-35), or just before their use.
-    `cache`: what decode steps read of past tokens (PARK-66, 70). `threads` of the host, where fewer than its cores were
-    measured to be faster (PARK-48)."""
+    `stage`: what comes ahead together and what barriers stand between, a block or its halves: attention and FFN
+    (FlexGen's layers, GUPTA-13). `cache`: what decode steps read of past tokens (PARK-66, 70). `threads` of the host,
+    where fewer than its cores were measured to be faster (PARK-48)."""
 
     order: Literal["token-major", "layer-major"] = "token-major"
     overlap: Literal["none", "next-layer"] = "none"
@@ -115,6 +116,7 @@ class Schedule(Frozen):
     reshape: bool = False
     barrier: bool = False
     expand: Literal["on-arrival", "before-use"] = "on-arrival"
+    stage: Literal["block", "half"] = "block"
     cache: CacheUse = PLAIN
     threads: Count | None = None
 

@@ -1,6 +1,7 @@
 """The prices of a plan's tasks: the cost model with the options that the plan was made with."""
 
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.footprint import at_footprint
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
@@ -13,8 +14,12 @@ def cost_model(plan: Plan, file: str | None = None) -> CostModel:
 
     Raises BadInputError, naming `file`, for an option that is not true or false."""
     return CostModel(
-        plan.hardware,
-        CostOptions(_switch(plan, "corrections", True, file), _switch(plan, "l3_blend", False, file)),
+        at_footprint(plan),
+        CostOptions(
+            _switch(plan, "corrections", True, file),
+            _switch(plan, "l3_blend", False, file),
+            _switch(plan, "capped", True, file),
+        ),
         table_prices(plan) if _switch(plan, "operation_table", False, file) else None,
     )
 

@@ -1,6 +1,6 @@
 """A simulated stream for readers: a JSON-ready document, and a table for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,7 @@ from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_bytes, format_seconds
 from helmsman.simulator.breakdown import ROWS
 from helmsman.simulator.overlap import FIELDS
+from helmsman.simulator.per_layer import Overlap, PassLayers
 from helmsman.simulator.stream import LaneUse, Phase, Stream
 from helmsman.simulator.synchronisation import Synchronisation
 
@@ -37,6 +38,42 @@ def document(plan: Plan, stream: Stream, waits: Synchronisation) -> dict[str, An
 def table(plan: Plan, stream: Stream, waits: Synchronisation) -> str:
     """What `helm-sim` prints."""
     return "\n".join([*_times(plan, stream), "", *_lanes(stream), *_synchronised(waits)])
+
+
+def layers_document(passes: Sequence[PassLayers]) -> dict[str, Any]:
+    """`per_layer`: by phase every layer's seconds, and what overlaps; nothing if there are no passes."""
+    found = {
+        each.phase: {
+            "context": each.context,
+            "layers": [
+                {"kind": layer.kind, "layer": layer.layer, "compute_s": layer.compute, "load_s": layer.load}
+                for layer in each.layers
+            ],
+            "overlaps": [_overlap(overlap) for overlap in each.overlaps],
+        }
+        for each in passes
+    }
+    return {"per_layer": found} if found else {}
+
+
+def _overlap(found: Overlap) -> dict[str, Any]:
+    """`ratio` is null where nothing is loaded."""
+    times = {"compute_s": found.compute, "load_s": found.load, "ratio": found.ratio}
+    return {"kind": found.kind, "following": found.following, **times}
+
+
+def layers_table(passes: Sequence[PassLayers]) -> str:
+    """Table IV's form: what a layer computes while the next one is loaded."""
+    lines = [line for each in passes for line in _overlaps(each)]
+    head = f"{'layer':<12}{'next':<12}{'phase':<10}{'compute':>11}{'next load':>11}{'ratio':>8}"
+    return "\n".join(["\n", head, *lines]) if passes else ""
+
+
+def _overlaps(found: PassLayers) -> Iterator[str]:
+    for each in found.overlaps:
+        ratio = "-" if each.ratio is None else f"{each.ratio:.2f}"
+        times = f"{format_seconds(each.compute):>11}{format_seconds(each.load):>11}{ratio:>8}"
+        yield f"{each.kind:<12}{each.following:<12}{found.phase:<10}{times}"
 
 
 def _synchronised(found: Synchronisation) -> Iterator[str]:

@@ -1,5 +1,7 @@
 #include "../copy_engine.h"
 
+#include <cstdint>
+
 #include "../shape.h"
 #include "bindings.h"
 
@@ -79,6 +81,20 @@ long long submit_strided(BoundEngine& engine, const Buffer& target, long long ta
   return engine.submit(copy, times, wait, done);
 }
 
+long long submit_lookup(BoundEngine& engine, const Buffer& target, long long target_offset, const Buffer& table,
+                        const std::string& format, long long rows, long long columns, const Buffer& ids,
+                        long long count, const Waits& wait, const std::shared_ptr<Event>& done,
+                        const py::object& times) {
+  const Matrix matrix = matrix_of("table", table, format, rows, columns);
+  const size_t width = size_of(matrix.format);
+  Copy copy{target, count_of("target_offset", target_offset, 0), table, 0, product({matrix.columns, width})};
+  copy.counts[0] = count_of("count", count, 0);
+  copy.lookup = {ids, matrix.rows, matrix.columns, width};
+  expect_size("ids", ids, product({copy.counts[0], sizeof(int32_t)}));
+  expect_range("target", target, copy.target_offset, product({copy.counts[0], copy.size}));
+  return engine.submit(copy, times, wait, done);
+}
+
 }  // namespace
 
 void register_copy_engine(py::module_& module) {
@@ -90,6 +106,9 @@ void register_copy_engine(py::module_& module) {
       .def("submit_strided", &submit_strided, py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),
            py::arg("source"), py::arg("source_offset"), py::arg("source_strides"), py::arg("counts"),
            py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
+      .def("submit_lookup", &submit_lookup, py::arg("target"), py::arg("target_offset"), py::arg("table"),
+           py::arg("fmt"), py::arg("rows"), py::arg("columns"), py::arg("ids"), py::arg("count"),
+           py::arg("wait") = Waits{}, py::arg("done") = nullptr, py::arg("times") = py::none())
       .def("wait", &BoundEngine::wait, py::arg("ticket"));
 }
 

@@ -33,7 +33,7 @@ class Parser {
     parse_shape(s);
     parse_positions(s);
     if (const py::object table = field(fields_, "embedding"); !table.is_none())
-      s.embedding = linear("embedding", table);
+      s.embedding = s.looked_up ? looked_up(s, table.cast<py::dict>()) : linear("embedding", table);
     for (const py::handle block : field(fields_, "blocks").cast<py::list>())
       s.blocks.push_back(this->block(block.cast<py::dict>()));
     s.final_norm = optional_norm(fields_, "final_norm", s.hidden);
@@ -61,6 +61,7 @@ class Parser {
     s.rotary_dim = count_at(fields_, "rotary_dim", 0);
     s.divided = fields_.contains("attention") &&
                 choice_at<bool>(fields_, "attention", {{"fused", false}, {"divided", true}});
+    s.looked_up = fields_.contains("looked_up") && fields_["looked_up"].cast<bool>();
     s.gated = gated();
     product({s.batch, s.max_tokens, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
   }
@@ -106,6 +107,15 @@ class Parser {
                          field(fields, "rows").cast<long long>(), field(fields, "columns").cast<long long>());
     m.bias = floats(fields, "bias", m.rows);
     if (fields.contains("first")) m.first = count_at(fields, "first", 0);
+    return m;
+  }
+
+  // A pass's own rows of the table, one after the other.
+  Matrix looked_up(const StageSpec& s, const py::dict& fields) {
+    Matrix m;
+    m.format = format_of(field(fields, "format").cast<std::string>());
+    m.rows = count_at(fields, "rows"), m.columns = count_at(fields, "columns");
+    m.weights = sized("embedding", field(fields, "weight"), {s.max_tokens, m.columns, size_of(m.format)}).data;
     return m;
   }
 

@@ -104,6 +104,7 @@ def _spec(arena: Arena) -> "StageSpec":
         "cos": np.cos(angles).astype(np.float32).data,
         "sin": np.sin(angles).astype(np.float32).data,
         "embedding": head,
+        "looked_up": False,
         "positions": None,
         "blocks": [_block(arena, rng) for _ in range(MODEL.layers)],
         "final_norm": _norm(MODEL.hidden),

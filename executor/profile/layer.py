@@ -135,6 +135,7 @@ def _spec(layers: Layers) -> "StageSpec":
         "cos": tables[0].data if tables else None,
         "sin": tables[1].data if tables else None,
         "embedding": None,
+        "looked_up": False,
         "positions": None,
         "blocks": [_block(layers, buffers) for buffers in layers.blocks],
         "final_norm": None,

@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, pack, packed_size
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.formats import computing_format
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.model import LearnedPositions
 from helmsman.schemas.plan import Plan, Residence
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Store:
         self._pieces: dict[Tensor, tuple[Piece, ...]] = {}
         self._kept: dict[tuple[object, ...], Kept] = {}
         self._vectors: dict[tuple[Tensor, str], Buffer] = {}
+        self._stored: dict[tuple[Tensor, str], int] = {}
 
     def find(self, name: str, layer: int | None) -> Tensor | None:
         """The tensor called `name`, if the model has it."""
@@ -117,17 +119,26 @@ class Store:
             self._on_bytes(values.nbytes)
         return self._vectors[key]
 
+    def stored_vector(self, tensor: Tensor, memory: str) -> int:
+        """Where a norm or a bias begins in the file of a storage memory, in f32."""
+        key = (tensor, memory)
+        if key not in self._stored:
+            fmt, values = self._checkpoint.tensor(tensor)
+            found = as_f32(fmt, values)
+            self._stored[key] = self._storage.write(memory, found.nbytes, lambda to: _fill(to, found))
+            self._on_bytes(values.nbytes)
+        return self._stored[key]
+
+    def positions(self, memory: str) -> Buffer:
+        """The learned positions of tokens 0, 1, ...: f32 (context, hidden), in `memory`."""
+        position, context = self._plan.model.position, self._plan.workload.context
+        assert isinstance(position, LearnedPositions)
+        rows = slice(position.offset, position.offset + context)
+        return self.vector(self.tensor("positions.weight", None), memory, rows)
+
     def rule(self, tensor: Tensor) -> Residence:
-        """The rule of a tensor that is not divided. Raises UsageError when it is, or lives on storage."""
-        rule = homes(self._plan, tensor)[0].rule
-        if rule.memory not in self._memories:
-            raise UsageError(
-                f"{place_of(tensor)} lives on storage, and only matrices of linear layers do",
-                field="residence",
-                value=rule.memory,
-                remedy="keep norms, biases and tables in a device's memory",
-            )
-        return rule
+        """The rule of a tensor that is not divided."""
+        return homes(self._plan, tensor)[0].rule
 
     def _load(self, tensor: Tensor) -> Iterator[Piece]:
         for run in _runs(homes(self._plan, tensor), self._memories):
@@ -161,6 +172,10 @@ class Store:
         self._on_bytes(rows.nbytes)
         self._checkpoint.release(tensor)
         return kept
+
+
+def _fill(target: Buffer, values: NDArray[np.float32]) -> None:
+    view(target, np.float32)[:] = values.ravel()
 
 
 def _runs(pieces: Sequence[Slice[Residence]], memories: Container[str]) -> Iterator[list[Slice[Residence]]]:

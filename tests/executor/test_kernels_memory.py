@@ -6,7 +6,8 @@ import time
 import numpy as np
 import pytest
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, Pool, pack, packed_size
+from helmsman.schemas.formats import Format
 
 
 def view(buffer: Buffer) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
@@ -107,6 +108,35 @@ def test_an_engine_with_copies_under_way_can_be_dropped() -> None:
     begun = time.monotonic()
     del engine
     assert time.monotonic() - begun < 0.1
+
+
+@pytest.mark.parametrize("fmt", ["f32", "f16"])
+@pytest.mark.parametrize(("rows", "columns"), [(16, 8), (37, 96)])
+def test_rows_of_a_packed_table_are_looked_up(fmt: Format, rows: int, columns: int) -> None:
+    """Ids are read when the copy begins; one that the table lacks leaves its place alone."""
+    dtype: type[np.generic] = np.float32 if fmt == "f32" else np.float16
+    values = np.random.default_rng(3).standard_normal((rows, columns)).astype(dtype)
+    arena = Arena(1 << 20)
+    size = packed_size(fmt, rows, columns)
+    table, ids = arena.alloc(size, "table"), arena.alloc(64, "ids")
+    pack(values, fmt, table, fmt, rows, columns)
+    target = arena.alloc(7 * values[0].nbytes + 64, "rows")
+    chosen = [rows - 1, 0, 3, 3, rows, -1, 15]
+    given = arena.alloc(28, "chosen ids")
+    view(given)[:] = np.array(chosen, np.int32).view(np.uint8)
+    engine, first, ready = CopyEngine(1e9, 1e-3, -1), CopyEngine(1e9, 5e-3, -1), Event()
+    first.submit(ids, 0, given, 0, 28, (), ready)
+    start, end = engine.wait(engine.submit_lookup(target, 64, table, fmt, rows, columns, ids, 7, [ready]))
+    assert end - start >= 1e-3 + 7 * values[0].nbytes / 1e9
+    found = view(target)[64:].view(dtype).reshape(7, columns)
+    expected = [values[row] if 0 <= row < rows else np.zeros(columns, dtype) for row in chosen]
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="ids has"):
+        engine.submit_lookup(target, 0, table, fmt, rows, columns, ids, 17)
+    with pytest.raises(ValueError, match="do not fit"):
+        engine.submit_lookup(target, 65, table, fmt, rows, columns, ids, 7)
+    with pytest.raises(ValueError, match="table has"):
+        engine.submit_lookup(target, 0, table, fmt, rows + 16, columns, ids, 1)
 
 
 def test_copy_engine_refuses_bad_ranges_tickets_and_settings() -> None:

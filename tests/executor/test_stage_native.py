@@ -216,6 +216,19 @@ class Native:
         given = self.w.values[f"{name}.bias"] if self.s.bias and bias else None
         return {"weight": buffer, "format": self.s.fmt, "rows": rows, "columns": columns, "bias": given}
 
+    def rows(self, values: Floats) -> Any:
+        """Rows of the table, one after the other."""
+        rows, columns = values.shape
+        kinds = {
+            "f32": values,
+            "f16": values.astype(np.float16),
+            "bf16": (values.view(np.uint32) >> 16).astype(np.uint16),
+        }
+        found = kinds[self.s.fmt]
+        buffer = self.arena.alloc(found.nbytes, "rows")
+        view(buffer, found.dtype.type)[:] = found.ravel()
+        return {"weight": buffer, "format": self.s.fmt, "rows": rows, "columns": columns, "bias": None}
+
     def _norm(self, name: str) -> Any:
         bias = self.w.values[f"{name}.bias"] if self.s.norm == "layer" else None
         return {"weight": self.w.values[name], "bias": bias}
@@ -289,6 +302,26 @@ def test_prefill_and_decode_equal_the_reference(isa: str, pool: Pool, name: str)
     for token in range(26, 30):
         native.run(ids[:, token : token + 1], token)
         close(native.logits(), expected[:, token])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rows_that_were_looked_up_are_the_embedding(isa: str, pool: Pool, name: str) -> None:
+    """In passes at once and chunk by chunk; ids are still checked."""
+    shape = replace(SHAPES[name], batch=3, capacity=80)
+    weights = Weights(shape)
+    whole, ids = Native(weights, pool), prompt(shape, 60)
+    for tokens in (60, 7):
+        native = Native(weights, pool)
+        rows = stored(weights.values["embedding"], shape.fmt)[ids[:, :tokens]].reshape(-1, shape.hidden)
+        spec = {**native.spec, "looked_up": True, "max_tokens": tokens, "embedding": native.rows(rows)}
+        workspace = native.arena.alloc(Stage.workspace_size(spec), "workspace")
+        native.stage = Stage(pool, spec, workspace, 0)
+        np.testing.assert_array_equal(native.run(ids[:, :tokens], 0), whole.run(ids[:, :tokens], 0))
+        np.testing.assert_array_equal(native.logits(), whole.logits())
+        with pytest.raises(ValueError, match="outside the vocabulary"):
+            native.run(np.full((3, 1), shape.vocab, np.int32), tokens)
+        with pytest.raises(ValueError, match="embedding is"):
+            Stage(pool, {**spec, "max_tokens": tokens - 1}, workspace, 0)
 
 
 @pytest.mark.parametrize("batch", [1, 3, 8, 16])

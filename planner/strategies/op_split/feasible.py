@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.buffers import buffer_bytes, held_together
+from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.planner.memory import STOPS, devices_used, kv_block_bytes, memory_use
 from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
 from helmsman.planner.strategies.op_split.options import Mask
@@ -61,7 +61,8 @@ class Room:
     def _with_ends(self, blocks: "_Blocks", start: Indices, stop: Indices, ends: Ends) -> dict[str, Indices]:
         """Bytes by memory with the ends of the model on one of the two sides."""
         used = {memory: self._kept[ends][memory] + size for memory, size in blocks.used.items()}
-        used[self.frame.roles.host.memory] += self._host_works(start, stop, ends) * blocks.working
+        works = self._host_works(start, stop, ends)
+        used[self.frame.roles.host.memory] += np.where(works, blocks.working, self._resting)
         return used
 
     def _blocks(self, start: Indices, stop: Indices, compressed: bool, stored: tuple[str, ...]) -> "_Blocks":
@@ -84,7 +85,7 @@ class Room:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
         weights = [each.weights[a, b] for each, a, b in found]
         work = self.frame.workload
-        held = held_together(self.frame.overlap, work.batch, work.batches, work.prompt_tokens)
+        held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.prompt_tokens)
         together = np.sum if held else np.max
         caches = np.sum([each.caches[a, b] for each, a, b in found], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)
@@ -146,6 +147,11 @@ class Room:
         frame = self.frame
         divided, together = frame.form == "divided", frame.workload.batches
         return buffer_bytes(frame.model, frame.workload, divided=divided, batches=together)
+
+    @cached_property
+    def _resting(self) -> int:
+        """What the host's memory holds beside weights and caches when the host computes nothing."""
+        return kept_bytes(self.frame.model, self.frame.workload)
 
     @property
     def _depth(self) -> int:

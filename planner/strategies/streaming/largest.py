@@ -1,4 +1,4 @@
-"""The largest batch that fits: what to ask for instead of one that does not."""
+"""The largest that fits: of a batch, what to ask for instead of one that does not."""
 
 from collections.abc import Callable
 
@@ -9,10 +9,17 @@ def largest_batch(workload: Workload, fits: Callable[[Workload], bool]) -> int:
     """The most sequences per batch, fewer than those of `workload`, that fit; 0 if not even one does.
 
     As many batches as asked for. No memory needs less for more sequences, so `fits` is asked about log2(batch)."""
-    low, high = 0, workload.batch
+    return most(workload.batch - 1, lambda batch: fits(workload.model_copy(update={"batch": batch})))
+
+
+def most(limit: int, fits: Callable[[int], bool]) -> int:
+    """The largest 0 < n <= `limit` that fits, where what fits for n fits for fewer; 0 if not even one does.
+
+    `fits` is asked about log2(limit)."""
+    low, high = 0, limit + 1
     while high - low > 1:
         middle = (low + high) // 2
-        if fits(workload.model_copy(update={"batch": middle})):
+        if fits(middle):
             low = middle
         else:
             high = middle

@@ -32,6 +32,7 @@ def build_parser() -> Parser:
         "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"
     )
     add_plot_argument(parser, "a decoder layer: what every device and link does, over time")
+    parser.add_argument("--per-layer", action="store_true", help="each layer's computation against loading the next")
     parser.add_argument("--layer", metavar="N|N-M", help="the layers to draw (default: one in the middle)")
     return parser
 
@@ -47,8 +48,9 @@ def execute(args: argparse.Namespace) -> int:
         raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
     check_plot_argument(args)
     from helmsman.cli.documents import read_plan
+    from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import cost_model, median_price
-    from helmsman.simulator.report import document, table
+    from helmsman.simulator.report import document, layers_document, layers_table, table
     from helmsman.simulator.stream import simulate, timeline
     from helmsman.simulator.synchronisation import synchronisation
 
@@ -62,8 +64,9 @@ def execute(args: argparse.Namespace) -> int:
     if args.plot:
         draw_gantt(args.plot, plan, price, layers, slowed)
     waits = synchronisation(plan)
-    text = table(plan, stream, waits) + _written(args)
-    emit(args, to_json(document(plan, stream, waits)), lambda: text)
+    passes = per_layer(plan, price) if args.per_layer else ()
+    text = table(plan, stream, waits) + layers_table(passes) + _written(args)
+    emit(args, to_json({**document(plan, stream, waits), **layers_document(passes)}), lambda: text)
     return 0
 
 

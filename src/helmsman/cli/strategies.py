@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from helmsman.cli.app import Parser, write_text
+from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
+from helmsman.cli.host_shares import HOST_SHARES, shared
+from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.search_parts import search_parts
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 Recorded = dict[str, str | int | float | bool]
 
-STRATEGIES = ("layer-split", "op-split", "flexgen")
+STRATEGIES = ("layer-split", "op-split", "flexgen", "flexgen-lp", "layerwise-map", "all-cpu", *HOST_SHARES, *ENGINES)
 COMPRESSIONS = ("none", "weights", "kv", "all", "best")
 _STREAMING: Mapping[str, object] = {"compress": "none", "table": None, "reshape": False}
 """What op-split and flexgen share, with its defaults."""
@@ -44,12 +47,19 @@ _OP_SPLIT: Mapping[str, object] = {
 _FILES = ("table", "write_table")
 """Options that a plan does not record: a table is in its hardware."""
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
-_FOREIGN: Mapping[str, Mapping[str, object]] = {
-    "layer-split": {**_STREAMING, **_OP_SPLIT, **_FLEXGEN},
-    "op-split": {**_FLEXGEN, "kv_offload": False, "max_context": False},
-    "flexgen": {**_OP_SPLIT, "kv_offload": False, "max_context": False, "paper": False},
+_OFFLOADING: Mapping[str, object] = {"percent": None, "home": None, "kv_rule": None}
+_LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False}
+_OWN: Mapping[str, Mapping[str, object]] = {
+    "layer-split": {**_LAYER_SPLIT, "paper": False},
+    "op-split": {**_STREAMING, **_OP_SPLIT, "paper": False},
+    "flexgen": {**_STREAMING, **_FLEXGEN, **_OFFLOADING},
+    "layerwise-map": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
+    "all-cpu": {"compress": "none", "table": None, "home": None, "kv_rule": None, "paper": False},
+    "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
+    **HOST_SHARES,
+    **ENGINES,
 }
-"""By strategy, the options that are not its own."""
+"""By strategy, the options that not all have, with their defaults."""
 
 
 def add_strategy_arguments(parser: Parser) -> None:
@@ -64,10 +74,12 @@ def add_strategy_arguments(parser: Parser) -> None:
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
     _add_streaming(parser)
+    add_engine_arguments(parser.add_argument_group("engines that people already have"))
 
 
 def _add_streaming(parser: Parser) -> None:
-    group = parser.add_argument_group("op-split, flexgen: the accelerator computes from streamed data")
+    group = parser.add_argument_group("other strategies: the accelerator computes from streamed data")
+    add_offloading_arguments(group)
     group.add_argument("--cpu-compute", action="store_true", help="flexgen: attention where the cache lives")
     group.add_argument("--chunks", metavar="N|OP=N,..", help="divide operations: all that can be, or scores=8,wv=8")
     group.add_argument("--compress", choices=COMPRESSIONS, default="none", help="stream 4-bit groups")
@@ -99,10 +111,15 @@ def decide(
         decision = _bounded(args, asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT})))
         _write_table(args, asked)
         return decision, asked, parts
-    if args.strategy == "flexgen":
+    if args.strategy == "flexgen" and args.percent is None:
         schedule = flexgen(args, model, hardware, workload)
         _warn_of_table(args, schedule.frame)
         return _bounded(args, schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))), None, {}
+    if args.strategy != "layer-split":
+        frame = _frame(args, model, hardware, workload)
+        _warn_of_table(args, frame)
+        plan = planned if args.strategy in ENGINES else shared if args.strategy in HOST_SHARES else offloaded
+        return plan(args, frame, _recorded(args, _OWN[args.strategy])), None, {}
     from helmsman.planner.strategies.layer_search import decide as decide_split
 
     recorded = _recorded(args, {"kv_offload": False})
@@ -149,6 +166,10 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.flexgen import FlexGen
 
+    for flag, value in (("--home", args.home), ("--kv-rule", args.kv_rule)):
+        if value is not None:
+            remedy = "add --percent S,H,A, or leave it out"
+            raise UsageError("goes with FlexGen's percentages alone", field=flag, value=value, remedy=remedy)
     if args.compress not in ("none", "all"):
         remedy = "use --compress none or all"
         raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
@@ -190,8 +211,9 @@ def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":
 
 def _refuse_foreign(args: argparse.Namespace) -> None:
     """Options of other strategies are a mistake, not ignored."""
-    for name, default in _FOREIGN[args.strategy].items():
-        if getattr(args, name) != default:
+    everything = {name: default for own in _OWN.values() for name, default in own.items()}
+    for name, default in everything.items():
+        if name not in _OWN[args.strategy] and getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or use another strategy"
             raise UsageError(f"does not go with --strategy {args.strategy}", field=flag, remedy=remedy)
 

@@ -1,0 +1,216 @@
+"""Every strategy's plan executed on this machine: are the baselines as fast as predicted, and in the predicted order?
+
+    python -m benchmarks.baselines --checkpoint DIR --hardware FILE [--vram-avail 300MB]
+
+Each question is asked as a user would ask `helm-plan`; a plan that does not fit or is not executed is named with the
+reason. The others are executed in turns over several rounds, every execution between probes and repeated while others
+are at work on this machine. Prints, per plan, the predicted and measured decode step, the signed error, the same scaled
+by the probes (rule 7 of measuring) and its noise from round to round; then both orders, and the pairs of plans that the
+prediction puts in the wrong one by more than their noise. Exit code 4 when there is such a pair, or a scaled error
+beyond max(10 %, 2 x noise)."""
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Iterator
+from contextlib import closing, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.analysis.check import check
+from helmsman.analysis.rows import Row
+from helmsman.cli.documents import read_plan
+from helmsman.cli.isa import select_from_environment
+from helmsman.cli.plan import main as plan_command
+from helmsman.cli.strategies import STRATEGIES
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import Measured, Request, measure, trace
+from helmsman.schemas.errors import HelmError
+from helmsman.schemas.plan import Plan
+from helmsman.simulator.pricing import cost_model
+
+QUESTIONS = (
+    *STRATEGIES,
+    "flexgen --percent 0,60,40",
+    "flexgen --percent 0,60,40 --compress weights",
+    "all-cpu --compress weights",
+)
+QUIET = 0.08
+"""A round in which others took a larger share of the processors is repeated."""
+ATTEMPTS = 3
+TOLERANCE = 0.10
+
+
+@dataclass
+class Executed:
+    """A question, its plan, and the decode step of every round."""
+
+    asked: str
+    plan: Plan
+    rounds: list[Row] = field(default_factory=list)
+
+    @property
+    def predicted(self) -> float:
+        """Seconds of a decode step."""
+        return self.plan.predicted.decode.seconds.mid
+
+    @property
+    def measured(self) -> float:
+        """The median step over the rounds."""
+        return statistics.median(row.measured for row in self.rounds)
+
+    @property
+    def error(self) -> float:
+        """Signed, scaled by the probes of each round."""
+        return statistics.median(self._at_speed) - 1
+
+    @property
+    def noise(self) -> float:
+        """How far rounds lie from their median, relative: the median distance."""
+        middle = statistics.median(self._at_speed)
+        return statistics.median(abs(each - middle) for each in self._at_speed) / middle
+
+    @property
+    def _at_speed(self) -> list[float]:
+        return [row.measured / row.scaled for row in self.rounds]
+
+    def __str__(self) -> str:
+        error = self.measured / self.predicted - 1
+        return (
+            f"{self.asked:44s} {1e3 * self.predicted:8.1f} ms {1e3 * self.measured:8.1f} ms {error:+7.1%}"
+            f" scaled {self.error:+7.1%} noise {self.noise:5.1%}  {self.plan.label}"
+        )
+
+
+def main() -> int:
+    """Plan all, execute in turns, and print what holds."""
+    args = _arguments()
+    select_from_environment()
+    plans = list(_fitting(args))
+    for number in range(args.rounds):
+        for each in plans:
+            each.rounds.append(_round(each.plan, args))
+            row = each.rounds[-1]
+            print(f"round {number + 1} {each.asked:44s} {1e3 * row.measured:8.1f} ms", flush=True)
+    return _report(plans, args)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--hardware", required=True, help="a record of this machine with a loopback accelerator")
+    parser.add_argument("--vram-avail", help="what the accelerator may use (default: what its record says)")
+    parser.add_argument("--format", default="bf16", help="of weights")
+    parser.add_argument("--kv-format", default="f32")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--prompt-tokens", type=int, default=32)
+    parser.add_argument("--steps", type=int, default=4, help="decode steps per execution")
+    parser.add_argument("--rounds", type=int, default=3, help="executions of every plan, in turns")
+    parser.add_argument("--ask", action="append", help="a strategy with its options, in place of the default questions")
+    parser.add_argument("--storage", type=Path, action="append", default=[], help="a folder for what lives on storage")
+    parser.add_argument("--out", type=Path, help="write the figures as JSON")
+    return parser.parse_args()
+
+
+def _fitting(args: argparse.Namespace) -> Iterator[Executed]:
+    """The plans that exist and are executed; the others are named."""
+    seen: dict[str, str] = {}
+    for asked in args.ask or QUESTIONS:
+        try:
+            plan = _planned(asked, args)
+            if plan.label in seen:
+                print(f"{asked:44s} is the plan of {seen[plan.label]}")
+                continue
+            _execute(plan, args)
+        except HelmError as error:
+            print(f"{asked:44s} {str(error).splitlines()[0]}", flush=True)
+            continue
+        seen[plan.label] = asked
+        print(f"{asked:44s} {1e3 * plan.predicted.decode.seconds.mid:8.1f} ms  {plan.label}", flush=True)
+        yield Executed(asked, plan)
+
+
+def _planned(asked: str, args: argparse.Namespace) -> Plan:
+    """What helm-plan answers. Raises HelmError with what it says instead."""
+    strategy, *options = shlex.split(asked)
+    output = args.steps + 1
+    shape = {"prompt-tokens": args.prompt_tokens, "output-tokens": output, "batch": args.batch, "batches": args.batches}
+    named = {"model": args.checkpoint, "hw": args.hardware, "strategy": strategy, **shape}
+    named |= {"format": args.format, "kv-format": args.kv_format, "vram-avail": args.vram_avail}
+    words = [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
+    said = StringIO()
+    with TemporaryDirectory() as folder, redirect_stdout(said), redirect_stderr(said):
+        file = Path(folder) / "plan.json"
+        if plan_command([*words, *options, "-o", str(file)]):
+            raise HelmError(said.getvalue().strip().removeprefix("error: "))
+        return read_plan(file)
+
+
+def _round(plan: Plan, args: argparse.Namespace) -> Row:
+    """The decode step of one more execution; repeated while others are at work on this machine."""
+    for attempt in range(ATTEMPTS):
+        runs = _execute(plan, args)
+        found = check(plan, cost_model(plan), trace(plan, runs), None, TOLERANCE)
+        if found.others is None or found.others <= QUIET or attempt == ATTEMPTS - 1:
+            break
+    return found.step
+
+
+def _execute(plan: Plan, args: argparse.Namespace) -> Measured:
+    """Load, probe, prompt, decode, probe."""
+    machine, stored = Machine.this(), any(rule.path in ("bounce", "direct") for rule in plan.residence)
+    request = Request(_tokens(plan), args.steps + 1, ignore_eos=True)
+    with closing(Engine.load(plan, args.checkpoint, machine, storage=args.storage if stored else ())) as engine:
+        return measure(engine, request, 1, machine)
+
+
+def _tokens(plan: Plan) -> NDArray[np.int32]:
+    work = plan.workload
+    sequences = work.batch * (work.batches if plan.schedule.order == "layer-major" else 1)
+    return np.array([[(37 * i + 11 * b) % 256 for i in range(work.prompt_tokens)] for b in range(sequences)], np.int32)
+
+
+def _wrong(plans: list[Executed]) -> Iterator[str]:
+    """Pairs that the prediction puts in the other order than measured, by more than their noise."""
+    for one, other in combinations(sorted(plans, key=lambda each: each.predicted), 2):
+        apart = one.measured / other.measured - 1
+        if apart > max(one.noise, other.noise):
+            yield f"{one.asked} measured {apart:.1%} slower than {other.asked}"
+
+
+def _report(plans: list[Executed], args: argparse.Namespace) -> int:
+    for each in sorted(plans, key=lambda each: each.measured):
+        print(each)
+    print("predicted: " + " < ".join(each.asked for each in sorted(plans, key=lambda each: each.predicted)))
+    print("measured:  " + " < ".join(each.asked for each in sorted(plans, key=lambda each: each.measured)))
+    wrong, pairs = list(_wrong(plans)), len(plans) * (len(plans) - 1) // 2
+    print(f"{pairs - len(wrong)} of {pairs} pairs in the predicted order" + "".join(f"\n  {line}" for line in wrong))
+    beyond = [each.asked for each in plans if abs(each.error) > max(TOLERANCE, 2 * each.noise)]
+    print(f"predictions beyond the bar: {', '.join(beyond) or 'none'}")
+    if args.out:
+        rows = [
+            {
+                "asked": each.asked,
+                "plan": each.plan.label,
+                "predicted": each.predicted,
+                "measured": [row.measured for row in each.rounds],
+                "scaled": [row.scaled for row in each.rounds],
+            }
+            for each in plans
+        ]
+        args.out.write_text(json.dumps({"rows": rows, "wrong": wrong, "beyond": beyond}, indent=1))
+    return 4 if wrong or beyond else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+"""What the moves of looked-up rows move: those of a pass's tokens, and learned positions, to where they are added."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from helmsman.executor.formats import F32_BYTES
+from helmsman.executor.moves import Lookup, Move, Pieces
+from helmsman.executor.passes import Pass, Use
+from helmsman.executor.seats import Seats
+from helmsman.executor.staging import POSITIONS, Slot, Staging
+from helmsman.executor.weights.store import Store
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.plan import Plan
+
+
+@dataclass(frozen=True)
+class TableMoves:
+    """The moves of the tables of one pass."""
+
+    plan: Plan
+    found: Pass
+    seats: Seats
+    staging: Staging
+    store: Store
+
+    def moves(self, index: int) -> list[Lookup | Move]:
+        """What a transfer moves of the tables that live, are stored and leave as it says."""
+        task, use = self.found.tasks[index], self.found.uses[self.found.user[index]]
+        here = [
+            (tensor, slot)
+            for tensor, slot in self.staging.of(use)
+            if (rule := self.store.rule(tensor)).memory == task.memories[0]
+            and (rule.format, rule.path) == (task.format, task.path)
+        ]
+        return [move for tensor, slot in here for move in self._moves(tensor, slot, use, task.memories[0])]
+
+    def _moves(self, tensor: Tensor, slot: Slot, use: Use, home: str) -> Iterator[Lookup | Move]:
+        if tensor.name == POSITIONS:
+            yield self._positions(slot, home)
+        else:
+            yield from self._rows(tensor, slot, use, home)
+
+    def _rows(self, tensor: Tensor, slot: Slot, use: Use, home: str) -> Iterator[Lookup]:
+        """Of every batch the rows of its tokens."""
+        rows, columns = tensor.shape
+        table, fmt = self.store.here(tensor, range(rows), home)
+        seats = [seat for (device, _), seat in sorted(self.seats.items()) if device == use.device]
+        for batch, seat in enumerate(seats):
+            at = slot.ready.offset + batch * slot.ready.size // len(seats)
+            yield Lookup(table, fmt, rows, columns, seat.tokens, self.plan.workload.batch, slot.ready.buffer, at)
+
+    def _positions(self, slot: Slot, home: str) -> Move:
+        """The rows of the tokens' places, to the same places."""
+        row = F32_BYTES * self.plan.model.hidden
+        source = self.store.positions(home)
+        return Move(source, 0, slot.ready.buffer, slot.ready.offset, Pieces(per_token=row, at_past=row))

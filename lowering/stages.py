@@ -1,0 +1,35 @@
+"""Stages of a pass: what comes ahead together, and between what barriers stand.
+
+A stage is the embedding, a block (or its attention and its FFN, where `schedule.stage` is half: FlexGen's layers,
+GUPTA-13) or the output."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from helmsman.lowering.ops import FFN_OPS, Operation
+from helmsman.lowering.placement import Placed
+
+_INPUT = frozenset({"embedding", "positions"})
+
+
+def stage_of(plan: Placed, op: str, layer: int | None) -> int:
+    """The number of the stage in which `op` is, an operation or what is brought for it (`up.weights`)."""
+    name, halves = op.partition(".")[0], 2 if plan.schedule.stage == "half" else 1
+    if layer is not None:
+        return 1 + halves * layer + (halves - 1) * (name in FFN_OPS)
+    return 0 if name in _INPUT else 1 + halves * plan.model.layers
+
+
+def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:
+    """The operations of a block, or of an end of the model, by stage; each knows its number."""
+    if plan.schedule.stage == "block":
+        yield ops
+        return
+    for number, members in groupby(ops, lambda op: stage_of(plan, op.name, op.layer)):
+        yield tuple(replace(op, unit=number) for op in members)
+
+
+def stage_count(plan: Placed) -> int:
+    """How many stages a pass has (98 for OPT-30B in halves)."""
+    return 1 + stage_of(plan, "head", None)

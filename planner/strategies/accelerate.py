@@ -1,0 +1,86 @@
+"""`accelerate`: Hugging Face Accelerate's `device_map=auto` (HELM-69): modules in order of use, the accelerator first;
+what is left stays in host memory, and hooks copy it there and back out module by module, nothing overlapping."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.strategies.engines.software import EAGER, Software
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.plan import Residence, Schedule
+
+SHARE = 0.9
+"""Of the only accelerator's free memory, for weights: accelerate.utils.modeling.get_balanced_memory; the rest is for
+keys, values and activations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerate:
+    """Greedy placement, copies from pageable memory just before use, freed after."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return "accelerate"
+
+    @property
+    def software(self) -> Software:
+        """transformers' own modules."""
+        return EAGER
+
+    def placement(self, frame: Frame) -> Placement:
+        """The device map. Raises UsageError on a machine without a separate accelerator."""
+        check_separate(frame, self.name)
+        return on_accelerator(frame, _residence(frame), Schedule(overlap="none"))
+
+    def label(self, frame: Frame) -> str:
+        """`accelerate cuda(12)<-host(26)`: modules on the accelerator, and those that come when they are used."""
+        kept, count = modules_kept(frame), len(_modules(frame))
+        here = f"{self.name} {frame.accelerator.kind}({kept})"
+        return here if kept == count else f"{here}<-{frame.roles.host.kind}({count - kept})"
+
+    def smaller(self, frame: Frame) -> str | None:
+        """Nothing: `device_map=auto` has no further choice but the disk."""
+        return None
+
+
+def modules_kept(frame: Frame) -> int:
+    """How many of the modules, in order of use, go to the accelerator (infer_auto_device_map).
+
+    Each needs room for the largest module that is still to come, which might be streamed."""
+    sizes = [sum(tensor.size(frame.weights) for tensor in module) for module in _modules(frame)]
+    budget = SHARE * frame.roles.hardware.memory(frame.accelerator.memory).available
+    for place, filled in enumerate(accumulate(sizes)):
+        if filled + max(sizes[place + 1 :], default=0) > budget:
+            return place
+    return len(sizes)
+
+
+def _modules(frame: Frame) -> tuple[tuple[Tensor, ...], ...]:
+    """What is never divided: tables, blocks, final norm, head; a tied head goes with its table, and takes nothing."""
+    model = frame.model
+    *norm, head = output_tensors(model)
+    tables = [(table,) for table in embedding_tensors(model)]
+    blocks = [block_tensors(model, layer) for layer in range(model.layers)]
+    return (*tables, *blocks, tuple(norm), *(() if head.tied_to else ((head,),)))
+
+
+def _residence(frame: Frame) -> list[Residence]:
+    model, kept, tables = frame.model, modules_kept(frame), len(embedding_tensors(frame.model))
+
+    def ends(place: int, names: str) -> Residence:
+        here, there = frame.accelerator.memory, frame.roles.host.memory
+        return home(frame, here if place < kept else there, names, path="pageable")
+
+    cut = min(max(kept - tables, 0), model.layers)
+    blocks = [
+        home(frame, memory, layers=layers, path="pageable")
+        for memory, layers in ((frame.accelerator.memory, (0, cut)), (frame.roles.host.memory, (cut, model.layers)))
+        if layers[0] < layers[1]
+    ]
+    last = tables + model.layers
+    head = ends(0 if model.tied_embeddings else last + 1, "head*")
+    first = [ends(place, table.name) for place, table in enumerate(embedding_tensors(model))]
+    return [*first, *blocks, ends(last, "final_norm*"), head]

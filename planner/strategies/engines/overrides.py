@@ -1,0 +1,104 @@
+"""`--override-tensor`: patterns over llama.cpp's names of tensors say on which side a weight lives, and its operation
+runs there."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.planner.machine import Roles
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
+
+Side = Literal["host", "accelerator"]
+SIDES: tuple[Side, ...] = ("host", "accelerator")
+
+FIELD = "--override-tensor"
+_LONGEST = 200
+_BUFFERS: dict[str, Side] = {"CPU": "host", **dict.fromkeys(("CUDA0", "ROCM0", "VULKAN0", "METAL"), "accelerator")}
+"""llama.cpp's buffer types; names of the machine's memories do as well."""
+
+_NAMES = {
+    "embedding": "token_embd",
+    "positions": "position_embd",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "o": "attn_output",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "norm1": "attn_norm",
+    "norm2": "ffn_norm",
+    "final_norm": "output_norm",
+    "head": "output",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Tensors in whose name `pattern` is found live on `side`."""
+
+    pattern: str
+    side: Side
+
+    def covers(self, tensor: Tensor, layer: int | None) -> bool:
+        """Whether it is about `tensor` of block `layer`."""
+        return re.search(self.pattern, gguf_name(tensor, layer)) is not None
+
+
+def gguf_name(tensor: Tensor, layer: int | None) -> str:
+    """What llama.cpp calls a tensor: `blk.3.attn_q.weight`, `output.weight`."""
+    op, _, part = tensor.name.partition(".")
+    name = f"{_NAMES[op]}.{part}"
+    return name if layer is None else f"blk.{layer}.{name}"
+
+
+def overrides_of(text: str, model: Model, machine: Roles) -> tuple[Override, ...]:
+    """`PATTERN=MEMORY,PATTERN=MEMORY`, the first that matches decides. Raises UsageError for a pattern that is none, or
+    that no tensor of `model` matches, and for an unknown memory."""
+    found = tuple(_override(item, machine) for item in text.split(","))
+    for override in found:
+        if not any(override.covers(tensor, tensor.layer) for tensor in tensors(model)):
+            remedy = "write a pattern such as blk\\.[0-9]\\.ffn_.*=CPU"
+            raise UsageError(f"no tensor of {model.name} matches", field=FIELD, value=override.pattern, remedy=remedy)
+    return found
+
+
+def _override(item: str, machine: Roles) -> Override:
+    pattern, equals, memory = item.partition("=")
+    if not (pattern and equals and memory) or len(pattern) > _LONGEST:
+        remedy = f"write PATTERN=MEMORY, a pattern of at most {_LONGEST} characters"
+        raise UsageError("not a rule for tensors", field=FIELD, value=item, remedy=remedy)
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        remedy = "write a regular expression, as llama.cpp takes it"
+        raise UsageError(f"not a pattern: {error}", field=FIELD, value=pattern, remedy=remedy) from None
+    return Override(pattern, _side(memory, machine))
+
+
+def _side(memory: str, machine: Roles) -> Side:
+    names = dict(_known(machine))
+    if memory.upper() not in names:
+        remedy = f"use one of {', '.join(names)}"
+        raise UsageError("no memory of this machine", field=FIELD, value=memory, remedy=remedy)
+    return names[memory.upper()]
+
+
+def _known(machine: Roles) -> Iterator[tuple[str, Side]]:
+    """Names and their sides; of a unified memory, that of the accelerator."""
+    yield machine.host.memory.upper(), "host"
+    for name, side in _BUFFERS.items():
+        if side == "host" or machine.accelerator is not None:
+            yield name, side
+    if machine.accelerator is not None:
+        yield machine.accelerator.memory.upper(), "accelerator"
+
+
+def side_of(overrides: tuple[Override, ...], tensor: Tensor, layer: int | None) -> Side | None:
+    """Where the first override that is about a tensor puts it; None: where its block is."""
+    return next((override.side for override in overrides if override.covers(tensor, layer)), None)

@@ -1,0 +1,105 @@
+"""An engine's plan for a question, or what would have to change for it to fit."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placement
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.decide import Decision
+from helmsman.planner.machine import roles
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.predict import mean_step
+from helmsman.planner.strategies.engines.software import Software, launched, looped, native
+from helmsman.planner.strategies.streaming.largest import largest_batch
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.units import format_bytes
+from helmsman.schemas.workload import Workload
+
+
+class Engine(Protocol):
+    """What an engine adds: its name, where it puts things, and what a user of it would change."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+
+    @property
+    def software(self) -> Software:
+        """How it launches operations."""
+
+    def placement(self, frame: Frame) -> Placement:
+        """Its rules, whether or not they fit. Raises UsageError for machines that it is not for."""
+
+    def label(self, frame: Frame) -> str:
+        """In a few words for people."""
+
+    def smaller(self, frame: Frame) -> str | None:
+        """The option with which it would fit, if there is one."""
+
+
+@dataclass(frozen=True)
+class EngineQuestion:
+    """The plan of `engine` for `asked`. `own_software`: priced with the engine's launch times, else with those of the
+    machine's record, so that only placements are compared."""
+
+    asked: Frame
+    engine: Engine
+    cost_options: CostOptions
+    own_software: bool = True
+
+    def decide(self, recorded: Recorded) -> Decision:
+        """The plan. Raises InfeasibleError when it does not fit, with what would."""
+        missing = shortages(memory_use(self.placement))
+        if missing:
+            raise self._infeasible(missing)
+        question = Question(self.frame, self.cost_options)
+        return question.decision(self.engine.name, self.label, self.placement, recorded)
+
+    @cached_property
+    def frame(self) -> Frame:
+        """What is asked, on the machine as the engine's software drives it."""
+        if not self.own_software or looped(self.asked.roles.hardware):
+            return self.asked
+        bare = _on(self.asked, native(self.asked.roles.hardware))
+        return bare if self.engine.software.host is None else self._launched(bare)
+
+    def _launched(self, bare: Frame) -> Frame:
+        """`bare` with the launch times that the engine's host has for the operations of a decode step."""
+        placed, device = self.engine.placement(bare), bare.accelerator.name
+        costs = Question(bare, self.cost_options).costs(placed)
+        tasks = lower(placed, mean_step(placed.workload)).tasks
+        work = [costs.price(task).mid for task in tasks if task.resource == device]
+        return _on(bare, launched(bare.roles.hardware, device, self.engine.software, work))
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The engine's rules."""
+        return self.engine.placement(self.frame)
+
+    @property
+    def label(self) -> str:
+        """The engine's, and the batches where there are several: `vllm cuda(38) 2x8`."""
+        work = self.frame.workload
+        shape = [f"{work.batches}x{work.batch}"] if work.batches > 1 else []
+        return " ".join([self.engine.label(self.frame), *shape])
+
+    def fits(self, workload: Workload) -> bool:
+        """Whether the engine runs another workload."""
+        return not shortages(memory_use(self.engine.placement(replace(self.frame, workload=workload))))
+
+    def _infeasible(self, missing: dict[str, int]) -> InfeasibleError:
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
+        option, most = self.engine.smaller(self.frame), largest_batch(self.frame.workload, self.fits)
+        batch = f"batches of at most {most}" if most else None
+        others = [each for each in (option, batch) if each] or ["a shorter context", "a smaller model"]
+        message = f"{self.engine.name} does not fit {self.frame.roles.hardware.name}"
+        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]))
+
+
+def _on(frame: Frame, hardware: Hardware) -> Frame:
+    return replace(frame, roles=roles(hardware))

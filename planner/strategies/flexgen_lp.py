@@ -1,0 +1,165 @@
+"""`flexgen-lp`: FlexGen's policy search (HELM-73; Sheng et al., FlexGen, ICML 2023, section 4.3): for every division
+into batches a linear program over the shares of weights and caches in each tier, then the division with the most tokens
+per second.
+
+Shares are rounded to tensors by FlexGen's own allocator (Listing 2 of Gupta & Dwarkadas), caches to whole blocks. What
+counts is what rounding leaves: policies are ranked by the same cost model at the shares they achieve, together with
+those of smaller memories and those that keep each kind in one tier, and the first that fits is the plan."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from math import ceil, inf
+
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.decide import Decision
+from helmsman.planner.strategies.offload.allocation import Percentages, by_position
+from helmsman.planner.strategies.offload.linear_program import best_shares
+from helmsman.planner.strategies.offload.place import Keeping, Tiers
+from helmsman.planner.strategies.offload.policy import SHARES, Policies, Share
+from helmsman.planner.strategies.offload.policy_prices import Prices
+from helmsman.planner.strategies.offload.strategy import Offloading
+from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.schemas.model import Model
+from helmsman.schemas.workload import Workload
+
+_PARTS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
+"""Parts of the memories for which programs are solved where the whole is rounded to more than there is."""
+
+_FINALISTS = 3
+"""Divisions into batches whose policies are rounded, the best by their linear program."""
+
+_DIGITS = 6
+"""Of shares: what a solver leaves beside a bound is not a share."""
+
+_MOST_BATCHES = 20
+"""Of one pass, as in FlexGen's own search."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounded:
+    """Listing 2 with the percentages that a program found."""
+
+    percentages: Percentages
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return "flexgen-lp"
+
+    def tiers(self, model: Model) -> Tiers:
+        """The tier of every tensor."""
+        return {layer.kind: by_position(layer.tensors, self.percentages) for layer in sublayers(model)}
+
+    def title(self, model: Model) -> str:
+        """`flexgen-lp (0, 91.7, 8.3)`: storage, host, accelerator, as achieved."""
+        found = achieved(model, self.tiers(model))
+        return f"flexgen-lp ({found['storage']:.3g}, {found['host']:.3g}, {found['accelerator']:.3g})"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A rounded policy, its seconds per sequence by the cost model, and the shares it achieves."""
+
+    offloading: Offloading
+    seconds: float
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FlexGenLp:
+    """FlexGen's search for one question. `keeping`: what the tiers are; `block`: choose the batches, of at most so many
+    sequences together, instead of those of the question."""
+
+    frame: Frame
+    keeping: Keeping
+    cost_options: CostOptions
+    block: int | None = None
+
+    def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
+        """The plan. Raises InfeasibleError when no policy fits, UsageError without a separate accelerator."""
+        Question(self.frame, self.cost_options).check("flexgen-lp")
+        host = Offloading(
+            self.frame, Rounded(Percentages(0, 100, 0)), replace(self.keeping, cache="host"), self.cost_options
+        )
+        found = next(
+            (policy for policy in self.ranked() if policy.offloading.fits(policy.offloading.frame.workload)), None
+        )
+        return (found.offloading if found else host).decide(recorded)
+
+    def ranked(self) -> Iterator[Policy]:
+        """Rounded policies, the best first: of the best divisions, then of one division after the other."""
+        prices = (Prices(frame, keeping, self.cost_options) for frame in self._frames() for keeping in self._modes())
+        rest = iter(sorted(prices, key=_bound))
+        while group := list(islice(rest, _FINALISTS)):
+            yield from sorted((p for each in group for p in self._policies(each)), key=lambda policy: policy.seconds)
+
+    def _frames(self) -> Iterator[Frame]:
+        """The question for every division into batches."""
+        works = [self.frame.workload] if self.block is None else divisions(self.frame.workload, self.block)
+        return (replace(self.frame, workload=work) for work in works)
+
+    def _modes(self) -> tuple[Keeping, ...]:
+        """Attention on the accelerator, or on the host where the caches are."""
+        plain = replace(self.keeping, delegate=False)
+        host = self.keeping.host == self.frame.roles.host.memory
+        return (plain, replace(plain, delegate=True)) if host else (plain,)
+
+    def _policies(self, prices: Prices) -> Iterator[Policy]:
+        """Of one program, of those for smaller memories, and the corners; each rounding once, with as many caches in
+        host memory as the program has there, and with as few as the rounded weights leave room for."""
+        policies, seen = prices.policies(), set[tuple[float, ...]]()
+        parts = _PARTS if best_shares(policies) else ()
+        solved = (best_shares(policies.tightened(part)) for part in parts)
+        for shares in (*(each for each in solved if each is not None), *policies.corners()):
+            rounded, away = _rounded(shares, prices.frame.model)
+            for many in (away, _fewest(policies, rounded, prices.frame.model)):
+                found = _achieved(rounded, many, prices.frame.model)
+                if found not in seen:
+                    seen.add(found)
+                    yield Policy(self._offloading(prices, rounded, many), policies.seconds(found), found)
+
+    def _offloading(self, prices: Prices, rounded: Rounded, away: int) -> Offloading:
+        keeping = replace(prices.keeping, cache="layerkv" if away else "accelerator", away=away)
+        keeping = replace(keeping, delegate=keeping.delegate and away > 0)
+        return Offloading(prices.frame, rounded, keeping, self.cost_options)
+
+
+def _bound(prices: Prices) -> float:
+    """Seconds per sequence of the best shares, before they are rounded."""
+    policies = prices.policies()
+    shares = best_shares(policies)
+    return inf if shares is None else policies.seconds(shares)
+
+
+def divisions(workload: Workload, block: int) -> Iterator[Workload]:
+    """Batches of powers of two of sequences, powers of two of them together, at most `block` sequences in all."""
+    for batch in (1 << power for power in range(block.bit_length())):
+        for batches in (1 << power for power in range(_MOST_BATCHES.bit_length())):
+            if batch * batches <= block and batches <= _MOST_BATCHES:
+                yield workload.model_copy(update={"batch": batch, "batches": batches})
+
+
+def _rounded(shares: Sequence[float], model: Model) -> tuple[Rounded, int]:
+    """Percentages of weights, and how many blocks' caches are not on the accelerator."""
+    of = dict(zip(SHARES, shares, strict=True))
+    storage, accelerator = (round(100 * of["weights", tier], _DIGITS) for tier in ("storage", "accelerator"))
+    away = model.layers * round(1 - of["cache", "accelerator"], _DIGITS)
+    return Rounded(Percentages(storage, max(0.0, 100 - storage - accelerator), accelerator)), ceil(away)
+
+
+def _achieved(rounded: Rounded, away: int, model: Model) -> tuple[float, ...]:
+    """The nine shares that rounding leaves."""
+    found = achieved(model, rounded.tiers(model))
+    of: dict[Share, float] = {("weights", tier): percent / 100 for tier, percent in found.items()}
+    of["cache", "host"], of["hidden", "accelerator"] = away / model.layers, 1.0
+    of["cache", "accelerator"] = 1 - away / model.layers
+    return tuple(of.get(name, 0.0) for name in SHARES)
+
+
+def _fewest(policies: Policies, rounded: Rounded, model: Model) -> int:
+    """The fewest blocks' caches in host memory with which a rounding fits; all if it does not."""
+    counts = range(model.layers + 1)
+    return next((away for away in counts if policies.fits(_achieved(rounded, away, model))), model.layers)

@@ -1,0 +1,70 @@
+"""`layerwise-map` (HeLM): more of the accelerator for layers that load while short ones compute (GUPTA-23..26, 52)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.strategies.offload.allocation import Percentages, by_size, middles
+from helmsman.planner.strategies.offload.place import Keeping, Tiers
+from helmsman.planner.strategies.offload.strategy import Offloading
+from helmsman.planner.strategies.offload.sublayers import Kind, Sublayer, achieved, sublayers
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.model import Model
+
+PRINTED: dict[Kind, float] = {"attention": 10, "ffn": 30}
+"""Per cent of the accelerator in Listing 3, for OPT (GUPTA-24)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerwiseMap:
+    """Listing 3 with so many per cent of `attention` and of `ffn` for the accelerator, the rest of them in host memory;
+    `others`: percentages of the embedding and the output."""
+
+    attention: float
+    ffn: float
+    others: Percentages
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return "layerwise-map"
+
+    def tiers(self, model: Model) -> Tiers:
+        """The tier of every tensor."""
+        return {layer.kind: by_size(layer.tensors, self._percentages(layer)) for layer in sublayers(model)}
+
+    def _percentages(self, layer: Sublayer) -> Percentages:
+        if layer.kind not in ("attention", "ffn"):
+            return self.others
+        most = self.attention if layer.kind == "attention" else self.ffn
+        return Percentages(0, 100 - most, most)
+
+    def title(self, model: Model) -> str:
+        """`layerwise-map attention 10 % ffn 30 %`, and what is reached of all weights."""
+        share = achieved(model, self.tiers(model))["accelerator"]
+        return f"layerwise-map attention {self.attention:.3g} % ffn {self.ffn:.3g} % ({share:.3g} % resident)"
+
+
+def outcomes(model: Model, others: Percentages) -> Iterator[LayerwiseMap]:
+    """Listing 3 with every pair of percentages that puts other matrices on the accelerator, vectors always there: its
+    outcome changes at the middles of tensors only, so that these few stand for all (E-GUPTA-03)."""
+    steps = {layer.kind: _steps(layer) for layer in sublayers(model)}
+    for attention, ffn in product(steps["attention"], steps["ffn"]):
+        yield LayerwiseMap(attention, ffn, others)
+
+
+def best_map(frame: Frame, others: Percentages, keeping: Keeping, costs: CostOptions) -> Offloading:
+    """The outcome of Listing 3 whose decode step is shortest, of those that fit; if none does, the one that keeps least
+    on the accelerator."""
+    found = [Offloading(frame, each, keeping, costs) for each in outcomes(frame.model, others)]
+    fitting = [each for each in found if each.fits(frame.workload)]
+    return min(fitting, key=Offloading.step_seconds, default=found[0])
+
+
+def _steps(layer: Sublayer) -> tuple[float, ...]:
+    """Percentages between the middles of neighbours, from all vectors to all tensors."""
+    rising = sorted(layer.tensors, key=lambda tensor: tensor.elements)
+    vectors = sum(len(tensor.shape) == 1 for tensor in rising)
+    places = (*middles(rising), 100.0)
+    return tuple((below + above) / 2 for below, above in pairwise(places[vectors - 1 :]))

@@ -1,0 +1,86 @@
+"""From tiers to rules: weights where an allocator put them, everything computed on the accelerator, layer after layer
+as FlexGen does (Listing 1: the next layer is loaded while this one computes, then both are waited for)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import Tensor
+from helmsman.planner.strategies.offload.allocation import Tier
+from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
+from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Schedule, Select
+from helmsman.schemas.storage import STORAGE
+
+Tiers = Mapping[Kind, tuple[Tier, ...]]
+"""The tier of every tensor of each kind of layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How tiers keep what they are given. `host`, `storage`: the memories that these tiers are; `compress`: matrices in
+    4-bit groups wherever they live, but for vectors (E-GUPTA-01) and tables that are looked up; `cache`: how keys and
+    values are divided, `away`: how many of the parts are in the host's tier; `delegate`: decode steps attend on the
+    host where caches of whole blocks are there; `path`: how storage is read."""
+
+    host: str
+    storage: str | None = None
+    compress: bool = False
+    cache: CacheRule = "accelerator"
+    away: int = 0
+    delegate: bool = False
+    path: Literal["direct", "bounce"] = "bounce"
+
+    def memory(self, frame: Frame, tier: Tier) -> str:
+        """The memory that `tier` is. Raises UsageError where there is no storage."""
+        if tier == "accelerator":
+            return frame.accelerator.memory
+        if tier == "host":
+            return self.host
+        if self.storage is None:
+            remedy = "give storage 0 per cent, or use a machine whose record has a memory of kind nvme"
+            raise UsageError("this machine's record has no storage", field="--percent", remedy=remedy)
+        return self.storage
+
+
+def place(frame: Frame, tiers: Tiers, keeping: Keeping) -> Placement:
+    """The rules that put weights where `tiers` says."""
+    attention = delegated(frame, keeping.cache, keeping.away) if keeping.delegate else ()
+    return Placement(
+        model=frame.model,
+        hardware=frame.roles.hardware,
+        workload=frame.workload,
+        residence=tuple(_residence(frame, tiers, keeping)),
+        kv=cache_rules(frame, keeping.cache, keeping.away, keeping.host),
+        compute=(*attention, ComputeRule(select=Select(), device=frame.accelerator.name)),
+        activations=frame.roles.activations,
+        schedule=Schedule(
+            order="layer-major" if frame.workload.batches > 1 else "token-major",
+            overlap=frame.overlap,
+            prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
+            barrier=True,
+            expand="before-use",
+            stage="half",
+        ),
+    )
+
+
+def _residence(frame: Frame, tiers: Tiers, keeping: Keeping) -> Iterator[Residence]:
+    for layer in sublayers(frame.model):
+        for tensor, tier in zip(layer.tensors, tiers[layer.kind], strict=True):
+            yield _rule(frame, keeping, tensor, keeping.memory(frame, tier))
+
+
+def _rule(frame: Frame, keeping: Keeping, tensor: Tensor, memory: str) -> Residence:
+    quarter = keeping.compress and len(tensor.shape) > 1 and tensor.op != "embedding"
+    layers = None if tensor.layer is None else LayerRange(start=0, stop=frame.model.layers)
+    return Residence(
+        select=Select(names=tensor.name, layers=layers),
+        memory=memory,
+        format="q4" if quarter else frame.weights,
+        path=keeping.path if frame.roles.hardware.memory(memory).kind == STORAGE else "pinned",
+        expanded=frame.weights,
+    )

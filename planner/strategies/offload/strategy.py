@@ -1,0 +1,111 @@
+"""An offloading strategy: an allocator's homes as a plan, or what would have to change for it to fit."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placement, batches_together
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import Decision
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.offload.caches import cache_label, least_away
+from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.schemas.model import Model
+from helmsman.schemas.workload import Workload
+
+_FEW, _MORE = 2, 4
+"""Layers of the two models whose difference is what one more layer takes."""
+
+
+class Allocator(Protocol):
+    """What a published method adds: its name, and which tensor goes to which tier."""
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+
+    def tiers(self, model: Model) -> Tiers:
+        """The tier of every tensor."""
+
+    def title(self, model: Model) -> str:
+        """In a few words for people."""
+
+
+@dataclass(frozen=True)
+class Offloading:
+    """The plan of `allocator` for one question."""
+
+    frame: Frame
+    allocator: Allocator
+    keeping: Keeping
+    cost_options: CostOptions
+
+    def decide(self, recorded: Recorded) -> Decision:
+        """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
+        name = self.allocator.name
+        if not self._question.fits(self.placement):
+            raise self._question.infeasible(name, self.placement, lambda asked: self.fits(asked.frame.workload))
+        return self._question.decision(name, self.label, self.placement, recorded)
+
+    @property
+    def _question(self) -> Question:
+        return Question(self.frame, self.cost_options)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The allocator's rules. Raises UsageError for a machine without a separate accelerator."""
+        self._question.check(self.allocator.name)
+        return place(self.frame, self.allocator.tiers(self.frame.model), self.kept)
+
+    @cached_property
+    def kept(self) -> Keeping:
+        """How tiers keep things, with as few parts of the caches in host memory as fit, unless some are asked for."""
+        keeping, model = self.keeping, self.frame.model
+        if keeping.away:
+            return keeping
+        return replace(
+            keeping, away=least_away(model, keeping.cache, lambda away: self._fits(replace(keeping, away=away)))
+        )
+
+    def _fits(self, keeping: Keeping) -> bool:
+        return not shortages(memory_use(place(self.frame, self.allocator.tiers(self.frame.model), keeping)))
+
+    @property
+    def label(self) -> str:
+        """The allocator's title, and how things are kept: `all-cpu optane q4 4x8`."""
+        work, keeping = self.frame.workload, self.kept
+        parts = [self.allocator.title(self.frame.model)]
+        parts += [keeping.host] if keeping.host != self.frame.roles.host.memory else []
+        parts += ["q4"] if keeping.compress else []
+        parts += cache_label(self.frame.model, keeping.cache, keeping.away)
+        parts += ["host attention"] if keeping.delegate else []
+        parts += [f"{work.batches}x{work.batch}"] if work.batches > 1 else []
+        return " ".join(parts)
+
+    @cached_property
+    def costs(self) -> CostModel:
+        """Prices from the operation table that fits the question, and rooflines for the rest."""
+        return self._question.costs(self.placement)
+
+    def step_seconds(self) -> float:
+        """The expected seconds of the mean decode step: of a few layers, and as many more as the model has, where all
+        are alike."""
+        layers = self.frame.model.layers
+        if layers <= _MORE or self.keeping.cache == "layerkv":
+            return self._step(layers)
+        few, more = self._step(_FEW), self._step(_MORE)
+        return more + (layers - _MORE) * (more - few) / (_MORE - _FEW)
+
+    def _step(self, layers: int) -> float:
+        frame = replace(self.frame, model=self.frame.model.model_copy(update={"layers": layers}))
+        placed = place(frame, self.allocator.tiers(frame.model), self.kept)
+        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), self.costs)
+
+    def fits(self, workload: Workload) -> bool:
+        """Whether the same allocation fits for another workload."""
+        asked = replace(self, frame=replace(self.frame, workload=workload))
+        return not shortages(memory_use(asked.placement))

@@ -1,0 +1,77 @@
+"""A question whose candidates are placements: how they are priced, whether they fit, and the plan of the one chosen."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placement, batches_together
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import Decision, plan_document
+from helmsman.planner.footprint import at_footprint
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.predict import mean_step, pass_seconds, predict
+from helmsman.planner.strategies.streaming.largest import largest_batch
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.table_prices import table_prices
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.plan import Strategy
+from helmsman.schemas.units import format_bytes
+
+Recorded = Mapping[str, str | int | float | bool]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a strategy whose host and accelerator both work."""
+
+    frame: Frame
+    cost_options: CostOptions
+
+    def check(self, name: str) -> None:
+        """Raise UsageError where strategy `name` has no accelerator with a memory of its own to work with."""
+        if not self.frame.roles.separate or not self.frame.roles.joined:
+            problem = "needs an accelerator with a memory of its own and links both ways"
+            remedy = "use --strategy layer-split, or another machine"
+            raise UsageError(problem, field="--strategy", value=name, remedy=remedy)
+
+    def costs(self, placed: Placement) -> CostModel:
+        """Prices of a candidate: of the operation table that fits it, and rooflines for the rest."""
+        return CostModel(at_footprint(placed), self.cost_options, table_prices(placed))
+
+    def step_seconds(self, placed: Placement) -> float:
+        """The expected seconds of a candidate's mean decode step."""
+        graph = lower(placed, mean_step(placed.workload, batches_together(placed)))
+        return pass_seconds(graph, self.costs(placed))
+
+    def fits(self, placed: Placement) -> bool:
+        """Whether a candidate fits every memory."""
+        return not self.lacks(placed)
+
+    def lacks(self, placed: Placement) -> dict[str, int]:
+        """Bytes that a candidate lacks, by memory."""
+        return shortages(memory_use(placed))
+
+    def of(self, batch: int | None = None, layers: int | None = None) -> "Question":
+        """The same question for another batch, or a model of so many blocks."""
+        frame = self.frame
+        if batch is not None:
+            frame = replace(frame, workload=frame.workload.model_copy(update={"batch": batch}))
+        if layers is not None:
+            frame = replace(frame, model=frame.model.model_copy(update={"layers": layers}))
+        return replace(self, frame=frame)
+
+    def infeasible(self, name: str, placed: Placement, fits: "Callable[[Question], bool]") -> InfeasibleError:
+        """What strategy `name` lacks for `placed`, and the largest batch for which something `fits`."""
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self.lacks(placed).items())
+        many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
+        smaller = f"batches of at most {many}" if many else "a shorter context or a smaller model"
+        message = f"{name} does not fit {self.frame.roles.hardware.name}"
+        return InfeasibleError(message, remedy=f"{lacks} would do, or {smaller}")
+
+    def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
+        """The plan of `placed`."""
+        costs = self.costs(placed)
+        options = {**recorded, "operation_table": costs.table is not None}
+        predicted = predict(placed, costs)
+        plan = plan_document(placed, label, Strategy(name=name, options=options), predicted)
+        return Decision(plan, predicted.decode.seconds.mid, (), (), self.frame.roles.unused, evaluated)

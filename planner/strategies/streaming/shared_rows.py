@@ -1,0 +1,87 @@
+"""A matrix whose rows two sides share: how many make them equally late, in closed form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.ops import PANEL
+from helmsman.lowering.pools import Pools
+from helmsman.planner.costs import CostModel
+from helmsman.planner.interference import speed
+from helmsman.planner.sharing import Sharing
+from helmsman.schemas.hardware import lane_owner
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds for so many rows: `base` + `slope` x rows, none for none."""
+
+    base: float
+    slope: float
+
+    def at(self, rows: int) -> float:
+        """Seconds of `rows`."""
+        return max(0.0, self.base + self.slope * rows) if rows else 0.0
+
+    def times(self, factor: float) -> "Line":
+        """As many times as long."""
+        return Line(self.base * factor, self.slope * factor)
+
+
+def through(few: tuple[int, float], many: tuple[int, float]) -> Line:
+    """The line through two prices (rows, seconds); through the origin if they are of equally many rows."""
+    if few[0] >= many[0]:
+        return Line(0.0, many[1] / many[0])
+    slope = (many[1] - few[1]) / (many[0] - few[0])
+    return Line(many[1] - slope * many[0], slope)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A linear layer of `rows` rows and its three ways: computed by the host, brought to the accelerator, computed
+    there.
+
+    `slack`: seconds of other work meanwhile, during which the link goes on bringing rows (less than none: it has other
+    things to bring)."""
+
+    rows: int
+    host: Line
+    link: Line
+    accelerator: Line
+    slack: float = 0.0
+
+    def seconds(self, brought: int) -> float:
+        """Until the host is done with its rows, the link with those `brought`, and the accelerator with them."""
+        worked = max(self.host.at(self.rows - brought), self.accelerator.at(brought))
+        return max(worked + max(0.0, self.slack), self.link.at(brought) + max(0.0, -self.slack))
+
+    @property
+    def brought(self) -> int:
+        """The rows to bring: where the host's seconds and the link's are equal (HeteGen: T_CPU = T_COM), to a panel.
+
+        Both are affine, so the best panel is one of the two beside the crossing, or an end."""
+        slope = self.host.slope + self.link.slope
+        crossing = self.host.at(self.rows) + self.slack - self.link.base
+        below = int(crossing / slope / PANEL) * PANEL if slope > 0 else 0
+        panels = (0, *(max(0, min(self.rows, below + step * PANEL)) for step in (0, 1)), self.rows)
+        return min(panels, key=self.seconds)
+
+
+def apportioned(matrices: Mapping[str, Shared], slack: float) -> dict[str, Shared]:
+    """The matrices with `slack` seconds of other work divided among them as the host's seconds are."""
+    total = sum(each.host.at(each.rows) for each in matrices.values())
+    found = {}
+    for op, each in matrices.items():
+        part = slack * each.host.at(each.rows) / total if total else 0.0
+        found[op] = Shared(each.rows, each.host, each.link, each.accelerator, part)
+    return found
+
+
+def delays(costs: CostModel, work: Task, transfer: Task) -> tuple[float, float]:
+    """How many times as long work of the host and a transfer take beside each other (memories are shared, PARK-43)."""
+    slowed, sharing = costs.slowed(), Sharing(Pools(costs.hardware))
+    own = speed(slowed(work), {lane_owner(transfer.resource)}.__contains__) if slowed else 1.0
+    flows = {number: sharing.asked(task, costs.price(task).mid) for number, task in enumerate((work, transfer))}
+    flows[0] = flows[0][0] * own, flows[0][1]
+    fair = sharing.speeds(flows)
+    return 1 / (own * fair.get(0, 1.0)), 1 / fair.get(1, 1.0)

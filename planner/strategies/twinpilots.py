@@ -1,0 +1,174 @@
+"""`twinpilots`: blocks are pinned on the accelerator or not; of those that are not, the host computes some while the
+others come to the accelerator, so that its work hides the transfers (HELM-90; TwinPilots, Yu et al., SYSTOR 2024).
+
+A step takes T(p, s, h) = max(s d, (p + s) a + h c) + ends: p pinned, s streamed and h host blocks, a, c the seconds
+of one on either device, d to bring one. The streamed ones lie at equal distances in time: as many seconds of other
+blocks' work stand before each as its transfer takes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placement, batches_together
+from helmsman.planner.decide import Decision
+from helmsman.planner.memory import memory_use
+from helmsman.planner.predict import mean_step
+from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
+from helmsman.schemas.plan import MemoryUse
+
+NAME = "twinpilots"
+
+_FINALISTS = 8
+"""Counts that are predicted task by task, the best by T."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Seconds of one block: on the accelerator, on the host, and to bring its weights."""
+
+    accelerator: float
+    host: float
+    transfer: float
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many blocks have each role, and where the output is."""
+
+    pinned: int
+    streamed: int
+    host: int
+    end: End = "accelerator"
+
+    def seconds(self, block: Block) -> float:
+        """T of the blocks: the longer of the transfers and of the work, of which none is before the last transfer."""
+        work = (self.pinned + self.streamed) * block.accelerator + self.host * block.host
+        brought = self.streamed * block.transfer + (block.accelerator if self.streamed else 0.0)
+        return max(work, brought)
+
+
+def spread(counts: Counts) -> Order:
+    """The order of blocks: before every streamed one an equal part of the pinned and of the host's, these together."""
+    found: list[Role] = []
+    for number in range(max(1, counts.streamed)):
+        found += ["pinned"] * _part(counts.pinned, counts.streamed, number)
+        found += ["host"] * _part(counts.host, counts.streamed, number)
+        found += ["streamed"] * min(1, counts.streamed)
+    return tuple(found)
+
+
+def _part(count: int, parts: int, number: int) -> int:
+    """What part `number` gets of `count` things that are divided evenly."""
+    parts = max(1, parts)
+    return count * (number + 1) // parts - count * number // parts
+
+
+@dataclass(frozen=True)
+class TwinPilots:
+    """TwinPilots' plan for one question."""
+
+    question: Question
+
+    def decide(self, recorded: Recorded) -> Decision:
+        """The plan. Raises InfeasibleError when it does not fit, UsageError without a separate accelerator."""
+        self.question.check(NAME)
+        fitting = self.finalists()
+        if not fitting:
+            least = self._least()
+            raise self.question.infeasible(
+                NAME, self.placement(least), lambda question: bool(TwinPilots(question).finalists())
+            )
+        best = min(fitting, key=lambda each: self.question.step_seconds(self.placement(each)))
+        return self.question.decision(NAME, self.label(best), self.placement(best), recorded, len(fitting))
+
+    def finalists(self) -> list[Counts]:
+        """The counts with the least T that fit, to be predicted task by task."""
+        ranked = sorted(self.candidates(), key=lambda each: each.seconds(self.block))
+        return list(islice((each for each in ranked if self.question.fits(self.placement(each))), _FINALISTS))
+
+    def placement(self, counts: Counts) -> Placement:
+        """The rules of so many blocks of each role."""
+        return place(self.question.frame, spread(counts), counts.end)
+
+    def label(self, counts: Counts) -> str:
+        """`twinpilots cuda[12 pinned, 4 streamed] cpu[20]`."""
+        roles = self.question.frame.roles
+        away = f"{counts.pinned} pinned, {counts.streamed} streamed"
+        return f"{NAME} {self.question.frame.accelerator.kind}[{away}] {roles.host.kind}[{counts.host}]"
+
+    def candidates(self) -> Iterator[Counts]:
+        """All blocks pinned, which needs no buffers for what comes; and for every number of streamed ones and either
+        home of the output as many pinned ones as fit."""
+        layers = self.question.frame.model.layers
+        ends: tuple[End, End] = ("accelerator", "host")
+        for end in ends:
+            yield Counts(layers, 0, 0, end)
+            room = self._room(end)
+            for streamed in range(layers + 1):
+                pinned = room.most(streamed, layers)
+                if pinned is not None:
+                    yield Counts(pinned, streamed, layers - pinned - streamed, end)
+
+    @cached_property
+    def block(self) -> Block:
+        """Seconds of one block, all batches together."""
+        kept, brought, host = (self._seconds(role) for role in ("pinned", "streamed", "host"))
+        return Block(kept[0], host[0], brought[1])
+
+    def _seconds(self, role: Role) -> tuple[float, float]:
+        """Of the only block of a model: of its operations, and of its weights on their way."""
+        one = self.question.of(layers=1)
+        placed = place(one.frame, (role,), "accelerator")
+        costs = one.costs(placed)
+        graph = lower(placed, mean_step(placed.workload, batches_together(placed)))
+        work = [task for task in graph.tasks if task.layer is not None and task.kind != "transfer"]
+        coming = [task for task in graph.tasks if task.layer is not None and task.op.endswith(".weights")]
+        return sum(costs.price(task).mid for task in work), sum(costs.price(task).mid for task in coming)
+
+    def _room(self, end: End) -> "_Room":
+        """From three orders: bytes are sums over blocks, but for buffers, which those that all have are counted for."""
+        layers = self.question.frame.model.layers
+        none, pinned, streamed = (
+            self._used(Counts(one, two, layers - one - two, end)) for one, two in ((0, 0), (1, 0), (0, 1))
+        )
+        return _Room(
+            {use.memory: use.available - use.used for use in none.values()},
+            {name: pinned[name].used - use.used for name, use in none.items()},
+            {name: streamed[name].used - use.used for name, use in none.items()},
+        )
+
+    def _least(self) -> Counts:
+        """What fits if anything does: as many pinned blocks as there is room for, all else with the host."""
+        layers = self.question.frame.model.layers
+        pinned = max(0, self._room("host").limit(0, layers))
+        return Counts(pinned, 0, layers - pinned, "host")
+
+    def _used(self, counts: Counts) -> dict[str, MemoryUse]:
+        return {use.memory: use for use in memory_use(self.placement(counts))}
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """By memory, bytes that are free when the host has every block, and what a block of another role takes there."""
+
+    free: Mapping[str, int]
+    pinned: Mapping[str, int]
+    streamed: Mapping[str, int]
+
+    def most(self, streamed: int, layers: int) -> int | None:
+        """As many pinned blocks beside `streamed` ones as fit; None if the host's do not fit then."""
+        found, left = self.limit(streamed, layers), self._left(streamed)
+        fits = found >= 0 and all(left[name] >= found * size for name, size in self.pinned.items())
+        return found if fits else None
+
+    def limit(self, streamed: int, layers: int) -> int:
+        """As many as the memory to which they add something has room for; less than none if it has too little."""
+        left = self._left(streamed)
+        return min([layers - streamed, *(left[name] // size for name, size in self.pinned.items() if size > 0)])
+
+    def _left(self, streamed: int) -> dict[str, int]:
+        return {name: free - streamed * self.streamed[name] for name, free in self.free.items()}

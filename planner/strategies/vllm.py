@@ -1,0 +1,132 @@
+"""`vllm`: everything on the accelerator, within a share of its capacity (HELM-71); `--cpu-offload-gb` leaves the first
+blocks' weights in host memory, where kernels read them over the link in every pass."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import ceil, floor
+
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import Tensor, block_tensors
+from helmsman.planner.machine import roles
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.figures import Source
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import Residence, Schedule
+
+GIB = 2**30
+"""What vLLM's `--cpu-offload-gb` counts in."""
+
+UTILIZATION = 0.90
+"""vLLM's default `--gpu-memory-utilization`."""
+
+_FUSED = (("q", "k", "v"), ("o",), ("append",), ("gate", "up"), ("down",), ("norm1",), ("norm2",))
+"""Operations whose weights are one parameter, or in one module, in the order of a block's parameters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vllm:
+    """`offload`: GiB of weights in host memory; `utilization`: share of the accelerator's capacity that is used."""
+
+    offload: float = 0.0
+    utilization: float = UTILIZATION
+
+    @property
+    def name(self) -> str:
+        """As on the command line."""
+        return "vllm"
+
+    @property
+    def software(self) -> Software:
+        """Captured CUDA graphs."""
+        return NATIVE
+
+    def placement(self, frame: Frame) -> Placement:
+        """The rules, on a machine of which vLLM uses its share. Raises UsageError without a separate accelerator.
+
+        Offloaded weights are page-locked and read one operation at a time, when it runs (vLLM's UVA offloader)."""
+        check_separate(frame, self.name)
+        used = self._within(frame)
+        rules = [*self._offloaded(used), home(used, used.accelerator.memory)]
+        return on_accelerator(used, rules, Schedule(overlap="none"))
+
+    def label(self, frame: Frame) -> str:
+        """`vllm cuda(38)`, and what is offloaded: `vllm cuda(38) 4 GiB offloaded`."""
+        more = f" {self.offload:g} GiB offloaded" if self.offload else ""
+        return f"{self.name} {frame.accelerator.kind}({frame.model.layers + 2}){more}"
+
+    def smaller(self, frame: Frame) -> str | None:
+        """The least whole `--cpu-offload-gb` with which it fits, if any does."""
+        most = ceil(sum(size for _, _, size in _parameters(frame)) / GIB)
+        sizes = range(floor(self.offload) + 1, most + 1)
+        least = bisect_left(sizes, True, key=lambda size: self._enough(frame, size))
+        fits = least < len(sizes) and not self._missing(frame, sizes[least])
+        return f"--cpu-offload-gb {sizes[least]}" if fits else None
+
+    def _enough(self, frame: Frame, offload: int) -> bool:
+        """Whether the accelerator's memory suffices when so much is offloaded."""
+        return frame.accelerator.memory not in self._missing(frame, offload)
+
+    def _missing(self, frame: Frame, offload: int) -> dict[str, int]:
+        return shortages(memory_use(replace(self, offload=offload).placement(frame)))
+
+    def _within(self, frame: Frame) -> Frame:
+        """The question on a machine whose accelerator's memory has the share that vLLM uses."""
+        memory = frame.roles.hardware.memory(frame.accelerator.memory)
+        most = min(memory.available, floor(self.utilization * memory.capacity))
+        return replace(frame, roles=roles(_limited(frame.roles.hardware, memory.name, most, self.utilization)))
+
+    def _offloaded(self, frame: Frame) -> Iterator[Residence]:
+        """Whole parameters from the first block on, until so much is offloaded that it is enough."""
+        whole, parts = offloaded(frame, floor(self.offload * GIB))
+        there = frame.roles.host.memory
+        if whole:
+            yield home(frame, there, layers=(0, whole))
+        for tensor in parts:
+            yield home(frame, there, tensor.name, (whole, whole + 1))
+
+
+def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:
+    """Blocks that are offloaded whole, and the tensors of the next one: parameters go until `limit` bytes have gone."""
+    gone, found = 0, list[tuple[int, tuple[Tensor, ...]]]()
+    for layer, tensors, size in _parameters(frame):
+        if gone >= limit:
+            break
+        found.append((layer, tensors))
+        gone += size
+    count = len(_block(frame.model))
+    whole, parts = len(found) // count, found[len(found) // count * count :]
+    return whole, tuple(tensor for _, tensors in parts for tensor in tensors)
+
+
+def _parameters(frame: Frame) -> Iterator[tuple[int, tuple[Tensor, ...], int]]:
+    """(block, tensors, bytes) of every parameter of the blocks, in vLLM's order."""
+    groups = [(tensors, sum(tensor.size(frame.weights) for tensor in tensors)) for tensors in _block(frame.model)]
+    for layer in range(frame.model.layers):
+        yield from ((layer, tensors, size) for tensors, size in groups)
+
+
+def _block(model: Model) -> list[tuple[Tensor, ...]]:
+    """A block's parameters: q, k and v are one, and so are gate and up."""
+    found: list[tuple[Tensor, ...]] = []
+    for ops in _FUSED:
+        members = [tensor for tensor in block_tensors(model, 0) if tensor.op in ops]
+        parts = dict.fromkeys(tensor.name.partition(".")[2] if len(ops) > 1 else tensor.name for tensor in members)
+        found += [tuple(tensor for tensor in members if tensor.name.endswith(part)) for part in parts]
+    return found
+
+
+def _limited(hardware: Hardware, name: str, available: int, share: float) -> Hardware:
+    memories = tuple(
+        memory.model_copy(update={"available": available, "source": "vllm-utilization"})
+        if memory.name == name
+        else memory
+        for memory in hardware.memories
+    )
+    where = f"vLLM's gpu_memory_utilization: {share:g} of the capacity, where as much is free"
+    sources = {**hardware.sources, "vllm-utilization": Source(kind="assumed", where=where)}
+    return hardware.model_copy(update={"memories": memories, "sources": sources})

@@ -1,0 +1,113 @@
+"""A pass layer by layer: how long each computes, how long the next one takes to be loaded meanwhile, and their ratio
+(Gupta & Dwarkadas Table IV, Fig 5 to 8; GUPTA-14, 33, 41, 42)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
+from helmsman.lowering.stages import stage_of
+from helmsman.planner.predict import mean_step
+from helmsman.scheduler.iteration import Iteration, Phase, prefill
+from helmsman.schemas.hardware import lane_owner
+from helmsman.schemas.plan import Plan
+from helmsman.simulator.replay import Price, replay, spans
+
+LayerKind = Literal["embedding", "attention", "ffn", "block", "output"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """Seconds of one layer in one pass: `compute` of devices, with the expansion of 4-bit groups; `load`: the busiest
+    of the links that bring weights and caches for it."""
+
+    kind: LayerKind
+    layer: int | None
+    compute: float
+    load: float
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """Layers of one `kind` and those after them: mean seconds of the compute of the first, of the `load` of the next.
+
+    `ratio` 1 is a perfect overlap, less is bound by memory, more by computation; None where nothing is loaded."""
+
+    kind: LayerKind
+    following: LayerKind
+    compute: float
+    load: float
+
+    @property
+    def ratio(self) -> float | None:
+        """Compute over load."""
+        return self.compute / self.load if self.load else None
+
+
+@dataclass(frozen=True, slots=True)
+class PassLayers:
+    """Every layer of a pass in order, and what overlaps between layers inside the model."""
+
+    phase: Phase
+    context: int
+    layers: tuple[LayerTimes, ...]
+    overlaps: tuple[Overlap, ...]
+
+
+def per_layer(plan: Plan, price: Price) -> tuple[PassLayers, PassLayers]:
+    """Prefill and the mean decode step of a plan, simulated."""
+    together = batches_together(plan)
+    passes = (prefill(plan.workload, together), mean_step(plan.workload, together))
+    first, step = (_layers(plan, each, price) for each in passes)
+    return first, step
+
+
+def _layers(plan: Plan, iteration: Iteration, price: Price) -> PassLayers:
+    inward, devices = _inward(plan), {device.name for device in plan.hardware.devices}
+    stages: dict[int, tuple[LayerKind, int | None]] = {}
+    compute, load = dict[int, float](), dict[int, dict[str, float]]()
+    for span in spans(replay(lower(plan, iteration), price, plan.hardware)):
+        layer, lane = span.layer if span.layer >= 0 else None, lane_owner(span.resource)
+        stage, seconds = stage_of(plan, span.op, layer), span.end_s - span.start_s
+        stages.setdefault(stage, (_kind(plan, span.op, layer), layer))
+        if lane in devices:
+            compute[stage] = compute.get(stage, 0.0) + seconds
+        elif lane in inward and _brought(span.op):
+            lanes = load.setdefault(stage, {})
+            lanes[lane] = lanes.get(lane, 0.0) + seconds
+    found = tuple(
+        LayerTimes(*stages[n], compute.get(n, 0.0), max(load.get(n, {}).values(), default=0.0)) for n in sorted(stages)
+    )
+    return PassLayers(iteration.phase, iteration.context, found, tuple(_overlaps(found)))
+
+
+def _inward(plan: Plan) -> set[str]:
+    """Links that do not lead away from accelerators."""
+    accelerated = {device.memory for device in plan.hardware.devices if device.kind != "cpu"}
+    return {link.name for link in plan.hardware.links if link.source_memory not in accelerated}
+
+
+def _brought(op: str) -> bool:
+    """Whether a transfer brings what lives elsewhere: activations are none of a load."""
+    return op.endswith(".weights") or op in ("kv", "keys", "values")
+
+
+def _kind(plan: Plan, op: str, layer: int | None) -> LayerKind:
+    if layer is None:
+        return "embedding" if stage_of(plan, op, layer) == 0 else "output"
+    if plan.schedule.stage == "block":
+        return "block"
+    return "ffn" if stage_of(plan, op, layer) == stage_of(plan, "norm2", layer) else "attention"
+
+
+def _overlaps(layers: Sequence[LayerTimes]) -> Iterator[Overlap]:
+    """The means over all neighbours of two kinds, inside the model."""
+    pairs: dict[tuple[LayerKind, LayerKind], list[tuple[float, float]]] = {}
+    for now, after in pairwise(layers):
+        if now.layer is not None and after.layer is not None:
+            pairs.setdefault((now.kind, after.kind), []).append((now.compute, after.load))
+    for (kind, following), times in pairs.items():
+        compute, load = (sum(column) / len(times) for column in zip(*times, strict=True))
+        yield Overlap(kind, following, compute, load)

@@ -1,0 +1,101 @@
+"""Strategies that keep weights in several memories and compute on the accelerator: their arguments, their plans."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.planner.costs import CostOptions
+    from helmsman.planner.decide import Decision
+    from helmsman.planner.strategies.offload.allocation import Percentages
+    from helmsman.planner.strategies.offload.place import Keeping
+    from helmsman.planner.strategies.streaming.place import Frame
+
+Recorded = dict[str, str | int | float | bool]
+
+KV_RULES = ("accelerator", "host", "layerkv", "headinfer")
+
+
+def add_offloading_arguments(group: "argparse._ArgumentGroup") -> None:
+    """--percent, --home, --kv-rule and --block."""
+    percent = "flexgen, layerwise-map: per cent of every layer's weights in storage, host memory and the accelerator's"
+    group.add_argument("--percent", metavar="S,H,A", help=percent)
+    group.add_argument("--home", metavar="MEMORY", help="the memory that is the host's tier (default: the CPU's)")
+    rule = "where keys and values are: of as few blocks (layerkv) or heads (headinfer) in host memory as fit"
+    group.add_argument("--kv-rule", choices=KV_RULES, help=f"{rule} (default: accelerator)")
+    block = "flexgen-lp: choose the batches, at most N sequences together, for the most tokens per second"
+    group.add_argument("--block", type=int, metavar="N", help=block)
+
+
+def offloaded(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "Decision":
+    """The plan of the strategy that the arguments name."""
+    from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.all_cpu import AllCpu
+    from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap, best_map
+    from helmsman.planner.strategies.offload.strategy import Offloading
+    from helmsman.planner.strategies.percentages import FlexGenPercentages
+
+    costs = CostOptions(not args.no_corrections, args.l3_blend, not args.paper)
+    keeping, recorded = _keeping(args, frame), {**recorded, "capped": costs.capped}
+    if args.strategy == "flexgen-lp":
+        return _searched(args, frame, keeping, costs, recorded)
+    if args.strategy == "all-cpu":
+        return Offloading(frame, AllCpu(), keeping, costs).decide(recorded)
+    percentages = _percentages(args)
+    if args.strategy == "flexgen":
+        return Offloading(frame, FlexGenPercentages(percentages), keeping, costs).decide(recorded)
+    if args.paper:
+        printed = LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], percentages)
+        return Offloading(frame, printed, keeping, costs).decide(recorded)
+    return best_map(frame, percentages, keeping, costs).decide(recorded)
+
+
+def _searched(
+    args: argparse.Namespace, frame: "Frame", keeping: "Keeping", costs: "CostOptions", recorded: Recorded
+) -> "Decision":
+    """FlexGen's own policy, found by linear programs whose solver may write to standard output."""
+    from helmsman.cli.solver_output import without_output
+    from helmsman.planner.strategies.flexgen_lp import FlexGenLp
+
+    if args.block is not None and not 1 <= args.block <= 2**20:
+        remedy = "use between 1 and 1048576 sequences"
+        raise UsageError("not a number of sequences", field="--block", value=args.block, remedy=remedy)
+    with without_output():
+        return FlexGenLp(frame, keeping, costs, args.block).decide(recorded)
+
+
+def _percentages(args: argparse.Namespace) -> "Percentages":
+    """`0,80,20`: storage, host, accelerator."""
+    from helmsman.planner.strategies.offload.allocation import Percentages
+
+    text = "0,100,0" if args.percent is None else args.percent
+    try:
+        storage, host, accelerator = (float(part) for part in text.split(","))
+    except ValueError:
+        remedy = "write percentages of storage, host and accelerator, as in 0,80,20"
+        raise UsageError("three numbers are expected", field="--percent", value=text, remedy=remedy) from None
+    return Percentages(storage, host, accelerator)
+
+
+def _keeping(args: argparse.Namespace, frame: "Frame") -> "Keeping":
+    from helmsman.planner.strategies.offload.place import Keeping
+    from helmsman.schemas.storage import STORAGE
+
+    if args.compress not in ("none", "weights"):
+        remedy = "use --compress none or weights"
+        raise UsageError("keys and values are kept as they are", field="--compress", value=args.compress, remedy=remedy)
+    hardware = frame.roles.hardware
+    storage = next((memory.name for memory in hardware.memories if memory.kind == STORAGE), None)
+    return Keeping(_home(args, frame), storage, args.compress == "weights", args.kv_rule or "accelerator")
+
+
+def _home(args: argparse.Namespace, frame: "Frame") -> str:
+    """The memory that --home names."""
+    if args.home is None:
+        return frame.roles.host.memory
+    names = [memory.name for memory in frame.roles.hardware.memories]
+    if args.home not in names:
+        remedy = f"use one of {', '.join(names)}"
+        raise UsageError("this machine has no such memory", field="--home", value=args.home, remedy=remedy)
+    return str(args.home)

@@ -1,0 +1,65 @@
+"""`helm-plan` with strategies that divide work or search shares: plans, options, output."""
+
+import ctypes
+import json
+import os
+
+import pytest
+
+from helmsman.cli.plan import main
+from helmsman.cli.solver_output import without_output
+from helmsman.planner.accept import accept
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
+
+QUESTION = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "1GB")
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        ("hetegen",),
+        ("twinpilots",),
+        ("flexgen-lp",),
+        ("flexgen-lp", "--block", "4"),
+        ("all-cpu", "--kv-rule", "layerkv"),
+        ("flexgen", "--percent", "0,90,10", "--kv-rule", "headinfer"),
+    ],
+)
+def test_standard_output_is_one_plan(capfd, strategy):
+    """Solvers print to the file descriptor, so that is what is read."""
+    assert main([*QUESTION, "--strategy", *strategy, "--json"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    plan = accept(parse_document(Plan, out.encode(), "stdout"))
+    assert plan.strategy.name == strategy[0]
+    for flag, value in zip(strategy[1::2], strategy[2::2], strict=True):
+        assert str(plan.strategy.options[flag[2:].replace("-", "_")]) == value
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("hetegen", "--percent", "0,50,50"), "does not go with"),
+        (("twinpilots", "--kv-rule", "host"), "does not go with"),
+        (("hetegen", "--compress", "weights"), "does not go with"),
+        (("flexgen-lp", "--kv-rule", "host"), "does not go with"),
+        (("flexgen-lp", "--block", "0"), "not a number of sequences"),
+        (("all-cpu", "--block", "8"), "does not go with"),
+        (("flexgen", "--kv-rule", "layerkv"), "percentages alone"),
+        (("flexgen", "--home", "dram"), "percentages alone"),
+    ],
+)
+def test_options_of_other_strategies_are_refused(capfd, words, message):
+    assert main([*QUESTION, "--strategy", *words, "--json"]) == 2
+    assert message in json.loads(capfd.readouterr().out)["error"]["message"]
+
+
+def test_what_native_code_prints_is_discarded(capfd):
+    library = ctypes.CDLL(None)
+    with without_output():
+        os.write(1, b"written\n")
+        library.puts(b"printed")
+    library.puts(b"later")
+    library.fflush(None)
+    assert capfd.readouterr().out == "later\n"
