@@ -105,9 +105,9 @@ def _kind(plan: Plan, op: str, layer: int | None) -> LayerKind:
 def _overlaps(layers: Sequence[LayerTimes]) -> Iterator[Overlap]:
     """The means over all neighbours of two kinds, inside the model."""
     pairs: dict[tuple[LayerKind, LayerKind], list[tuple[float, float]]] = {}
-    for now, after in pairwise(layers):
-        if now.layer is not None and after.layer is not None:
-            pairs.setdefault((now.kind, after.kind), []).append((now.compute, after.load))
-    for (kind, following), times in pairs.items():
+    for layer, following in pairwise(layers):
+        if layer.layer is not None and following.layer is not None:
+            pairs.setdefault((layer.kind, following.kind), []).append((layer.compute, following.load))
+    for kinds, times in pairs.items():
         compute, load = (sum(column) / len(times) for column in zip(*times, strict=True))
-        yield Overlap(kind, following, compute, load)
+        yield Overlap(*kinds, compute, load)

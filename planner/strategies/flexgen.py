@@ -10,17 +10,13 @@ from typing import Literal
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision, plan_document
+from helmsman.planner.decide import Decision
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import predict
 from helmsman.planner.strategies.streaming.division import pieces
-from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
-from helmsman.planner.table_prices import table_prices
-from helmsman.schemas.errors import InfeasibleError, UsageError
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select, Strategy
-from helmsman.schemas.units import format_bytes
-from helmsman.schemas.workload import Workload
+from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select
 
 
 @dataclass(frozen=True)
@@ -34,27 +30,18 @@ class FlexGen:
     host_attention: bool
     cost_options: CostOptions
 
-    def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
+    def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
-        placement = self.placement
-        missing = shortages(memory_use(placement))
-        if missing:
-            raise self._infeasible(missing)
-        options = {**recorded, "operation_table": self.costs.table is not None}
-        predicted = predict(placement, self.costs)
-        plan = plan_document(placement, self.label, Strategy(name="flexgen", options=options), predicted)
-        return Decision(plan, predicted.decode.seconds.mid, (), (), self.frame.roles.unused)
+        if not self._question.fits(self.placement):
+            raise self._question.infeasible("FlexGen's schedule", self.placement, self._fits)
+        return self._question.decision("flexgen", self.label, self.placement, recorded)
 
-    def _infeasible(self, missing: dict[str, int]) -> InfeasibleError:
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
-        most = largest_batch(self.frame.workload, self._fits)
-        smaller = f"batches of at most {most}" if most else "a shorter context or a smaller model"
-        message = f"FlexGen's schedule does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=f"{lacks} would do, or {smaller}")
+    @property
+    def _question(self) -> Question:
+        return Question(self.frame, self.cost_options)
 
-    def _fits(self, workload: Workload) -> bool:
-        asked = replace(self, frame=replace(self.frame, workload=workload))
-        return not shortages(memory_use(asked.placement))
+    def _fits(self, asked: Question) -> bool:
+        return asked.fits(replace(self, frame=asked.frame).placement)
 
     @property
     def label(self) -> str:
@@ -67,7 +54,7 @@ class FlexGen:
     @cached_property
     def costs(self) -> CostModel:
         """Prices from the operation table that fits the question, and rooflines for the rest."""
-        return CostModel(self.frame.roles.hardware, self.cost_options, table_prices(self.placement))
+        return self._question.costs(self.placement)
 
     @cached_property
     def placement(self) -> Placement:

@@ -14,13 +14,11 @@ import pytest
 from layer_machines import two_cpus
 from op_plans import as_plan
 from plans import make_hardware, make_plan
-from safetensors.numpy import load_file, save_file
+from quantised import write_quantised
 from shapes import small_model
 from splits import make_frame, with_storage
 
 from helmsman.analysis.check import check as compare
-from helmsman.executor._kernels import Arena, pack, packed_size, unpack
-from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.measure import Request, measure, spans_of, trace
 from helmsman.lowering.lower import lower
@@ -112,25 +110,11 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 
     def get(family: str) -> Path:
         if family not in written:
-            written[family] = tmp_path_factory.mktemp("quantised") / family
-            write_checkpoint(small_model(family), written[family], seed=1, fmt="f32")
-            file = written[family] / "model.safetensors"
-            save_file({name: through_q4(values, name) for name, values in load_file(file).items()}, file)
+            place = tmp_path_factory.mktemp("quantised") / family
+            written[family] = write_quantised(small_model(family), place, lambda name: "positions" not in name)
         return written[family]
 
     return get
-
-
-def through_q4(values: Any, name: str) -> Any:
-    if values.ndim < 2 or "positions" in name:
-        return values
-    rows, columns = values.shape
-    size = packed_size("q4", rows, columns)
-    buffer = Arena(size).alloc(size, "groups")
-    pack(np.ascontiguousarray(values), "f32", buffer, "q4", rows, columns)
-    found = np.empty((rows, columns), np.float32)
-    unpack(buffer, "q4", found, rows, columns)
-    return found
 
 
 @pytest.fixture(scope="module")

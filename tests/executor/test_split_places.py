@@ -11,12 +11,12 @@ from disks import largest_file
 from layer_machines import two_cpus
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
-from safetensors.numpy import load_file, save_file
+from quantised import write_quantised
 from shapes import small_model
 from splits import with_storage
 
 from helmsman.executor import storage
-from helmsman.executor._kernels import Arena, DiskFile, pack, packed_size, unpack
+from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.executed import check_executed
@@ -69,22 +69,7 @@ def expected(checkpoint: Path) -> tuple[Any, Any]:
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint whose matrices hold what 4-bit groups stand for."""
     place = tmp_path_factory.mktemp("quantised") / "qwen3"
-    write_checkpoint(MODEL, place, seed=1, fmt="f32")
-    file = place / "model.safetensors"
-    save_file({name: through_q4(values, name) for name, values in load_file(file).items()}, file)
-    return place
-
-
-def through_q4(values: Any, name: str) -> Any:
-    if values.ndim < 2 or "layers" not in name:
-        return values
-    rows, columns = values.shape
-    size = packed_size("q4", rows, columns)
-    buffer = Arena(size).alloc(size, "groups")
-    pack(np.ascontiguousarray(values), "f32", buffer, "q4", rows, columns)
-    found = np.empty((rows, columns), np.float32)
-    unpack(buffer, "q4", found, rows, columns)
-    return found
+    return write_quantised(MODEL, place, lambda name: "layers" in name)
 
 
 @pytest.mark.parametrize(("cut", "chunks"), [((0, UNITS), {}), ((8, UNITS), {}), ((9, 14), {"up": 3, "down": 2})])

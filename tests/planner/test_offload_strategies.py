@@ -123,7 +123,7 @@ def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     for task in graph.tasks:
         if task.op != "token":
             (load if task.kind == "transfer" else work)[stage_of(plan, task.op, task.layer)] += price(task)
-    whole = load[0] + sum(max(now, after) for now, after in zip(work, [*load[1:], 0.0], strict=True))
+    whole = load[0] + sum(max(working, loading) for working, loading in zip(work, [*load[1:], 0.0], strict=True))
     assert replay(graph, price, plan.hardware).makespan == pytest.approx(whole, rel=2e-3)
 
 

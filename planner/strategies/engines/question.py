@@ -12,12 +12,9 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.engines.software import Software, launched, looped, native
-from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
-from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Hardware
-from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
 
 
@@ -54,10 +51,12 @@ class EngineQuestion:
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
-        missing = shortages(memory_use(self.placement))
-        if missing:
-            raise self._infeasible(missing)
         question = Question(self.frame, self.cost_options)
+        if not question.fits(self.placement):
+            option = self.engine.smaller(self.frame)
+            raise question.infeasible(
+                self.engine.name, self.placement, lambda asked: self.fits(asked.frame.workload), option
+            )
         return question.decision(self.engine.name, self.label, self.placement, recorded)
 
     @cached_property
@@ -91,14 +90,6 @@ class EngineQuestion:
     def fits(self, workload: Workload) -> bool:
         """Whether the engine runs another workload."""
         return not shortages(memory_use(self.engine.placement(replace(self.frame, workload=workload))))
-
-    def _infeasible(self, missing: dict[str, int]) -> InfeasibleError:
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
-        option, most = self.engine.smaller(self.frame), largest_batch(self.frame.workload, self.fits)
-        batch = f"batches of at most {most}" if most else None
-        others = [each for each in (option, batch) if each] or ["a shorter context", "a smaller model"]
-        message = f"{self.engine.name} does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]))
 
 
 def _on(frame: Frame, hardware: Hardware) -> Frame:

@@ -10,9 +10,9 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
-from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.place import Frame, schedule
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Select
 from helmsman.schemas.storage import STORAGE
 
 Tiers = Mapping[Kind, tuple[Tier, ...]]
@@ -57,14 +57,7 @@ def place(frame: Frame, tiers: Tiers, keeping: Keeping) -> Placement:
         kv=cache_rules(frame, keeping.cache, keeping.away, keeping.host),
         compute=(*attention, ComputeRule(select=Select(), device=frame.accelerator.name)),
         activations=frame.roles.activations,
-        schedule=Schedule(
-            order="layer-major" if frame.workload.batches > 1 else "token-major",
-            overlap=frame.overlap,
-            prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
-            barrier=True,
-            expand="before-use",
-            stage="half",
-        ),
+        schedule=schedule(frame).model_copy(update={"barrier": True, "expand": "before-use", "stage": "half"}),
     )
 
 

@@ -6,8 +6,8 @@ from itertools import chain
 
 from helmsman.lowering.ops import LINEAR_OPS, op_extent
 from helmsman.lowering.placement import Placement
-from helmsman.planner.strategies.streaming.ends import End, blocks, end_homes, end_places, schedule, vectors
-from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.ends import End, blocks, end_homes, end_places
+from helmsman.planner.strategies.streaming.place import Frame, schedule, vectors
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residence, Select

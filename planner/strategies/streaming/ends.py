@@ -1,9 +1,9 @@
-"""Rules for what two working devices share: the ends of the model, and vectors, which both have."""
+"""Rules for the ends of a model that two working devices share."""
 
 from typing import Literal
 
 from helmsman.planner.strategies.streaming.place import ENDS, Frame
-from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Select
 
 End = Literal["host", "accelerator"]
 """Where the final norm and the output live and run."""
@@ -31,21 +31,3 @@ def end_places(frame: Frame, end: End) -> tuple[ComputeRule, ...]:
     found = [ComputeRule(select=Select(names="embedding"), device=names["host"])]
     found += [ComputeRule(select=Select(names=name), device=names[end]) for name in _OUTPUT]
     return tuple(found)
-
-
-def vectors(frame: Frame) -> tuple[Residence, ...]:
-    """Norms and biases of every block, in both memories."""
-    host, away = frame.roles.host.memory, frame.accelerator.memory
-    return tuple(
-        Residence(select=Select(names=name, layers=blocks(frame)), memory=host, format=frame.weights, replicas=(away,))
-        for name in ("*norm*", "*.bias")
-    )
-
-
-def schedule(frame: Frame) -> Schedule:
-    """Weights come ahead while other layers are worked on, and once for all batches."""
-    return Schedule(
-        order="layer-major" if frame.workload.batches > 1 else "token-major",
-        overlap=frame.overlap,
-        prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
-    )

@@ -93,14 +93,13 @@ def place(frame: Frame, layout: Layout) -> Placement:
     """The rules of `layout`: prompts on the accelerator (PARK-54), decode steps divided."""
     host, accelerator = frame.roles.host, frame.accelerator
     streamed = joined(layout.streamed)
-    together = frame.workload.batches > 1
     return Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
         workload=frame.workload,
         residence=(
             *_ends(frame, layout),
-            *_vectors(frame),
+            *vectors(frame),
             *(_weights(frame, layout, piece) for piece in streamed if piece.op in LINEAR_OPS),
             Residence(select=Select(), memory=host.memory, format=frame.weights, path="pageable"),
         ),
@@ -115,15 +114,23 @@ def place(frame: Frame, layout: Layout) -> Placement:
             ComputeRule(select=Select(), device=host.name),
         ),
         activations=frame.roles.activations,
-        schedule=Schedule(
-            order="layer-major" if together else "token-major",
-            overlap=frame.overlap,
-            prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
-            attention="divided" if frame.form == "divided" else "whole",
-            reshape=frame.reshape,
-            cache=frame.cache,
-            threads=layout.threads,
+        schedule=schedule(frame).model_copy(
+            update={
+                "attention": "divided" if frame.form == "divided" else "whole",
+                "reshape": frame.reshape,
+                "cache": frame.cache,
+                "threads": layout.threads,
+            }
         ),
+    )
+
+
+def schedule(frame: Frame) -> Schedule:
+    """Weights come ahead while other layers are worked on, if anything overlaps, and once for all batches."""
+    return Schedule(
+        order="layer-major" if frame.workload.batches > 1 else "token-major",
+        overlap=frame.overlap,
+        prefetch=frame.prefetch if frame.overlap == "next-layer" else 0,
     )
 
 
@@ -172,7 +179,7 @@ def _end_places(frame: Frame, layout: Layout) -> list[ComputeRule]:
     return [ComputeRule(select=Select(names=name), device=device.name) for name in ("embedding", "final_norm", "head")]
 
 
-def _vectors(frame: Frame) -> list[Residence]:
+def vectors(frame: Frame) -> list[Residence]:
     """Norms and biases are kept on both sides; they are never compressed (as FlexGen does)."""
     host, accelerator = frame.roles.host.memory, frame.accelerator.memory
     replicas = () if host == accelerator else (accelerator,)

@@ -60,13 +60,16 @@ class Question:
             frame = replace(frame, model=frame.model.model_copy(update={"layers": layers}))
         return replace(self, frame=frame)
 
-    def infeasible(self, name: str, placed: Placement, fits: "Callable[[Question], bool]") -> InfeasibleError:
-        """What strategy `name` lacks for `placed`, and the largest batch for which something `fits`."""
+    def infeasible(
+        self, name: str, placed: Placement, fits: "Callable[[Question], bool]", option: str | None = None
+    ) -> InfeasibleError:
+        """What strategy `name` lacks for `placed`, an `option` that would do, and the largest batch that `fits`."""
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self.lacks(placed).items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
-        smaller = f"batches of at most {many}" if many else "a shorter context or a smaller model"
+        batch = f"batches of at most {many}" if many else None
+        others = [each for each in (option, batch) if each] or ["a shorter context or a smaller model"]
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=f"{lacks} would do, or {smaller}")
+        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]))
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
         """The plan of `placed`."""

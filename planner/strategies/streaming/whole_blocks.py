@@ -5,8 +5,8 @@ from itertools import accumulate, groupby
 from typing import Literal
 
 from helmsman.lowering.placement import Placement
-from helmsman.planner.strategies.streaming.ends import End, blocks, end_homes, end_places, schedule, vectors
-from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.ends import End, blocks, end_homes, end_places
+from helmsman.planner.strategies.streaming.place import Frame, schedule, vectors
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Select
 
 Role = Literal["pinned", "streamed", "host"]
