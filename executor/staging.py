@@ -126,23 +126,26 @@ def _needs(plan: Plan, found: Pass, store: Store, max_tokens: int) -> Iterator[_
     ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
     together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
     tokens = longest(found, max_tokens)
-    seen = set[Use]()
+    seen, turns = set[Use](), dict[int, int]()
     for _, task, use in computing(found):
         if use not in seen:
             seen.add(use)
+            stage = stage_of(plan, task.op, task.layer)
+            turn = turns.get(stage, len(turns))
             for tensor in store.tensors(task.op, task.layer):
-                need = _need(plan, task, use, tensor, tokens, together)
+                need = _need(plan, task, use, tensor, tokens, together, turn)
                 if need is not None:
+                    turns[stage] = turn
                     yield need
 
 
-def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, tokens: int, together: bool) -> _Need | None:
+def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, tokens: int, together: bool, turn: int) -> _Need | None:
     memory = plan.hardware.device(use.device).memory
     rows = rows_of(use, tensor)
     pieces = [each for each in homes(plan, tensor) if each.start < rows.stop and rows.start < each.stop]
     if all(_used_in_place(each.rule, memory) for each in pieces):
         return None
-    which, owner = _set(plan, task, together)
+    which, owner = _set(plan, task, together, turn)
     if len(tensor.shape) == 1:
         return _Need((use, tensor), (memory, which), owner, "f32", F32_BYTES * len(rows), 0)
     if task.op == "embedding":
@@ -170,11 +173,13 @@ def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], t
     return fmt, size_of(batches_together(plan) * work.batch * tokens * tensor.shape[1], fmt)
 
 
-def _set(plan: Plan, task: Task, together: bool) -> tuple[int, Owner]:
-    """A stage's weights have a set where they are held together, else one operation's take the place of another's."""
+def _set(plan: Plan, task: Task, together: bool, turn: int) -> tuple[int, Owner]:
+    """A stage's weights have a set where they are held together, else one operation's take the place of another's.
+
+    `turn`: how many stages before this one bring something; sets go round among those that do."""
     stage, depth = stage_of(plan, task.op, task.layer), plan.schedule.prefetch + 1
     if together:
-        return stage % depth, (stage,)
+        return turn % depth, (stage,)
     return 0, (stage, task.op, task.id)
 
 

@@ -95,8 +95,8 @@ class _Builder:
         self.brought = {key: tasks for key, tasks in self.brought.items() if key[0] >= unit}
         self.worked = {key: tasks for key, tasks in self.worked.items() if key[0] >= unit}
         depth = self.plan.schedule.prefetch + 1
-        latest = {key % depth: key for key in sorted(self.consumers) if key < unit}
-        self.consumers = {k: tasks for k, tasks in self.consumers.items() if k >= unit or k == latest[k % depth]}
+        before = sorted(key for key in self.consumers if key < unit)[-depth:]
+        self.consumers = {key: tasks for key, tasks in self.consumers.items() if key >= unit or key in before}
         oldest = unit - depth
         self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
@@ -325,16 +325,16 @@ class _Builder:
         """When resident data of this unit may leave its home.
 
         overlap none: after the operation before; next-layer: when its buffers are free, that is after the operations
-        of the last unit that used them: `prefetch` + 1 places back, or as many times that where those between bring
-        nothing; with barriers, when the unit `prefetch` + 1 places back is done."""
+        for which the unit `prefetch` + 1 places back among those that bring something brought it; with barriers, when
+        the unit `prefetch` + 1 places back is done."""
         if self.plan.schedule.overlap == "none":
             return self.arrivals.after_launched()
         depth = self.plan.schedule.prefetch + 1
         if self.plan.schedule.barrier:
             back = self.now - depth
             return tuple(self.closed[unit] for unit in (back,) if unit in self.closed)
-        used = (unit for unit in self.consumers if unit < self.now and (self.now - unit) % depth == 0)
-        return tuple(self.consumers.get(max(used, default=-1), ()))
+        used = sorted(unit for unit in self.consumers if unit < self.now)[-depth:]
+        return tuple(self.consumers[used[0]]) if len(used) == depth else ()
 
     def _cache_may_start(self, device: str) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
