@@ -2,6 +2,7 @@
 
 import errno
 import re
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -47,10 +48,14 @@ class UsageError(HelmError):
 
 
 class InfeasibleError(HelmError):
-    """No plan meets the constraints; `remedy` is the smallest change that would."""
+    """No plan meets the constraints; `remedy` is the smallest change that would, `lacks` its bytes by memory."""
 
     code = "infeasible"
     exit_code = 3
+
+    def __init__(self, message: str, *, lacks: Mapping[str, int] | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.lacks = {} if lacks is None else dict(lacks)
 
 
 class TargetMissedError(HelmError):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.schemas.base import Document
+from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
@@ -13,6 +14,7 @@ from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
+    "comparison": Comparison,
     "hardware": Hardware,
     "model": Model,
     "optable": OperationTable,

@@ -42,19 +42,47 @@ class Label:
 def placed(track: Sequence[Block], room: Room, size: Size) -> Iterator[Label]:
     """The labels of one track that fit; no two of them overlap, and none leaves its block or its gap."""
     inner = [_inside(block, room, size) for block in track]
-    yield from (label for label in inner if label is not None)
-    free = _gaps(track, room)
+    free, found = _gaps(track, room), list[Label]()
     waiting: int | None = None
-    for first, last in _runs(track, inner, room):
+    for first, last in list(_runs(track, inner, room)):
         joins = waiting is not None and all(
             label is None and block.layer == track[last].layer
             for label, block in zip(inner[waiting:last], track[waiting:last], strict=True)
         )
         begin = waiting if joins and waiting is not None else first
         label = _named(track, begin, last, free, room, size) or _named(track, first, last, free, room, size)
+        label = label or _with_neighbours(track, (first, last), inner, free, room, size)
         waiting = begin if label is None else None
-        if label is not None:
-            yield label
+        found += [] if label is None else [label]
+    yield from (label for label in inner if label is not None)
+    yield from found
+
+
+def _with_neighbours(
+    track: Sequence[Block],
+    run: tuple[int, int],
+    inner: list[Label | None],
+    free: list[tuple[float, float]],
+    room: Room,
+    size: Size,
+) -> Label | None:
+    """The names of a run that has no gap beside it, together with those of blocks next to it that are named upright:
+    these give up their own labels."""
+    first, last = run
+    for begin, end in ((first, last + 1), (first - 1, last), (first - 1, last + 1)):
+        joined = [place for place in (begin, end) if not first <= place <= last]
+        if begin < 0 or end == len(track) or not all(_joins(track, place, run, inner[place], room) for place in joined):
+            continue
+        if label := _named(track, begin, end, free, room, size):
+            inner[begin : end + 1] = [None] * (end + 1 - begin)
+            return label
+    return None
+
+
+def _joins(track: Sequence[Block], place: int, run: tuple[int, int], label: Label | None, room: Room) -> bool:
+    """Whether the block at `place`, just before or after a run, is named upright, near and of the same layer."""
+    near = (track[place], track[run[0]]) if place < run[0] else (track[run[1]], track[place])
+    return label is not None and label.turned == 90 and not _apart(*near, room)
 
 
 def _named(
@@ -89,6 +117,7 @@ def _wordings(block: Block) -> Iterator[tuple[str, int]]:
             yield f"{block.name}\n{below.replace('layer ', 'L')}", 0
     if layer:
         yield f"{block.name}\nL{block.layer}", 90
+        yield f"{block.name} L{block.layer}", 90
     else:
         yield block.name, 0
         yield block.name, 90

@@ -22,7 +22,7 @@ _LANES = (
 """Attribute, name, colour, line and marker of each lane; lanes differ in more than colour."""
 
 _WIDE, _SIDE = 7.4, 5.4
-_TOP, _PANEL, _FOOT, _LEGEND = 1.0, 2.35, 1.15, 0.4
+_TOP, _PANEL, _FOOT, _LEGEND = 1.0, 2.35, 1.4, 0.4
 """Inches: panels are so wide and high, and the map so long on each side; above, below each panel, and the legend."""
 _NEAR = 0.15
 """Inches between names on an axis."""

@@ -59,4 +59,5 @@ def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> Infeasible
     return InfeasibleError(
         f"no split of {split.model.name} fits {split.roles.hardware.name}",
         remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}",
+        lacks=dict(nearest.shortage),
     )

@@ -8,6 +8,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from op_plans import make_op_split_plan
 from op_tables import OPS, published
 from plans import make_hardware
@@ -204,6 +205,16 @@ def test_narrow_blocks_are_named_beside() -> None:
     assert [text.get_text() for text in axes.texts] == ["FC.1", "Scores, Softmax, WV"]
 
 
+def test_blocks_too_narrow_for_names_share_those_of_their_neighbours() -> None:
+    """Nothing is free beside K and V: Output, which was named upright, is named with them behind it."""
+    ends = (("gate", 0, 60), ("k", 60, 60.8), ("v", 60.8, 61.6), ("o", 61.6, 64))
+    row = [span(op, op, "loopback", start, end) for op, start, end in ends]
+    later = [span("down", "down", "loopback", 90, 100)]
+    axes = gantt(chart([*row, *later], make_hardware(), range(5, 6)), HEADING).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["Gate", "FC.1", "K, V, Output"]
+    check_readable(axes.figure)
+
+
 @pytest.mark.parametrize("kind", ["svg", "png"])
 def test_pictures_are_the_same_every_time(kind) -> None:
     def drawn() -> bytes:
@@ -284,6 +295,15 @@ def test_split_points_are_named_without_overlap(chunks: int) -> None:
     assert all(figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 and figure.bbox.y0 <= box.y0 for _, box in panels)
 
 
+def test_names_of_a_panel_keep_away_from_the_title_below() -> None:
+    """`all accelerator` is the longest of them."""
+    found = search(published(), SearchOptions(printed=True))
+    figure = draw_split_curve(split_curve(found, units(), found.best, replace(NAMES, accelerator="accelerator")))
+    lowest = min(label.get_window_extent().y0 for label in figure.axes[0].get_xticklabels())
+    titles = [text for text in figure.axes[1].get_children() if isinstance(text, Text) and text.get_text()]
+    assert titles and all(lowest - title.get_window_extent().y1 > 15 for title in titles)
+
+
 def test_where_nothing_fits_is_a_gap() -> None:
     fits = np.ones((12, 12), dtype=bool)
     fits[:3] = False
@@ -313,7 +333,7 @@ def test_commands_draw_and_print_the_same(capsys: pytest.CaptureFixture[str], tm
     ("arguments", "message"),
     [
         (["--plot", "x.pdf"], "SVG or PNG"),
-        (["--plot", "x.svg"], "only the search of operation splits"),
+        (["--plot", "x.svg", "--max-context"], "does not go with --max-context"),
         (["--plot", "x.svg", "--strategy", "op-split", "--no-cpu-offload"], "only one split"),
         (["--plot", "nowhere/x.svg", "--strategy", "op-split"], "cannot be written"),
     ],

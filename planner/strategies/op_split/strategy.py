@@ -268,12 +268,14 @@ class OpSplit:
 
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self._missing(layout))
+        missing = dict(self._missing(layout))
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
         most = largest_batch(self.frame.workload, self._some_split_fits)
         smaller = f", or batches of at most {most}" if most else ""
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
             remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits){smaller}",
+            lacks=missing,
         )
 
     def _some_split_fits(self, workload: Workload) -> bool:

@@ -64,12 +64,13 @@ class Question:
         self, name: str, placed: Placement, fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
         """What strategy `name` lacks for `placed`, an `option` that would do, and the largest batch that `fits`."""
-        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in self.lacks(placed).items())
+        missing = self.lacks(placed)
+        lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None
         others = [each for each in (option, batch) if each] or ["a shorter context or a smaller model"]
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]))
+        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]), lacks=missing)
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
         """The plan of `placed`."""

@@ -1,6 +1,7 @@
 """--plot: the pictures that commands draw; matplotlib is loaded only here, and only when asked for."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.interference import Slowed
     from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.schemas.comparison import Comparison
     from helmsman.schemas.plan import Plan
+    from helmsman.simulator.per_layer import PassLayers
     from helmsman.simulator.replay import Price
 
 
@@ -87,6 +90,29 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
         accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
     )
     _write(path, draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.finalists[0][0], names)))
+
+
+def draw_comparison(path: Path, found: "Comparison") -> None:
+    """Every strategy's speed; of larger batches, latency against tokens/s."""
+    if found.points:
+        from helmsman.analysis.plots.latency_rate import draw_points as draw
+    else:
+        from helmsman.analysis.plots.strategy_bars import draw_strategies as draw
+    _write(path, draw(found))
+
+
+def draw_strip(path: Path, plan: "Plan") -> None:
+    """Where every block of a plan lives and runs."""
+    from helmsman.analysis.plots.layer_strip import draw_layers
+
+    _write(path, draw_layers(plan))
+
+
+def draw_overlap(path: Path, plan: "Plan", passes: "Sequence[PassLayers]") -> None:
+    """Every layer's computation against the loading of the next."""
+    from helmsman.analysis.plots.layer_overlap import draw_overlaps
+
+    _write(path, draw_overlaps(plan, passes))
 
 
 def _write(path: Path, figure: "Figure") -> None:

@@ -6,16 +6,23 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments
-from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_search
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.layer_split import LayerSplit
+    from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
+
+_PICTURES = (
+    "where every block lives and runs; for op-split the search; for --strategy all every strategy's speed, "
+    "with --pareto latency against tokens/s"
+)
 
 
 def build_parser() -> Parser:
@@ -29,7 +36,8 @@ def build_parser() -> Parser:
     add_machine_arguments(parser)
     _add_workload(parser)
     add_strategy_arguments(parser)
-    add_plot_argument(parser, "the search: latency over split points (--strategy op-split)")
+    add_comparison_arguments(parser)
+    add_plot_argument(parser, _PICTURES)
     return parser
 
 
@@ -48,6 +56,8 @@ def execute(args: argparse.Namespace) -> int:
     check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
     model, hardware = load_model(args.model), machine(args)
     workload = _workload(args, model)
+    if compares(args):
+        return _compare(args, model, hardware, workload)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
@@ -55,16 +65,29 @@ def execute(args: argparse.Namespace) -> int:
     seconds = perf_counter() - began
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)
-    drawn = f"\n\nplot         {args.plot}" if args.plot else ""
-    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds, parts) + drawn)
+    elif args.plot:
+        draw_strip(args.plot, decision.plan)
+    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds, parts) + _drawn(args))
     return 0
+
+
+def _compare(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> int:
+    found, took = compare(args, model, hardware, workload)
+    if args.plot and any(row.planned for row in found.rows):
+        draw_comparison(args.plot, found)
+    show_comparison(args, found, took, _drawn(args))
+    return 0
+
+
+def _drawn(args: argparse.Namespace) -> str:
+    return f"\n\nplot         {args.plot}" if args.plot else ""
 
 
 def _check_plot(args: argparse.Namespace) -> None:
     check_plot_argument(args)
-    if args.plot and args.strategy != "op-split":
-        remedy = "add --strategy op-split, or draw the plan with helm-sim --plot"
-        raise UsageError("only the search of operation splits is drawn", field="--plot", remedy=remedy)
+    if args.max_context and (args.plot or args.pareto is not None):
+        flag = "--plot" if args.plot else "--pareto"
+        raise UsageError("does not go with --max-context", field=flag, remedy="leave one of them out")
 
 
 def _add_workload(parser: Parser) -> None:

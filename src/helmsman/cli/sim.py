@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
-from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, layers_drawn
+from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def build_parser() -> Parser:
     parser.add_argument(
         "--steps", type=int, default=_STEPS, metavar="N", help=f"decode steps in those files (default {_STEPS})"
     )
-    add_plot_argument(parser, "a decoder layer: what every device and link does, over time")
+    add_plot_argument(parser, "a decoder layer: what every device and link does; with --per-layer all of them")
     parser.add_argument("--per-layer", action="store_true", help="each layer's computation against loading the next")
     parser.add_argument("--layer", metavar="N|N-M", help="the layers to draw (default: one in the middle)")
     return parser
@@ -47,6 +47,8 @@ def execute(args: argparse.Namespace) -> int:
     if not 0 <= args.steps <= _MOST_STEPS:
         raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
     check_plot_argument(args)
+    if args.per_layer and args.layer is not None:
+        raise UsageError("--per-layer draws every layer", field="--layer", remedy="leave one of them out")
     from helmsman.cli.documents import read_plan
     from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import cost_model, median_price
@@ -61,10 +63,12 @@ def execute(args: argparse.Namespace) -> int:
     stream = simulate(plan, price, _progress(args), slowed)
     if args.trace or args.timeline:
         _write(args, plan, list(timeline(plan, price, args.steps, slowed)))
-    if args.plot:
+    passes = per_layer(plan, price) if args.per_layer else ()
+    if args.plot and args.per_layer:
+        draw_overlap(args.plot, plan, passes)
+    elif args.plot:
         draw_gantt(args.plot, plan, price, layers, slowed)
     waits = synchronisation(plan)
-    passes = per_layer(plan, price) if args.per_layer else ()
     text = table(plan, stream, waits) + layers_table(passes) + _written(args)
     emit(args, to_json({**document(plan, stream, waits), **layers_document(passes)}), lambda: text)
     return 0

@@ -65,7 +65,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
 def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
-    group.add_argument("--strategy", choices=STRATEGIES, default="layer-split")
+    group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="layer-split")
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
     group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
     group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
@@ -75,6 +75,11 @@ def add_strategy_arguments(parser: Parser) -> None:
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
     _add_streaming(parser)
     add_engine_arguments(parser.add_argument_group("engines that people already have"))
+
+
+def own_options(strategy: str) -> Mapping[str, object]:
+    """The options that a strategy has and not all others, with their defaults."""
+    return _OWN[strategy]
 
 
 def _add_streaming(parser: Parser) -> None:

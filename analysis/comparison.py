@@ -1,0 +1,129 @@
+"""Strategies asked one question: each one's plan and its speed, or why there is none, the best first."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from helmsman.lowering.placement import batches_together
+from helmsman.schemas.comparison import Objective, Planned, Row, Speed
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.plan import Interval, Plan
+
+_ORDER = ("fits", "does-not-fit", "does-not-apply")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a strategy answered: its plan, or the error that says why it has none."""
+
+    strategy: str
+    given: Plan | InfeasibleError | UsageError
+    ignored: tuple[str, ...] = ()
+
+
+def answer(strategy: str, ask: Callable[[], Plan], ignored: tuple[str, ...] = ()) -> Answer:
+    """The answer of one strategy. What is neither InfeasibleError nor UsageError is raised."""
+    try:
+        return Answer(strategy, ask(), ignored)
+    except (InfeasibleError, UsageError) as error:
+        return Answer(strategy, error, ignored)
+
+
+def ranked(answers: Iterable[Answer], objective: Objective) -> tuple[Row, ...]:
+    """Rows of the answers: plans by `objective`, then what does not fit, nearest first, then what does not apply."""
+    rows = [_row(each) for each in answers]
+    times = [seconds(row.planned, objective) for row in rows if row.planned is not None]
+    best = min(times, default=0.0)
+    rows = [_against(row, best, objective) for row in rows]
+    return tuple(
+        sorted(rows, key=lambda row: (_ORDER.index(row.verdict), row.relative or 0.0, sum(row.lacks.values())))
+    )
+
+
+def planned(plan: Plan) -> Planned:
+    """What a comparison says of a plan."""
+    return Planned(label=plan.label, speed=speed(plan), memory=plan.predicted.memory)
+
+
+def speed(plan: Plan) -> Speed:
+    """Seconds and tokens/s of the plan's whole workload; uncertain terms add linearly, as in a plan."""
+    work, predicted = plan.workload, plan.predicted
+    turns = work.batches / batches_together(plan)
+    first, step = predicted.ttft.seconds, _scaled(predicted.decode.seconds, turns)
+    request = _sum(_scaled(first, turns), _scaled(step, work.decode_steps))
+    sequences = work.batch * work.batches
+    rates = _over(sequences, step), _over(sequences * work.output_tokens, request)
+    return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])
+
+
+def seconds(found: Planned, objective: Objective) -> float:
+    """What the objective makes least."""
+    return interval(found, objective).mid
+
+
+def interval(found: Planned, objective: Objective) -> Interval:
+    """The same with its spread."""
+    of = found.speed
+    return {"latency": of.step, "throughput": of.request, "ttft": of.ttft}[objective]
+
+
+def nearest(rows: Iterable[Row]) -> Row | None:
+    """Of the strategies that do not fit, the one that lacks least."""
+    lacking = [row for row in rows if row.verdict == "does-not-fit"]
+    return min(lacking, key=lambda row: sum(row.lacks.values()), default=None)
+
+
+def misused(answers: Iterable[Answer], options: Iterable[str]) -> UsageError | None:
+    """What the last of the strategies that have one of the `options` says against it, if all of them do."""
+    every = tuple(answers)
+    for option in options:
+        refusals = list(_refusals(every, option))
+        if refusals and None not in refusals:
+            return refusals[-1]
+    return None
+
+
+def _refusals(answers: tuple[Answer, ...], option: str) -> Iterator[UsageError | None]:
+    """By strategy that has the option and works on this machine: the error that names it, or None."""
+    flag = f"--{option.replace('_', '-')}"
+    for each in answers:
+        refused = each.given if isinstance(each.given, UsageError) else None
+        if option not in each.ignored and (refused is None or refused.field != "--strategy"):
+            yield refused if refused is not None and refused.field == flag else None
+
+
+def _row(found: Answer) -> Row:
+    if isinstance(found.given, Plan):
+        return Row(strategy=found.strategy, verdict="fits", planned=planned(found.given), ignored=found.ignored)
+    lacks = found.given.lacks if isinstance(found.given, InfeasibleError) else None
+    return Row(
+        strategy=found.strategy,
+        verdict="does-not-apply" if lacks is None else "does-not-fit",
+        reason=_reason(found.given),
+        remedy=found.given.remedy,
+        lacks=lacks or {},
+        ignored=found.ignored,
+    )
+
+
+def _reason(error: InfeasibleError | UsageError) -> str:
+    """The message, with the option that it is about."""
+    named = error.field is not None and error.field != "--strategy"
+    return f"{error.field}: {error.message}" if named else error.message
+
+
+def _against(row: Row, best: float, objective: Objective) -> Row:
+    if row.planned is None:
+        return row
+    return row.model_copy(update={"relative": seconds(row.planned, objective) / best})
+
+
+def _scaled(times: Interval, factor: float) -> Interval:
+    return Interval(low=times.low * factor, mid=times.mid * factor, high=times.high * factor)
+
+
+def _sum(one: Interval, other: Interval) -> Interval:
+    return Interval(low=one.low + other.low, mid=one.mid + other.mid, high=one.high + other.high)
+
+
+def _over(count: int, times: Interval) -> Interval:
+    return Interval(low=count / times.high, mid=count / times.mid, high=count / times.low)

@@ -1,0 +1,127 @@
+"""A comparison of strategies for people: one table, the best first, and what the others lack."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from helmsman.analysis.front import front
+from helmsman.schemas.comparison import Comparison, Objective, Planned, Point, Row
+from helmsman.schemas.plan import Interval
+from helmsman.schemas.units import format_bytes, format_seconds
+
+BY: dict[Objective, str] = {"latency": "decode step", "throughput": "request", "ttft": "TTFT"}
+"""What an objective makes least, in words."""
+
+_HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "request")
+
+
+def table(found: Comparison) -> str:
+    """What `helm-plan --strategy all` prints."""
+    parts = [list(_title(found)), list(_plans(found)), list(_failures(found.rows)), list(_ignored(found.rows))]
+    parts.append(list(_front(found)))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def asked(found: Comparison, batch: str | None = None) -> str:
+    """The question in one line; `batch`: of several batches, which."""
+    work = found.workload
+    return (
+        f"{found.model} on {found.hardware}: {work.prompt_tokens} + {work.output_tokens} tokens, "
+        f"batch {batch or work.shape}, context {work.context}, {found.weights} weights, {found.kv} KV"
+        f"{''.join(map(_option, found.options.items()))}"
+    )
+
+
+def _option(given: tuple[str, str | int | float | bool]) -> str:
+    name, value = given
+    return f", --{name.replace('_', '-')}" + ("" if value is True else f" {value}")
+
+
+def short_label(strategy: str, label: str) -> str:
+    """A plan's label without the strategy's name at its beginning."""
+    return label.removeprefix(strategy).strip() or label
+
+
+def why_not(row: Row) -> str:
+    """What a strategy lacks, or why it has no plan, in a few words."""
+    if row.lacks:
+        return "lacks " + " and ".join(f"{format_bytes(size)} in {memory}" for memory, size in row.lacks.items())
+    return row.reason or ""
+
+
+def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Lines of equal columns; the first `left` of them begin together, the others end together."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    for row in rows:
+        cells = (cell.ljust(wide) if place < left else cell.rjust(wide) for place, (cell, wide) in _cells(row, widths))
+        yield "  ".join(cells).rstrip()
+
+
+def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tuple[str, int]]]:
+    return enumerate(zip(row, widths, strict=True))
+
+
+def _title(found: Comparison) -> Iterator[str]:
+    yield asked(found)
+    words = "step: one token more for every sequence; request: until all tokens are there"
+    yield f"sorted by {BY[found.objective]}; {words}"
+    if found.same_software:
+        yield "placements alone are compared: engines have the launch times of this machine's record, not their own"
+
+
+def _plans(found: Comparison) -> Iterator[str]:
+    rows = [(row, row.planned) for row in found.rows if row.planned is not None]
+    memories = _memories(each for _, each in rows)
+    lines = [(*_HEAD, *memories, "vs best")]
+    lines += [(row.strategy, *_line(row.strategy, each, memories), f"{row.relative:.2f}x") for row, each in rows]
+    if rows:
+        yield from aligned(lines, 2)
+
+
+def _memories(plans: Iterable[Planned]) -> tuple[str, ...]:
+    """Memories in which any of the plans keeps something."""
+    return tuple(dict.fromkeys(use.memory for each in plans for use in each.memory if use.used))
+
+
+def _line(strategy: str, each: Planned, memories: Sequence[str]) -> tuple[str, ...]:
+    speed, used = each.speed, {use.memory: use.used for use in each.memory}
+    times = (format_seconds(times.mid) for times in (speed.ttft, speed.step))
+    rates = f"{speed.decode_rate.mid:.4g}", _spread(speed.decode_rate)
+    sizes = (format_bytes(used.get(memory, 0)) for memory in memories)
+    return (short_label(strategy, each.label), *times, *rates, format_seconds(speed.request.mid), *sizes)
+
+
+def _spread(rate: Interval) -> str:
+    return f"[{rate.low:.3g} .. {rate.high:.3g}]"
+
+
+def _failures(rows: Sequence[Row]) -> Iterator[str]:
+    lines = [(row.strategy, row.verdict.replace("-", " "), why_not(row)) for row in rows if row.planned is None]
+    if lines:
+        yield from aligned(lines, 3)
+
+
+def _ignored(rows: Sequence[Row]) -> Iterator[str]:
+    for option in dict.fromkeys(option for row in rows for option in row.ignored):
+        names = ", ".join(row.strategy for row in rows if option in row.ignored)
+        yield f"--{option.replace('_', '-')} is no option of {names}"
+
+
+def _front(found: Comparison) -> Iterator[str]:
+    best = front(found.points)
+    if not best:
+        return
+    yield f"larger batches: no other of {len(found.points)} plans has a shorter request and more tokens/s than these"
+    head = ("strategy", "plan", "batch", "request", "tokens/s", "[low .. high]", "step")
+    yield from aligned([head, *map(_point, best)], 2)
+
+
+def _point(each: Point) -> tuple[str, ...]:
+    speed, label = each.planned.speed, short_label(each.strategy, each.planned.label)
+    rates = f"{speed.rate.mid:.4g}", _spread(speed.rate)
+    return (
+        each.strategy,
+        label,
+        str(each.batch),
+        format_seconds(speed.request.mid),
+        *rates,
+        format_seconds(speed.step.mid),
+    )

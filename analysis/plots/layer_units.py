@@ -1,0 +1,139 @@
+"""Where the weights and caches of every layer live and where they are used, as data for a picture."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places
+from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
+from helmsman.planner.memory import alike
+from helmsman.planner.strategies.streaming.division import PAPER_NAMES
+from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.schemas.plan import ComputeRule, KvRule, Residence
+
+_CACHES: tuple[tuple[Cached, str, str], ...] = (("keys", "scores", "Keys"), ("values", "wv", "Values"))
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Where something lives, a memory, and which device uses it."""
+
+    home: str
+    device: str
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part start <= x < stop of a whole (0 to 1), and its use."""
+
+    start: float
+    stop: float
+    use: Use
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Neighbouring blocks first <= layer < last that are alike: the parts of every row."""
+
+    first: int
+    last: int
+    parts: tuple[tuple[Part, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """A pass of the phases: rows by name in order of use, stretches of blocks, and both ends of the model."""
+
+    phases: tuple[Phase, ...]
+    rows: tuple[str, ...]
+    stretches: tuple[Stretch, ...]
+    embedding: tuple[Part, ...]
+    head: tuple[Part, ...]
+
+
+def strips(plan: Placed) -> tuple[Strip, ...]:
+    """One strip for each phase, or one for both where they are alike."""
+    first, second = (_strip(plan, phase) for phase in PHASES)
+    if (first.stretches, first.embedding, first.head) == (second.stretches, second.embedding, second.head):
+        return (Strip((*first.phases, *second.phases), first.rows, first.stretches, first.embedding, first.head),)
+    return second, first
+
+
+def uses(strip: Strip) -> Iterator[Use]:
+    """Every use of a strip, from its beginning."""
+    yield from (part.use for part in strip.embedding)
+    for stretch in strip.stretches:
+        yield from (part.use for row in stretch.parts for part in row)
+    yield from (part.use for part in strip.head)
+
+
+def _strip(plan: Placed, phase: Phase) -> Strip:
+    starts = alike(plan)
+    return Strip(
+        phases=(phase,),
+        rows=tuple(_names(plan)),
+        stretches=tuple(Stretch(at, at + count, tuple(_rows(plan, at, phase))) for at, count in starts.items()),
+        embedding=_weights(plan, embedding_tensors(plan.model)[0], phase),
+        head=_weights(plan, output_tensors(plan.model)[-1], phase),
+    )
+
+
+def _names(plan: Placed) -> Iterator[str]:
+    ops = [op for op, *_ in linears(plan.model)]
+    yield from (PAPER_NAMES[op] for op in ops[:3])
+    yield from (name for *_, name in _CACHES)
+    yield from (PAPER_NAMES[op] for op in ops[3:])
+
+
+def _rows(plan: Placed, layer: int, phase: Phase) -> Iterator[tuple[Part, ...]]:
+    """The parts of each row of a block: Q, K, V, keys, values, and what follows."""
+    of = {tensor.op: tensor for tensor in block_tensors(plan.model, layer) if len(tensor.shape) > 1}
+    ops = [op for op, *_ in linears(plan.model)]
+    yield from (_weights(plan, of[op], phase) for op in ops[:3])
+    for what, op, _ in _CACHES:
+        yield _cache(plan, what, op, layer, phase)
+    yield from (_weights(plan, of[op], phase) for op in ops[3:])
+
+
+def _weights(plan: Placed, tensor: Tensor, phase: Phase) -> tuple[Part, ...]:
+    rows = tensor.shape[0]
+    axis, extent = op_extent(plan.model, tensor.op)
+    where = places(plan, tensor.op, tensor.layer, phase, extent, axis)
+    if extent == 1:
+        where = (Slice(where[0].rule, 0, rows),)
+    return tuple(_parts(plan, homes(plan, tensor), where, rows))
+
+
+def _cache(plan: Placed, what: Cached, op: str, layer: int, phase: Phase) -> tuple[Part, ...]:
+    heads = plan.model.kv_heads
+    where = places(plan, op, layer, phase, heads, "heads")
+    return tuple(_parts(plan, kv_homes(plan, what, layer, heads), where, heads))
+
+
+def _parts(
+    plan: Placed,
+    kept: Sequence[Slice[Residence]] | Sequence[Slice[KvRule]],
+    where: Sequence[Slice[ComputeRule]],
+    extent: int,
+) -> Iterator[Part]:
+    """Rows or heads cut wherever home or device changes; neighbours of one use are one."""
+    found: list[Part] = []
+    for home in kept:
+        for place in where:
+            start, stop = max(home.start, place.start), min(home.stop, place.stop)
+            if start < stop:
+                use = Use(_home(plan, home.rule, place.rule.device), place.rule.device)
+                found.append(Part(start / extent, stop / extent, use))
+    merged: list[Part] = []
+    for part in sorted(found, key=lambda part: part.start):
+        if merged and merged[-1].use == part.use:
+            part = Part(merged.pop().start, part.stop, part.use)
+        merged.append(part)
+    yield from merged
+
+
+def _home(plan: Placed, rule: Residence | KvRule, device: str) -> str:
+    """The memory from which a device is served: its own, where a copy is."""
+    own = plan.hardware.device(device).memory
+    return own if isinstance(rule, Residence) and own in rule.replicas else rule.memory

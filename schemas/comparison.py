@@ -1,0 +1,86 @@
+"""Comparison: what strategies would do with one question, side by side; for larger batches, which are never worse."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
+from helmsman.schemas.formats import Format
+from helmsman.schemas.plan import Derived, Interval, MemoryUse, Total
+from helmsman.schemas.workload import Workload
+
+Objective = Literal["latency", "throughput", "ttft"]
+"""The decode step, the whole request, the prompt pass: what is least in the best plan."""
+
+Verdict = Literal["fits", "does-not-fit", "does-not-apply"]
+
+Words = Annotated[str, Field(min_length=1, max_length=4000)]
+
+
+class Speed(Frozen):
+    """What a plan is predicted to take, in seconds of the whole workload: batches that take turns and batches that
+    advance together compare.
+
+    `ttft`: the first prompt pass; `step`: one token more for every sequence; `request`: until all tokens of all
+    sequences are there; `decode_rate`: tokens/s of decode steps, `rate`: all output tokens over `request`."""
+
+    ttft: Interval
+    step: Interval
+    request: Interval
+    decode_rate: Interval
+    rate: Interval
+
+
+class Planned(Frozen):
+    """A strategy's plan: its label, speed, and bytes in each memory."""
+
+    label: Name
+    speed: Speed
+    memory: tuple[MemoryUse, ...]
+
+
+class Row(Frozen):
+    """What one strategy has to say. `relative`: its objective over the best one's; `ignored`: options of the comparison
+    that it does not have.
+
+    Where there is no plan: why, the remedy, and bytes that are missing by memory."""
+
+    strategy: Name
+    verdict: Verdict
+    planned: Planned | None = None
+    relative: Derived | None = None
+    reason: Words | None = None
+    remedy: Words | None = None
+    lacks: dict[Name, Total] = Field(default_factory=dict)
+    ignored: tuple[Name, ...] = ()
+
+
+class Point(Frozen):
+    """A strategy's plan for `batch` sequences together; `front`: no other has a shorter request and a higher rate."""
+
+    strategy: Name
+    batch: Count
+    planned: Planned
+    front: bool
+
+
+class Comparison(Document):
+    """Strategies asked one question, the best first; the same question gives the same text.
+
+    `weights`, `kv`: the formats that were asked for; `options`: of strategies, for all that have them; `same_software`:
+    whether placements alone are compared, engines with the launch times of the machine's record; `points`: the plans
+    for larger and larger batches, by strategy."""
+
+    schema_id: Literal["helm.comparison/1"] = version("helm.comparison/1")
+    model: Name
+    model_sha256: Sha256
+    hardware: Name
+    hardware_sha256: Sha256
+    workload: Workload
+    weights: Format
+    kv: Format
+    objective: Objective
+    options: dict[Name, str | int | float | bool] = Field(default_factory=dict)
+    same_software: bool
+    rows: tuple[Row, ...]
+    points: tuple[Point, ...] = ()
