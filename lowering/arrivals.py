@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from helmsman.lowering.emit import Emitter
-from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.streams import Resident, grouped, hops
+from helmsman.lowering.streams import Resident, Ways
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Link
 
@@ -20,7 +19,7 @@ class Arrived:
 
     what: str
     suffix: str
-    op: Operation
+    layer: int | None
     device: str
     resident: Resident
     deps: Deps
@@ -34,6 +33,7 @@ class Arrivals:
 
     plan: Placed
     out: Emitter
+    ways: Ways
     memory_of: dict[str, str]
     launched: int | None = None
     latest: dict[str, int] = field(default_factory=dict)
@@ -43,19 +43,25 @@ class Arrivals:
         return () if self.launched is None else (self.launched,)
 
     def bring(
-        self, what: str, suffix: str, op: Operation, device: str, residents: list[Resident], deps: Deps, expanding: Deps
+        self,
+        what: str,
+        suffix: str,
+        layer: int | None,
+        device: str,
+        residents: Iterable[Resident],
+        deps: Deps,
+        expanding: Deps,
     ) -> list[Arrived]:
-        """Brings resident data to `device`.
+        """Brings resident data that does not live in the memory of `device` as it is used.
 
         What comes waits for `deps`, what lives there and is only expanded for `expanding`."""
         memory = self.memory_of[device]
-        groups = grouped(each for each in residents if not each.lives_in(memory) or each.format == "q4")
         found = []
-        for number, each in enumerate(groups):
+        for number, each in enumerate(residents):
             part = f"{suffix}.{number}" if number else suffix
             here = each.lives_in(memory)
-            after = expanding if here else self._stream(f"{what}{part}", what, op, memory, each, deps)
-            found.append(Arrived(what, part, op, device, each, after))
+            after = expanding if here else self._stream(f"{what}{part}", what, layer, memory, each, deps)
+            found.append(Arrived(what, part, layer, device, each, after))
         return found
 
     def expand(self, arrived: Iterable[Arrived], after: Deps = ()) -> list[int]:
@@ -65,18 +71,18 @@ class Arrivals:
             found += [self._decompress(each, after)] if each.resident.format == "q4" else each.deps
         return found
 
-    def _stream(self, name: str, what: str, op: Operation, memory: str, resident: Resident, deps: Deps) -> Deps:
+    def _stream(self, name: str, what: str, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:
         """The last transfers of resident data to `memory`, one from each of its homes."""
         arrived: Deps = ()
         for home, share in resident.copies:
             number = "" if len(resident.copies) == 1 else f".{home}"
             after, size = deps, round(resident.size * share)
             if resident.path == "pin-on-transfer":
-                after = (self._pin(f"{name}{number}", op, home, size, resident.format),)
-            for hop in hops(self.plan, home, memory, size, resident.path):
+                after = (self._pin(f"{name}{number}", layer, home, size, resident.format),)
+            for hop in self.ways.hops(home, memory, size, resident.path):
                 after += self._behind(hop.link)
                 named = f"{name}{number}"
-                self.latest[hop.link.name] = self.out.transfer(named, op.layer, hop, resident.format, after, what)
+                self.latest[hop.link.name] = self.out.transfer(named, layer, hop, resident.format, after, what)
                 after = (self.latest[hop.link.name],)
             arrived += after
         return arrived
@@ -86,21 +92,21 @@ class Arrivals:
         ahead = self.plan.schedule.overlap == "next-layer" and link.name in self.latest
         return (self.latest[link.name],) if ahead else ()
 
-    def _pin(self, what: str, op: Operation, home: str, size: int, fmt: StoredFormat) -> int:
+    def _pin(self, what: str, layer: int | None, home: str, size: int, fmt: StoredFormat) -> int:
         """A copy to page-locked memory by the processor of that memory (PARK-07).
 
         The thread that launches work makes it, so it does not run ahead: it follows the operation before."""
         lane = next(device.name for device in self.plan.hardware.devices if device.memory == home)
         name = f"{what}.pin"
         deps = self.after_launched()
-        return self.out.append(name, op.layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
+        return self.out.append(name, layer, "pin", name, lane, size=2 * size, fmt=fmt, memories=(home,), deps=deps)
 
     def _decompress(self, arrived: Arrived, after: Deps) -> int:
         ahead, device = self.plan.schedule.expand == "on-arrival", arrived.device
         lane = self.plan.hardware.device(device).decompression_lane if ahead else device
         return self.out.append(
             f"{arrived.what}{arrived.suffix}.decompress",
-            arrived.op.layer,
+            arrived.layer,
             "decompress",
             f"{arrived.what}.decompress",
             lane,

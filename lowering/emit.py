@@ -1,6 +1,5 @@
 """Tasks as they are made: numbered, named after their place in the pass, handed out unit by unit."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from helmsman.lowering.graph import Task, TaskKind
@@ -19,10 +18,10 @@ class Emitter:
     batch: int = 0
     fresh: list[Task] = field(default_factory=list)
 
-    def take(self) -> Iterator[Task]:
+    def take(self) -> list[Task]:
         """The tasks made since the last call; they are not kept."""
         fresh, self.fresh = self.fresh, []
-        yield from fresh
+        return fresh
 
     def transfer(
         self,

@@ -1,26 +1,25 @@
 """lower(plan, iteration): the one place where a plan's rules become tasks and dependencies."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from helmsman.lowering.arrivals import Arrivals, Arrived
-from helmsman.lowering.caches import CACHE_OF, CACHED, appended_sizes
-from helmsman.lowering.dataflow import inputs_of, names_of
+from helmsman.lowering.caches import CACHE_OF
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.lowering.ops import Operation
-from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Slice, kv_rule, places
-from helmsman.lowering.streams import Resident, cached_of, hops, tokens_home, weights_of
-from helmsman.lowering.turns import turns
-from helmsman.lowering.variants import attending, reorders
+from helmsman.lowering.parts import Part
+from helmsman.lowering.placement import KnownPlan, Placed, known
+from helmsman.lowering.rules import places
+from helmsman.lowering.streams import Ways, tokens_home
+from helmsman.lowering.turns import Step, turns
+from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
-from helmsman.schemas.plan import ComputeRule
 
 TOKEN_BYTES = 4
+
+_Streamed = tuple[int, str, str, int]
+"""Weights that are streamed: stage and operation, device, first row."""
 
 
 def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
@@ -32,13 +31,14 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     """The tasks of `lower`, turn after turn, without keeping what has been handed out."""
+    plan = known(plan)
     builder = _Builder(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
-    for ops in turns(plan, iteration):
-        yield from builder.turn(ops)
+    for steps in turns(plan, iteration):
+        yield from builder.turn(steps)
     yield from builder.return_tokens()
 
 
-@dataclass
+@dataclass(slots=True)
 class _Value:
     """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory.
 
@@ -50,6 +50,10 @@ class _Value:
     parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+def _streamed(step: Step, part: Part) -> _Streamed:
+    return step.unit, step.work.op.name, part.device, part.start
+
+
 @dataclass
 class _Builder:
     """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
@@ -59,36 +63,38 @@ class _Builder:
     `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation; `kept`: new keys
     and values that have not left yet."""
 
-    plan: Placed
+    plan: KnownPlan
     iteration: Iteration
     out: Emitter
     values: dict[tuple[int, str], _Value] = field(default_factory=dict)
     consumers: dict[int, list[int]] = field(default_factory=dict)
-    brought: dict[tuple[int, str, str, int, int], list[int]] = field(default_factory=dict)
+    brought: dict[_Streamed, list[int]] = field(default_factory=dict)
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
-    kept: tuple[Operation, _Value] | None = None
+    kept: tuple[Step, _Value] | None = None
     opened: int = 0
     opening: str = ""
     closed: dict[int, int] = field(default_factory=dict)
     now: int = 0
+    ways: Ways = field(init=False)
     memory_of: dict[str, str] = field(init=False)
     arrivals: Arrivals = field(init=False)
 
     def __post_init__(self) -> None:
+        self.ways = Ways(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
-        self.arrivals = Arrivals(self.plan, self.out, self.memory_of)
+        self.arrivals = Arrivals(self.plan, self.out, self.ways, self.memory_of)
 
-    def turn(self, ops: tuple[Operation, ...]) -> Iterator[Task]:
+    def turn(self, steps: tuple[Step, ...]) -> list[Task]:
         """The tasks of some operations for every batch of the pass."""
-        self._forget(ops[0].unit)
-        self._close_gate(ops)
+        self._forget(steps[0].unit)
+        self._close_gate(steps)
         for batch in range(self.iteration.batches):
             self.out.batch = batch
-            for op in ops:
-                self._add_op(op)
+            for step in steps:
+                self._add_op(step)
             self._send_kept()
-        yield from self.out.take()
+        return self.out.take()
 
     def _forget(self, unit: int) -> None:
         """Drop what units before `unit` will not be asked for."""
@@ -100,25 +106,24 @@ class _Builder:
         oldest = unit - depth
         self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
-    def _close_gate(self, ops: tuple[Operation, ...]) -> None:
+    def _close_gate(self, steps: tuple[Step, ...]) -> None:
         """With barriers: what the first operations of this unit wait for, all of the unit before and all weights."""
         if not self.plan.schedule.barrier:
             return
         if self.arrivals.launched is not None:
-            self.closed[ops[0].unit - 1] = self.arrivals.launched
-        self.opening = ops[0].name
+            self.closed[steps[0].unit - 1] = self.arrivals.launched
+        self.opening = steps[0].work.op.name
         self.gate = list(range(self.opened, self.out.count))
         self.opened, self.out.batch = self.out.count, 0
-        coming: dict[tuple[int, str, str, int, int], list[Arrived]] = {}
-        for op in ops:
-            self.now = op.unit
-            for piece in self._places(op):
-                weights = self._weights(op, piece.start, piece.stop)
-                key = (op.unit, op.name, piece.rule.device, piece.start, piece.stop)
-                coming[key] = self._bring_weights(op, piece.rule.device, weights, piece.start, piece.stop)
+        coming: dict[_Streamed, list[Arrived]] = {}
+        for step in steps:
+            self.now = step.unit
+            for part in step.work.parts:
+                if part.weights:
+                    coming[_streamed(step, part)] = self._bring_weights(step, part)
         self._expand_all(coming)
 
-    def _expand_all(self, coming: dict[tuple[int, str, str, int, int], list[Arrived]]) -> None:
+    def _expand_all(self, coming: dict[_Streamed, list[Arrived]]) -> None:
         """With barriers 4-bit groups are expanded on arrival, or once all that the unit needs has come."""
         self.gate += [task for arrived in coming.values() for each in arrived for task in each.deps]
         ahead = self.plan.schedule.expand == "on-arrival"
@@ -126,7 +131,7 @@ class _Builder:
         self.brought |= {key: self.arrivals.expand(arrived, after) for key, arrived in coming.items()}
         self.gate += [task for key in coming for task in self.brought[key]]
 
-    def return_tokens(self) -> Iterator[Task]:
+    def return_tokens(self) -> list[Task]:
         """The chosen tokens go back to where the next step's embedding is looked up."""
         home = tokens_home(self.plan, self.iteration.phase)
         for batch in range(self.iteration.batches):
@@ -135,191 +140,145 @@ class _Builder:
             memory, made, _ = head.made[-1]
             if home != memory:
                 size = TOKEN_BYTES * self.iteration.batch
-                (hop,) = hops(self.plan, memory, home, size, "pinned")
+                (hop,) = self.ways.hops(memory, home, size, "pinned")
                 self.out.transfer("token", None, hop, "f32", (made,), lane=self._activation_lane(hop.link))
-        yield from self.out.take()
+        return self.out.take()
 
-    def _add_op(self, op: Operation) -> None:
-        self.now = op.unit
-        made: list[tuple[str, int, float]] = []
-        for piece in self._places(op):
-            device = piece.rule.device
-            if device not in self.memory_of:
-                raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
-            index = self._piece(op, device, piece.start, piece.stop)
-            made.append((self.memory_of[device], index, (piece.stop - piece.start) / op.extent))
-        value = _Value(op.out_bytes, made)
-        self.values |= {(self.out.batch, name): value for name in names_of(op.name)}
-        if op.kind == "append":
-            self._written(op, made)
+    def _add_op(self, step: Step) -> None:
+        self.now, work = step.unit, step.work
+        made = [(part.memory, self._part(step, part), part.share) for part in work.parts]
+        value = _Value(work.op.out_bytes, made)
+        for name in work.names:
+            self.values[self.out.batch, name] = value
+        if work.op.kind == "append":
+            self._written(step, made)
 
-    def _places(self, op: Operation) -> tuple[Slice[ComputeRule], ...]:
-        return places(self.plan, op.name, op.layer, self.iteration.phase, op.extent, op.axis)
-
-    def _piece(self, op: Operation, device: str, start: int, stop: int) -> int:
-        """The part start <= i < stop of an operation on `device`, after everything it reads has come there."""
-        memory = self.memory_of[device]
-        weights = self._weights(op, start, stop)
-        deps = self.gate if op.name == self.opening else []
-        deps = deps + [task for name in self._inputs(op) for task in self._input(name, op, memory, start, stop)]
-        streams = self._stream_weights(op, device, weights, start, stop)
-        cached = self._stream_kv(op, device, start, stop)
-        streams = streams + cached
-        deps += [*streams, *self._reshaped(op, device, start, stop, cached)]
-        index = self._compute(op, device, weights, deps, start, stop)
-        if streams:
+    def _part(self, step: Step, part: Part) -> int:
+        """A part of an operation, after everything it reads has come to its device."""
+        deps = set(self.gate if step.work.op.name == self.opening else ())
+        for name in step.work.inputs:
+            value = self.values.get((self.out.batch, name))
+            if value is not None:
+                deps.update(self._input(name, value, step.layer, part))
+        streams = self._stream_weights(step, part) if part.weights else []
+        cached = self._stream_kv(step, part) if part.cached else []
+        deps.update(streams, cached)
+        if part.turned is not None:
+            deps.add(self._reshaped(step, part, part.turned, tuple(cached)))
+        index = self._compute(step, part, tuple(sorted(deps)))
+        if streams or cached:
             self.consumers.setdefault(self.now, []).append(index)
         return index
 
-    def _weights(self, op: Operation, start: int, stop: int) -> list[Resident]:
-        rows = op.tokens if op.kind == "lookup" else 0
-        first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
-        return weights_of(self.plan, op.tensors, first, last, rows)
-
-    def _inputs(self, op: Operation) -> Iterable[str]:
-        reordered = op.layer is not None and reorders(self.plan.schedule.cache, self.iteration)
-        return (name for name in inputs_of(op.name, reordered) if (self.out.batch, name) in self.values)
-
-    def _compute(
-        self, op: Operation, device: str, weights: list[Resident], deps: list[int], start: int, stop: int
-    ) -> int:
-        part = (stop - start) / op.extent
+    def _compute(self, step: Step, part: Part, deps: tuple[int, ...]) -> int:
+        op = step.work.op
         index = self.out.append(
-            op.name if part == 1.0 else f"{op.name}:{start}-{stop}",
-            op.layer,
+            part.name,
+            step.layer,
             op.kind,
             op.name,
-            device,
-            size=sum(weight.used for weight in weights) + round(op.kv_read * part),
-            fmt=self._format(op, weights),
-            memories=(self.memory_of[device],),
-            deps=tuple(sorted(set(deps))),
-            tokens=op.tokens,
-            activation_bytes=round(op.activation_bytes * part),
-            flops=round(op.flops * part),
+            part.device,
+            part.size,
+            part.format,
+            (part.memory,),
+            deps,
+            op.tokens,
+            part.activation_bytes,
+            part.flops,
         )
         self.arrivals.launched = index
-        self.worked.setdefault((self.now, self.out.batch, device), []).append(index)
+        self.worked.setdefault((self.now, self.out.batch, part.device), []).append(index)
         return index
 
-    def _input(self, name: str, op: Operation, memory: str, start: int, stop: int) -> tuple[int, ...]:
-        """The tasks after which an input of an operation's part is in `memory`.
+    def _input(self, name: str, value: _Value, layer: int | None, part: Part) -> tuple[int, ...]:
+        """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
 
         New keys and values that live there as they are used have been sent there; others come all together."""
-        value = self.values[self.out.batch, name]
-        if memory in value.parts and self._ready_at_home(op, memory, start, stop):
-            return value.parts[memory]
-        return self._bring(name, memory, op.layer)
+        if part.at_home and part.memory in value.parts:
+            return value.parts[part.memory]
+        if part.memory not in value.at:
+            made = enumerate(value.made)
+            value.at[part.memory] = tuple([self._carried(name, value, part.memory, layer, *each) for each in made])
+        return value.at[part.memory]
 
-    def _ready_at_home(self, op: Operation, memory: str, start: int, stop: int) -> bool:
-        """Whether all that heads start <= h < stop read is kept in `memory`, as it is used."""
-        if self.plan.schedule.reshape:
-            return False
-        return all(each.lives_in(memory) and each.format != "q4" for each in self._cached(op, start, stop))
-
-    def _bring(self, name: str, memory: str, layer: int | None) -> tuple[int, ...]:
-        """The tasks after which value `name` is in `memory`; adds transfers the first time it is not."""
-        value = self.values[self.out.batch, name]
-        if memory not in value.at:
-            value.at[memory] = tuple(self._carried(name, value, memory, layer))
-        return value.at[memory]
-
-    def _carried(self, name: str, value: _Value, memory: str, layer: int | None) -> Iterator[int]:
+    def _carried(
+        self, name: str, value: _Value, memory: str, layer: int | None, number: int, made: tuple[str, int, float]
+    ) -> int:
+        """The task after which part `number` of value `name` is in `memory`."""
+        origin, task, share = made
+        if origin == memory:
+            return task
         label = "hidden" if name == "input" else name
-        for number, (origin, made, part) in enumerate(value.made):
-            if origin == memory:
-                yield made
-                continue
-            (hop,) = hops(self.plan, origin, memory, round(value.size * part), "pinned")
-            what = label if len(value.made) == 1 else f"{label}:{number}"
-            lane = self._activation_lane(hop.link)
-            deps = (made, *value.parts.get(memory, ()))
-            yield self.out.transfer(what, layer, hop, self.plan.activations, deps, label, lane)
+        (hop,) = self.ways.hops(origin, memory, round(value.size * share), "pinned")
+        what = label if len(value.made) == 1 else f"{label}:{number}"
+        lane = self._activation_lane(hop.link)
+        deps = (task, *value.parts.get(memory, ()))
+        return self.out.transfer(what, layer, hop, self.plan.activations, deps, label, lane)
 
-    def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
+    def _stream_weights(self, step: Step, part: Part) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
-        key = (op.unit, op.name, device, start, stop)
+        key = _streamed(step, part)
         if key not in self.brought:
-            self.brought[key] = self.arrivals.expand(self._bring_weights(op, device, weights, start, stop))
+            self.brought[key] = self.arrivals.expand(self._bring_weights(step, part))
         return self.brought[key]
 
-    def _bring_weights(
-        self, op: Operation, device: str, weights: list[Resident], start: int, stop: int
-    ) -> list[Arrived]:
-        """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
-        suffix, deps = "" if stop - start == op.extent else f":{start}-{stop}", self._may_start()
-        if op.kind == "lookup":
-            weights = [replace(each, elements=self.iteration.batches * each.elements) for each in weights]
-        return self.arrivals.bring(f"{op.name}.weights", suffix, op, device, weights, deps, deps)
+    def _bring_weights(self, step: Step, part: Part) -> list[Arrived]:
+        what, deps = f"{step.work.op.name}.weights", self._may_start()
+        return self.arrivals.bring(what, part.suffix, step.layer, part.device, part.weights, deps, deps)
 
-    def _stream_kv(self, op: Operation, device: str, start: int, stop: int) -> list[int]:
+    def _stream_kv(self, step: Step, part: Part) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
-        if op.name not in CACHED or op.layer is None or self.iteration.past == 0:
-            return []
-        suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-        cached = self._cached(op, start, stop)
-        deps, expanding = self._cache_may_start(device), self._may_start()
-        return self.arrivals.expand(self.arrivals.bring(CACHE_OF[op.name], suffix, op, device, cached, deps, expanding))
+        what, deps, expanding = CACHE_OF[step.work.op.name], self._cache_may_start(part.device), self._may_start()
+        arrived = self.arrivals.bring(what, part.suffix, step.layer, part.device, part.cached, deps, expanding)
+        return self.arrivals.expand(arrived)
 
-    def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
-        """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
-        part = (0, self.plan.model.kv_heads) if op.name == "attention" else (start, stop)
-        return cached_of(self.plan, self.iteration, CACHED[op.name], op.layer or 0, *part)
-
-    def _written(self, op: Operation, made: list[tuple[str, int, float]]) -> None:
+    def _written(self, step: Step, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
-        value = _Value(op.kv_write, made)
+        value = _Value(step.work.op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
-        if self.plan.schedule.barrier and not self._read_elsewhere(op, made[0][0]):
-            self.kept = op, value
+        if self.plan.schedule.barrier and not self._read_elsewhere(step.layer, made[0][0]):
+            self.kept = step, value
         else:
-            self._send_new(op, value, (made[0][1],))
+            self._send_new(step, value, (made[0][1],))
 
-    def _read_elsewhere(self, op: Operation, memory: str) -> bool:
+    def _read_elsewhere(self, layer: int | None, memory: str) -> bool:
         """Whether attention reads new keys and values in another memory than that in which they are made."""
         heads, phase = self.plan.model.kv_heads, self.iteration.phase
-        found = (
-            place for name in ("scores", "wv") for place in places(self.plan, name, op.layer, phase, heads, "heads")
-        )
+        found = (place for name in ("scores", "wv") for place in places(self.plan, name, layer, phase, heads, "heads"))
         return any(self.memory_of[place.rule.device] != memory for place in found)
 
     def _send_kept(self) -> None:
         """With barriers new keys and values leave once their batch is done with the layer, and the next one waits for
         them: FlexGen stores caches synchronously (PARK-71)."""
         if self.kept is not None:
-            (op, value), self.kept = self.kept, None
+            (step, value), self.kept = self.kept, None
             before = self.out.count
-            self._send_new(op, value, tuple(sorted({value.made[0][1], self.arrivals.launched or 0})))
+            self._send_new(step, value, tuple(sorted({value.made[0][1], self.arrivals.launched or 0})))
             self.gate = [*self.gate, *range(before, self.out.count)]
 
-    def _send_new(self, op: Operation, value: _Value, after: tuple[int, ...]) -> None:
+    def _send_new(self, step: Step, value: _Value, after: tuple[int, ...]) -> None:
         memory = value.made[0][0]
-        sizes = appended_sizes(self.plan, op.layer or 0, op.tokens)
-        for number, ((home, fmt), size) in enumerate(sizes.items()):
+        for number, (home, fmt, size) in enumerate(step.work.appended):
             if home != memory:
                 name, deps = f"kv.new.{number}" if number else "kv.new", after
-                for hop in hops(self.plan, memory, home, size, "pinned"):
-                    deps = (self.out.transfer(name, op.layer, hop, fmt, deps, "kv"),)
+                for hop in self.ways.hops(memory, home, size, "pinned"):
+                    deps = (self.out.transfer(name, step.layer, hop, fmt, deps, "kv"),)
                 value.parts[home] = (*value.parts.get(home, ()), *deps)
 
-    def _reshaped(self, op: Operation, device: str, start: int, stop: int, arrived: list[int]) -> list[int]:
+    def _reshaped(self, step: Step, part: Part, size: int, arrived: tuple[int, ...]) -> int:
         """Caches that are kept (batch, tokens, hidden) are turned once they are here (PARK-14, 15)."""
-        if not self.plan.schedule.reshape or op.name not in CACHED or self.iteration.past == 0:
-            return []
-        memory = self.memory_of[device]
-        suffix = "" if stop - start == op.extent else f":{start}-{stop}"
-        index = self.out.append(
-            f"{op.name}{suffix}.reshape",
-            op.layer,
+        name = step.work.op.name
+        return self.out.append(
+            f"{part.name}.reshape",
+            step.layer,
             "reshape",
-            f"{op.name}.reshape",
-            device,
-            size=2 * sum(each.used for each in self._cached(op, start, stop)),
-            fmt=self._format(op, []),
-            memories=(memory, memory),
-            deps=tuple(arrived),
+            f"{name}.reshape",
+            part.device,
+            size=size,
+            fmt=part.format,
+            memories=(part.memory, part.memory),
+            deps=arrived,
         )
-        return [index]
 
     def _may_start(self) -> tuple[int, ...]:
         """When resident data of this unit may leave its home.
@@ -345,10 +304,3 @@ class _Builder:
     def _activation_lane(self, link: Link) -> str:
         """Activations do not queue behind weights that come ahead: they have a lane of the same link."""
         return activation_lane(link.name) if self.plan.schedule.overlap == "next-layer" else link.name
-
-    def _format(self, op: Operation, weights: list[Resident]) -> StoredFormat:
-        """The format of most bytes that the operation reads."""
-        if op.name in CACHED:
-            rule = kv_rule(self.plan, op.layer or 0)
-            return rule.expanded if rule.format == "q4" else rule.format
-        return max(weights, key=lambda weight: weight.used).expanded if weights else self.plan.activations

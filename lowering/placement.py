@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from helmsman.lowering.rules import Rules
+from helmsman.lowering.rules import KnownRules, Rules
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -52,3 +52,17 @@ class Placement:
 def batches_together(plan: Placed) -> int:
     """How many batches one pass advances: all of them layer by layer (zig-zag), else one."""
     return plan.workload.batches if plan.schedule.order == "layer-major" else 1
+
+
+class KnownPlan(KnownRules):
+    """A placement whose rules remember what was found in them."""
+
+    def __init__(self, plan: Placed) -> None:
+        super().__init__(plan, plan.model.layers)
+        self.model, self.hardware, self.workload = plan.model, plan.hardware, plan.workload
+        self.activations, self.schedule = plan.activations, plan.schedule
+
+
+def known(plan: Placed) -> KnownPlan:
+    """`plan`, to be asked many questions: what its rules say is looked up once for blocks that are alike."""
+    return plan if isinstance(plan, KnownPlan) else KnownPlan(plan)

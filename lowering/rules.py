@@ -1,10 +1,11 @@
 """Applying a plan's rule lists: the first rule that matches a tensor, cache or operation, or a part of it, decides."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import Generic, Literal, Protocol, TypeVar
+from itertools import pairwise
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from helmsman.lowering.ops import Axis
 from helmsman.lowering.tensors import Tensor
@@ -51,6 +52,29 @@ class Slice(Generic[RuleT]):
     stop: int
 
 
+def runs(rules: Rules, layers: int) -> dict[int, int]:
+    """The first of every run of blocks that no rule tells apart, and how many they are."""
+    selects = [rule.select for each in (rules.residence, rules.kv, rules.compute) for rule in each]
+    ranges = [select.layers for select in selects if select.layers is not None]
+    cuts = {0, *(cut for each in ranges for cut in (each.start, each.stop))}
+    starts = sorted(cut for cut in cuts if cut < layers)
+    return {start: stop - start for start, stop in pairwise((*starts, layers))}
+
+
+class KnownRules:
+    """Rules that remember what was found in them, once for every run of blocks that no rule tells apart.
+
+    `runs`: the first block of each and their number; `run_of`: by block, the first of its run."""
+
+    def __init__(self, rules: Rules, layers: int) -> None:
+        self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
+        self.runs = runs(rules, layers)
+        self.run_of: dict[int | None, int] = {
+            layer: start for start, count in self.runs.items() for layer in range(start, start + count)
+        }
+        self.found: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
+
+
 @lru_cache(maxsize=4096)
 def _named(pattern: str, name: str) -> bool:
     return fnmatchcase(name, pattern) or (name in _MEMBERS and fnmatchcase(_MEMBERS[name], pattern))
@@ -67,7 +91,7 @@ def matches(select: Select, name: str, layer: int | None) -> bool:
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
     """Where the rows of a weight tensor live, in order of rows."""
-    return _covering(rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+    return _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
 
 
 def residence(rules: Rules, tensor: Tensor) -> Residence:
@@ -77,7 +101,7 @@ def residence(rules: Rules, tensor: Tensor) -> Residence:
 
 def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Slice[KvRule], ...]:
     """Where the heads of a block's keys or values live, in order of heads."""
-    return _covering(rules.kv, "kv", what, layer, kv_heads, "heads")
+    return _covering(rules, rules.kv, "kv", what, layer, kv_heads, "heads")
 
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:
@@ -89,7 +113,9 @@ def places(
     rules: Rules, op: str, layer: int | None, phase: Phase, extent: int, axis: Axis
 ) -> tuple[Slice[ComputeRule], ...]:
     """The devices that run operation `op` of block `layer`, by rows or heads; neighbours on one device are one."""
-    found = _covering(rules.compute, "compute", _leading(op), layer, extent, axis, _in_phase(phase))
+    found = _covering(rules, rules.compute, "compute", _leading(op), layer, extent, axis, phase)
+    if len(found) == 1:
+        return found
     merged: list[Slice[ComputeRule]] = []
     for piece in found:
         if merged and merged[-1].rule.device == piece.rule.device:
@@ -100,7 +126,7 @@ def places(
 
 def device_of(rules: Rules, op: str, layer: int | None, phase: Phase) -> str:
     """The device of an operation that is not divided: that of its first row."""
-    return _first(rules.compute, "compute", _leading(op), layer, _in_phase(phase)).device
+    return _first(rules.compute, "compute", _leading(op), layer, phase).device
 
 
 def _leading(op: str) -> str:
@@ -108,40 +134,54 @@ def _leading(op: str) -> str:
     return "scores" if op == "attention" else op
 
 
-def _in_phase(phase: Phase) -> Callable[[ComputeRule], bool]:
-    return lambda rule: rule.phase is None or rule.phase == phase
+def _in_phase(rule: _Rule, phase: Phase | None) -> bool:
+    return phase is None or getattr(rule, "phase", None) in (None, phase)
 
 
-def _first(
-    rules: Sequence[RuleT],
-    where: str,
-    name: str,
-    layer: int | None,
-    allowed: Callable[[RuleT], bool] = lambda _: True,
-) -> RuleT:
+def _first(among: Sequence[RuleT], where: str, name: str, layer: int | None, phase: Phase | None = None) -> RuleT:
     """The rule that decides about the first row or head."""
-    for rule in rules:
+    for rule in among:
         part = rule.select.part
-        if allowed(rule) and matches(rule.select, name, layer) and (part is None or part.start == 0):
+        if matches(rule.select, name, layer) and _in_phase(rule, phase) and (part is None or part.start == 0):
             return rule
     raise _uncovered(where, name, layer)
 
 
 def _covering(
-    rules: Sequence[RuleT],
+    rules: Rules,
+    among: Sequence[RuleT],
     where: str,
     name: str,
     layer: int | None,
     extent: int,
     axis: Axis,
-    allowed: Callable[[RuleT], bool] = lambda _: True,
+    phase: Phase | None = None,
+) -> tuple[Slice[RuleT], ...]:
+    """What `_searched` finds `among` some rules, or found before in the same run of blocks."""
+    if not isinstance(rules, KnownRules):
+        return _searched(among, where, name, layer, extent, axis, phase)
+    first = rules.run_of.get(layer, layer)
+    key = (where, name, first, extent, axis, phase)
+    if key not in rules.found:
+        rules.found[key] = _searched(among, where, name, first, extent, axis, phase)
+    return rules.found[key]
+
+
+def _searched(
+    among: Sequence[RuleT],
+    where: str,
+    name: str,
+    layer: int | None,
+    extent: int,
+    axis: Axis,
+    phase: Phase | None,
 ) -> tuple[Slice[RuleT], ...]:
     """The pieces of 0 <= i < extent with the first rule that covers each. Raises BadInputError for a gap."""
     left, found = [(0, extent)], list[Slice[RuleT]]()
-    for index, rule in enumerate(rules):
+    for index, rule in enumerate(among):
         if not left:
             break
-        if allowed(rule) and matches(rule.select, name, layer):
+        if matches(rule.select, name, layer) and _in_phase(rule, phase):
             part = rule.select.part
             if part is None and not found:
                 return (Slice(rule, 0, extent),)

@@ -4,7 +4,6 @@ A stage is the embedding, a block (or its attention and its FFN, where `schedule
 GUPTA-13) or the output."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import groupby
 
 from helmsman.lowering.ops import FFN_OPS, Operation
@@ -22,12 +21,9 @@ def stage_of(plan: Placed, op: str, layer: int | None) -> int:
 
 
 def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:
-    """The operations of a block, or of an end of the model, by stage; each knows its number."""
-    if plan.schedule.stage == "block":
-        yield ops
-        return
-    for number, members in groupby(ops, lambda op: stage_of(plan, op.name, op.layer)):
-        yield tuple(replace(op, unit=number) for op in members)
+    """The operations of a block, or of an end of the model, by stage."""
+    for _, members in groupby(ops, lambda op: stage_of(plan, op.name, op.layer)):
+        yield tuple(members)
 
 
 def stage_count(plan: Placed) -> int:

@@ -11,7 +11,7 @@ from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, StoredFormat, rows_size, size_of
-from helmsman.schemas.hardware import Link
+from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.plan import Path
 
 
@@ -44,7 +44,11 @@ class Resident:
 
     def lives_in(self, memory: str) -> bool:
         """Whether a copy is in `memory`."""
-        return any(home == memory for home, _ in self.copies) or memory in self.replicas
+        return memory in [home for home, _ in self.copies] or memory in self.replicas
+
+    def used_in(self, memory: str) -> bool:
+        """Whether a copy is in `memory` in the format in which it is used there."""
+        return self.format != "q4" and self.lives_in(memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +103,39 @@ def grouped(residents: Iterable[Resident]) -> list[Resident]:
     return list(groups.values())
 
 
-def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> list[Hop]:
-    """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory.
+class Ways:
+    """The ways between the memories of a machine; equal transfers are looked up once, as blocks repeat them."""
 
-    Raises BadInputError when no link joins them."""
-    hardware = plan.hardware
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self._known: dict[tuple[str, str, int, Path], tuple[Hop, ...]] = {}
+
+    def hops(self, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
+        """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory.
+
+        Raises BadInputError when no link joins them."""
+        key = source, target, size, path
+        if key not in self._known:
+            links = _links(self.hardware, source, target, path)
+            self._known[key] = tuple(Hop(link, size, path) for link in links)
+        return self._known[key]
+
+
+def hops(plan: Placed, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
+    """The transfers of `Ways`, asked once."""
+    return Ways(plan.hardware).hops(source, target, size, path)
+
+
+def _links(hardware: Hardware, source: str, target: str, path: Path) -> tuple[Link, ...]:
     direct = hardware.link(source, target)
     if direct is not None and path != "bounce":
-        return [Hop(direct, size, path)]
+        return (direct,)
     host = hardware.devices[0].memory
     first, second = hardware.link(source, host), hardware.link(host, target)
     if first is None or second is None:
         missing = (source, host) if first is None else (host, target)
         raise _no_way(missing if path == "bounce" else (source, target), host, path)
-    return [Hop(first, size, path), Hop(second, size, path)]
+    return first, second
 
 
 def tokens_home(plan: Placed, phase: Phase) -> str:

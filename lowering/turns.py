@@ -1,13 +1,32 @@
 """The operations of a pass in the order in which batches do them."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.parts import Work, works
+from helmsman.lowering.placement import KnownPlan, Placed
 from helmsman.lowering.rules import kv_rule, places
-from helmsman.lowering.stages import stages
-from helmsman.lowering.variants import varied_ops
+from helmsman.lowering.stages import stage_of, stages
+from helmsman.lowering.variants import attending, varied_ops
 from helmsman.scheduler.iteration import Iteration
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An operation of block `layer` (None: of an end of the model) in stage `unit` of a pass."""
+
+    work: Work
+    layer: int | None
+    unit: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """The operations of a stage, alike in all blocks of a run; those before `cut` end the turn before."""
+
+    works: tuple[Work, ...]
+    cut: int
 
 
 def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
@@ -19,34 +38,48 @@ def divides_attention(plan: Placed, layer: int, iteration: Iteration) -> bool:
     return any(len(pieces) > 1 for pieces in found) or len({pieces[0].rule.device for pieces in found}) > 1
 
 
-def _units(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]]:
-    model, plain = plan.model, Formats(activations=plan.activations)
-    yield embedding_ops(model, iteration, plain)
-    for layer in range(model.layers):
-        rule = kv_rule(plan, layer)
-        used = rule.expanded if rule.format == "q4" else rule.format
-        formats = Formats(kv=used, activations=plan.activations)
-        divided = divides_attention(plan, layer, iteration)
-        yield varied_ops(model, layer, iteration, formats, divided, plan.schedule.cache)
-    yield output_ops(model, iteration, plain)
-
-
-def turns(plan: Placed, iteration: Iteration) -> Iterator[tuple[Operation, ...]]:
+def turns(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[Step, ...]]:
     """What each batch does in its turn: from where a layer's work goes to another device up to there in the next.
 
     So a host that computes both ends of a layer goes on with the same batch, which the search relies on: finishing
     a layer for every batch first would be up to a third slower. With barriers a turn is a stage."""
-    waiting: tuple[Operation, ...] = ()
-    for unit in (stage for ops in _units(plan, iteration) for stage in stages(plan, ops)):
-        cut = 0 if plan.schedule.barrier else _departure(plan, iteration, unit)
-        yield from (turn for turn in (waiting + unit[:cut],) if turn)
-        waiting = unit[cut:]
+    waiting: tuple[Step, ...] = ()
+    for stage, layer in _passed(plan, iteration):
+        unit = stage_of(plan, stage.works[0].op.name, layer)
+        steps = tuple(Step(work, layer, unit) for work in stage.works)
+        yield from (turn for turn in (waiting + steps[: stage.cut],) if turn)
+        waiting = steps[stage.cut :]
     yield waiting
 
 
-def _departure(plan: Placed, iteration: Iteration, unit: tuple[Operation, ...]) -> int:
-    """The first operation of a unit that is not wholly on the device where the unit ends; 0 if that is the first."""
-    places_of = [places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis) for op in unit]
-    home = places_of[-1][-1].rule.device
-    away = (i for i, pieces in enumerate(places_of) if any(piece.rule.device != home for piece in pieces))
+def _passed(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[_Stage, int | None]]:
+    """The stages of a pass, each with its block; blocks that no rule tells apart share theirs."""
+    plain = Formats(activations=plan.activations)
+    for stage in _stages(plan, iteration, embedding_ops(plan.model, iteration, plain)):
+        yield stage, None
+    for first, count in plan.runs.items():
+        alike = tuple(_stages(plan, iteration, _block(plan, first, iteration)))
+        yield from ((stage, layer) for layer in range(first, first + count) for stage in alike)
+    for stage in _stages(plan, iteration, output_ops(plan.model, iteration, plain)):
+        yield stage, None
+
+
+def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation, ...]:
+    rule = kv_rule(plan, layer)
+    formats = Formats(kv=rule.expanded if rule.format == "q4" else rule.format, activations=plan.activations)
+    divided = divides_attention(plan, layer, iteration)
+    return varied_ops(plan.model, layer, iteration, formats, divided, plan.schedule.cache)
+
+
+def _stages(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> Iterator[_Stage]:
+    seen = attending(plan.schedule.cache, iteration)
+    for members in stages(plan, ops):
+        found = works(plan, seen, members)
+        yield _Stage(found, 0 if plan.schedule.barrier else _departure(found))
+
+
+def _departure(stage: tuple[Work, ...]) -> int:
+    """The first operation of a stage that is not wholly on the device where the stage ends; 0 if that is the first."""
+    home = stage[-1].parts[-1].device
+    away = (i for i, work in enumerate(stage) if any(part.device != home for part in work.parts))
     return next(away, 0)

@@ -62,6 +62,24 @@ def longest(estimates: list[Estimate]) -> Estimate:
     return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, main.memory, main.compute)
 
 
+def work_of(task: Task) -> tuple[object, ...]:
+    """All that the price of a task depends on: tasks that agree in it do equal work."""
+    return (
+        task.resource,
+        task.kind,
+        task.op,
+        task.layer is None,
+        task.phase,
+        task.format,
+        task.tokens,
+        task.bytes,
+        task.flops,
+        task.activation_bytes,
+        task.memories,
+        task.path,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class CostOptions:
     """`corrections` off: efficiencies 1, launch and overhead 0 (HELM-42). `l3_blend`: eq 4.14 (E-HELM-27). `capped`
@@ -84,8 +102,7 @@ class CostModel:
         """Seconds of `task` when it has its lane and its memories to itself; equal work is priced once.
 
         What the operation table holds comes from there, the rest from rooflines."""
-        work = (task.resource, task.kind, task.op, task.layer is None, task.phase, task.format, task.tokens)
-        key = (*work, task.bytes, task.flops, task.activation_bytes, task.memories, task.path)
+        key = work_of(task)
         if key not in self._priced:
             derived = self._transfer(task) if task.kind == "transfer" else self._operation(task)
             measured = self.table.measured(task) if self.table else None

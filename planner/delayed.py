@@ -3,78 +3,112 @@
 Lanes are queues, as in `schedule`."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.interference import Slowed, speed
-from helmsman.planner.sharing import Sharing, Uses
+from helmsman.lowering.graph import Task
+from helmsman.planner.interference import Slowed, Slowings, speed
+from helmsman.planner.sharing import Sharing
+from helmsman.planner.works import Works
 from helmsman.schemas.hardware import lane_owner
 
 
 def delayed_makespan(
-    graph: TaskGraph, seconds: Callable[[Task], float], slowed: Slowed | None = None, sharing: Sharing | None = None
+    works: Works, times: Sequence[float], slowed: Slowed | None = None, sharing: Sharing | None = None
 ) -> float:
-    """Seconds from the first start to the last end; O(tasks x lanes).
+    """Seconds from the first start to the last end, when kinds of work take `times` alone; O(tasks x lanes).
 
     The simulator's rules: work runs at 1 / (1 + the factors of links on which a transfer is under way), if something
     is `slowed`; and asks for as much less of the memories and links that all draw on, if they are not `sharing`."""
-    run = _Run(graph, seconds, slowed, sharing)
+    run = _Run(works, times, _Speeds(works, times, slowed, sharing))
     while run.start():
         run.advance()
     return run.now
 
 
-class _Run:
-    """What is running, and how many seconds of its work are left, alone."""
+class _Flow(NamedTuple):
+    """All that decides how fast work runs beside other work: bytes/s that it asks for, how often they count in each
+    pool, the links that slow it, and the link that it keeps busy."""
 
-    def __init__(
-        self,
-        graph: TaskGraph,
-        seconds: Callable[[Task], float],
-        slowed: Slowed | None,
-        sharing: Sharing | None,
-    ) -> None:
-        self.tasks, self.seconds, self.slowed, self.sharing = graph.tasks, seconds, slowed, sharing
-        self.flows: dict[int, tuple[float, Uses]] = {}
+    rate: float
+    uses: tuple[tuple[str, int], ...]
+    slowings: Slowings
+    link: str | None
+
+
+class _Speeds:
+    """How fast kinds of work run beside each other; what was asked before is remembered, as blocks repeat it.
+
+    `flow_of`: by kind of work, the number of its flow."""
+
+    def __init__(self, works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing | None) -> None:
+        self.slowed, self.sharing = slowed, sharing
+        numbers: dict[_Flow, int] = {}
+        flows = (self._flow(task, alone) for task, alone in zip(works.kinds, times, strict=True))
+        self.flow_of = [numbers.setdefault(flow, len(numbers)) for flow in flows]
+        self._flows = tuple(numbers)
+        self._known: dict[tuple[int, ...], list[float]] = {}
+
+    def _flow(self, task: Task, alone: float) -> _Flow:
+        rate, uses = self.sharing.asked(task, alone) if self.sharing is not None else (0.0, {})
+        slowings = self.slowed(task) if self.slowed is not None else ()
+        link = lane_owner(task.resource) if task.kind == "transfer" else None
+        return _Flow(rate, tuple(uses.items()), slowings, link)
+
+    def of(self, running: tuple[int, ...]) -> list[float]:
+        """The speeds of some flows together, relative to running alone."""
+        if running not in self._known:
+            self._known[running] = self._together([self._flows[number] for number in running])
+        return self._known[running]
+
+    def _together(self, flows: Sequence[_Flow]) -> list[float]:
+        busy = {flow.link for flow in flows}
+        speeds = [speed(flow.slowings, busy.__contains__) for flow in flows]
+        if self.sharing is None:
+            return speeds
+        asked = {place: (flow.rate * speeds[place], dict(flow.uses)) for place, flow in enumerate(flows)}
+        fair = self.sharing.speeds(asked)
+        return [own * fair.get(place, 1.0) for place, own in enumerate(speeds)]
+
+
+class _Run:
+    """What is running, and how many seconds of its work are left, alone.
+
+    `missing`: by task, for how many others it still waits; `working`: the task of each busy lane, `running`: the flows
+    of these, `left`: their seconds, all in order of their starts."""
+
+    def __init__(self, works: Works, times: Sequence[float], speeds: _Speeds) -> None:
+        self.works, self.times, self.speeds = works, times, speeds
         self.now = 0.0
-        self.done = [False] * len(graph.tasks)
-        self.left: dict[int, float] = {}
-        self.waiting: dict[str, deque[int]] = {}
-        for index, task in enumerate(graph.tasks):
-            self.waiting.setdefault(task.resource, deque()).append(index)
+        self.missing = [len(task.deps) for task in works.graph.tasks]
+        self.waiting = {lane: deque(tasks) for lane, tasks in works.lanes.items()}
         self.working: dict[str, int] = {}
+        self.running: dict[str, int] = {}
+        self.left: dict[str, float] = {}
 
     def start(self) -> bool:
         """Start what can start; whether anything runs."""
         for lane, queue in self.waiting.items():
-            if queue and lane not in self.working and all(self.done[dep] for dep in self.tasks[queue[0]].deps):
+            if queue and lane not in self.working and not self.missing[queue[0]]:
                 index = self.working[lane] = queue.popleft()
-                alone = self.left[index] = self.seconds(self.tasks[index])
-                if self.sharing is not None:
-                    self.flows[index] = self.sharing.asked(self.tasks[index], alone)
+                kind = self.works.kind[index]
+                self.running[lane] = self.speeds.flow_of[kind]
+                self.left[lane] = self.times[kind]
         return bool(self.working)
-
-    def _speeds(self) -> dict[int, float]:
-        """Of all that runs, relative to running alone."""
-        speeds = dict.fromkeys(self.working.values(), 1.0)
-        if self.slowed is not None:
-            busy = {lane_owner(lane) for lane, index in self.working.items() if self.tasks[index].kind == "transfer"}
-            speeds = {index: speed(self.slowed(self.tasks[index]), busy.__contains__) for index in speeds}
-        if self.sharing is None:
-            return speeds
-        fair = self.sharing.speeds({index: (rate * speeds[index], uses) for index, (rate, uses) in self.flows.items()})
-        return {index: own * fair.get(index, 1.0) for index, own in speeds.items()}
 
     def advance(self) -> None:
         """To the next end of a task, or several."""
-        speeds = self._speeds()
-        step = min(self.left[index] / speeds[index] for index in speeds)
+        speeds = self.speeds.of(tuple(self.running.values()))
+        needed = [left / pace for left, pace in zip(self.left.values(), speeds, strict=True)]
+        step = min(needed)
         self.now += step
-        for lane, index in tuple(self.working.items()):
-            left = self.left[index] / speeds[index] - step
-            if left > 0.0:
-                self.left[index] = left * speeds[index]
+        for lane, seconds, pace in zip(tuple(self.left), needed, speeds, strict=True):
+            if seconds > step:
+                self.left[lane] = (seconds - step) * pace
             else:
-                del self.left[index], self.working[lane]
-                self.flows.pop(index, None)
-                self.done[index] = True
+                self._end(lane)
+
+    def _end(self, lane: str) -> None:
+        del self.left[lane], self.running[lane]
+        for follower in self.works.followers[self.working.pop(lane)]:
+            self.missing[follower] -= 1

@@ -1,15 +1,14 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
-from helmsman.lowering.placement import Placed, batches_together
-from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence
+from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
+from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence, runs
 from helmsman.lowering.stages import stage_of
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.lowering.turns import divides_attention
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.partial_keys import partial_keys
@@ -31,6 +30,7 @@ whole block of storage."""
 
 def memory_use(placed: Placed) -> tuple[MemoryUse, ...]:
     """What the placement needs in each memory of its hardware, against what it may use."""
+    placed = known(placed)
     weights, kv, buffers, pinned = _weights(placed), _kv(placed), _buffers(placed), _pinned(placed)
     return tuple(
         MemoryUse(
@@ -81,26 +81,21 @@ def staging_bytes(placed: Placed, memory: str) -> int:
 
     The streamed weights of prefetch + 1 stages, or one operation's after the other where nothing holds them together.
     And as many times a block's KV where it is made or used away from its home: of one batch (PARK-05)."""
-    depth = placed.schedule.prefetch + 1
+    placed, depth = known(placed), placed.schedule.prefetch + 1
     return depth * (_streamed_weights(placed, memory) + _streamed_kv(placed, memory))
 
 
 def alike(placed: Placed) -> dict[int, int]:
     """The first of every run of blocks that no rule tells apart, and how many they are."""
-    homes, caches, devices = placed.residence, placed.kv, placed.compute
-    selects = (*(r.select for r in homes), *(r.select for r in caches), *(r.select for r in devices))
-    ranges = [select.layers for select in selects if select.layers is not None]
-    cuts = {0, *(cut for each in ranges for cut in (each.start, each.stop))}
-    starts = sorted(cut for cut in cuts if cut < placed.model.layers)
-    return {start: stop - start for start, stop in pairwise((*starts, placed.model.layers))}
+    return placed.runs if isinstance(placed, KnownPlan) else runs(placed, placed.model.layers)
 
 
 def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
     """The tensors outside blocks and of the first of blocks that are alike, and how many each stands for."""
-    blocks = alike(placed)
-    for tensor in tensors(placed.model):
-        if tensor.layer is None or tensor.layer in blocks:
-            yield tensor, 1 if tensor.layer is None else blocks[tensor.layer]
+    yield from ((tensor, 1) for tensor in embedding_tensors(placed.model))
+    for layer, count in alike(placed).items():
+        yield from ((tensor, count) for tensor in block_tensors(placed.model, layer))
+    yield from ((tensor, 1) for tensor in output_tensors(placed.model))
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:
@@ -176,6 +171,7 @@ def _memories_of(placed: Placed, op: str, layer: int | None, phase: Phase) -> se
 
 def devices_used(placed: Placed) -> tuple[str, ...]:
     """Devices that run at least one operation or a part of one, in the hardware's order."""
+    placed = known(placed)
     ends = [(op, None) for op in ("embedding", "final_norm", "head")]
     names = (*(op for op in BLOCK_OPS if op != "attention"), *DIVIDED)
     used = set[str]()

@@ -1,18 +1,19 @@
 """What the cost model expects of a placement: seconds per phase, their terms, memory, bottleneck, gap."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed, batches_together
+from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.pools import Pools
 from helmsman.planner.bound import lower_bound
-from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.costs import CostModel, Estimate, work_of
 from helmsman.planner.delayed import delayed_makespan
 from helmsman.planner.interference import End, Slowed
 from helmsman.planner.memory import memory_use
-from helmsman.planner.schedule import makespan
+from helmsman.planner.schedule import works_makespan
 from helmsman.planner.sharing import Sharing
+from helmsman.planner.works import Works, alike, apart
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
@@ -25,7 +26,7 @@ _ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:
     """Predict the prompt pass and the average decode step of the placement's workload."""
-    together = batches_together(placed)
+    placed, together = known(placed), batches_together(placed)
     first = predict_phase(lower(placed, prefill(placed.workload, together)), costs)
     step = predict_phase(lower(placed, mean_step(placed.workload, together)), costs)
     return assemble(placed, first, step)
@@ -50,9 +51,10 @@ def mean_step(workload: Workload, batches: int = 1) -> Iteration:
 
 def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
-    prices = {id(task): costs.price(task) for task in graph.tasks}
-    terms = _terms(graph.tasks, lambda task: prices[id(task)])
-    seconds = {end: _seconds(graph, costs, prices, end) for end in _ENDS}
+    works, sharing = alike(graph, work_of), Sharing(Pools(costs.hardware))
+    prices = [costs.price(task) for task in works.kinds]
+    terms = _terms(works, prices)
+    seconds = {end: _seconds(works, costs, prices, sharing, end) for end in _ENDS}
     mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
     if costs.table is not None:  # what was measured happened, whatever the record's rates allow
         bound = min(bound, mid)
@@ -69,23 +71,26 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
 
 def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
     """The expected seconds of one pass alone."""
-    return _seconds(graph, costs, {id(task): costs.price(task) for task in graph.tasks}, "mid")
+    works = alike(graph, work_of)
+    prices = [costs.price(task) for task in works.kinds]
+    return _seconds(works, costs, prices, Sharing(Pools(costs.hardware)), "mid")
 
 
-def _seconds(graph: TaskGraph, costs: CostModel, prices: dict[int, Estimate], end: End) -> float:
-    def price(task: Task) -> float:
-        return float(getattr(prices[id(task)], end))
-
-    return scheduled(graph, costs.hardware, price, costs.slowed(end))
+def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], sharing: Sharing, end: End) -> float:
+    return _scheduled(works, [getattr(price, end) for price in prices], costs.slowed(end), sharing)
 
 
 def scheduled(graph: TaskGraph, hardware: Hardware, price: Callable[[Task], float], slowed: Slowed | None) -> float:
     """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
     use of memories and links."""
-    alone, sharing = makespan(graph, price, slowed), Sharing(Pools(hardware))
-    if not sharing.matters(graph, price):
+    return _scheduled(apart(graph), [price(task) for task in graph.tasks], slowed, Sharing(Pools(hardware)))
+
+
+def _scheduled(works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing) -> float:
+    alone = works_makespan(works, times, slowed)
+    if not sharing.matters(works, times):
         return alone
-    return max(alone, delayed_makespan(graph, price, slowed, sharing))
+    return max(alone, delayed_makespan(works, times, slowed, sharing))
 
 
 def gap(seconds: float, bound: float) -> float:
@@ -113,10 +118,12 @@ def _wording(term: Term, hardware: Hardware) -> str:
     return f"memory bandwidth ({device.memory})" if device else "memory bandwidth"
 
 
-def _terms(tasks: Iterable[Task], price: Callable[[Task], Estimate]) -> tuple[Term, ...]:
+def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:
     groups: dict[tuple[str, str], list[tuple[Task, Estimate]]] = {}
-    for task in tasks:
-        groups.setdefault((task.op, task.resource), []).append((task, price(task)))
+    priced = [((task.op, task.resource), (task, price)) for task, price in zip(works.kinds, prices, strict=True)]
+    for kind in works.kind:
+        group, member = priced[kind]
+        groups.setdefault(group, []).append(member)
     return tuple(_term(op, resource, members) for (op, resource), members in groups.items())
 
 
@@ -127,12 +134,12 @@ def _term(op: str, resource: str, members: list[tuple[Task, Estimate]]) -> Term:
         resource=resource,
         tasks=len(members),
         seconds=Interval(
-            low=sum(estimate.low for _, estimate in members),
-            mid=sum(estimate.mid for _, estimate in members),
-            high=sum(estimate.high for _, estimate in members),
+            low=sum([estimate.low for _, estimate in members]),
+            mid=sum([estimate.mid for _, estimate in members]),
+            high=sum([estimate.high for _, estimate in members]),
         ),
-        bytes=sum(task.bytes for task, _ in members),
-        flops=float(sum(task.flops for task, _ in members)),
+        bytes=sum([task.bytes for task, _ in members]),
+        flops=float(sum([task.flops for task, _ in members])),
         bound=main.bound,
         source=main.source,
     )

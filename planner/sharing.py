@@ -1,9 +1,10 @@
 """How running tasks share memories and links: the simulator's rule (`lowering.pools`), for predictions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 
-from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
+from helmsman.planner.works import Works
 
 _ROUNDING = 1e-12
 
@@ -17,16 +18,17 @@ class Sharing:
         self.pools = pools
         self._most: dict[tuple[str, tuple[str, ...]], tuple[Uses, float]] = {}
 
-    def matters(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> bool:
-        """Whether lanes that work together may ask a pool for more than it has; not where tasks follow each other."""
-        if not _overlaps(graph):
+    def matters(self, works: Works, times: Sequence[float]) -> bool:
+        """Whether lanes that work together may ask a pool for more than it has, when kinds of work take `times` alone;
+        not where tasks follow each other."""
+        if not works.overlap:
             return False
         wanted: dict[str, dict[str, float]] = {}
-        for task in graph.tasks:
-            rate, uses = self.asked(task, seconds(task))
-            for pool, times in uses.items():
+        for task, alone in zip(works.kinds, times, strict=True):
+            rate, uses = self.asked(task, alone)
+            for pool, count in uses.items():
                 lanes = wanted.setdefault(pool, {})
-                lanes[task.resource] = max(lanes.get(task.resource, 0.0), rate * times)
+                lanes[task.resource] = max(lanes.get(task.resource, 0.0), rate * count)
         return any(sum(lanes.values()) > self.pools.capacity[pool] for pool, lanes in wanted.items())
 
     def asked(self, task: Task, alone: float) -> tuple[float, Uses]:
@@ -71,8 +73,3 @@ class Sharing:
             for pool, count in uses.items():
                 times[pool] = times.get(pool, 0) + count
         return min((left[pool] / count, pool) for pool, count in times.items())
-
-
-def _overlaps(graph: TaskGraph) -> bool:
-    """Whether any two tasks of different lanes may run at the same time: not if each depends on the one before."""
-    return any(index - 1 not in task.deps for index, task in enumerate(graph.tasks) if index)

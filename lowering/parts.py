@@ -1,0 +1,148 @@
+"""Operations as the rules of a plan divide them: what every part reads and does, alike in all blocks of a run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from helmsman.lowering.caches import CACHED, appended_sizes
+from helmsman.lowering.dataflow import inputs_of, names_of
+from helmsman.lowering.ops import Operation
+from helmsman.lowering.placement import KnownPlan
+from helmsman.lowering.rules import kv_rule, places
+from helmsman.lowering.streams import Resident, cached_of, grouped, weights_of
+from helmsman.lowering.variants import reorders
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import StoredFormat
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows or heads start <= i < stop of an operation, `share` of it, on one device.
+
+    `name`: of its task, with `suffix` where it is not the whole; `size`: bytes of weights and caches that it reads,
+    most of them in `format`; `weights`, `cached`: what of these does not live in `memory` as it is used, by what
+    travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of caches that are
+    turned first, None: of those that are used as they are."""
+
+    device: str
+    memory: str
+    start: int
+    stop: int
+    share: float
+    name: str
+    suffix: str
+    size: int
+    format: StoredFormat
+    activation_bytes: int
+    flops: int
+    weights: tuple[Resident, ...]
+    cached: tuple[Resident, ...]
+    at_home: bool
+    turned: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """An operation in parts; `op` is that of the first block of a run.
+
+    `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (memory, format, bytes) of
+    what it adds to caches."""
+
+    op: Operation
+    parts: tuple[Part, ...]
+    inputs: tuple[str, ...]
+    names: tuple[str, ...]
+    appended: tuple[tuple[str, StoredFormat, int], ...]
+
+
+def works(plan: KnownPlan, iteration: Iteration, ops: tuple[Operation, ...]) -> tuple[Work, ...]:
+    """Operations of a block or of an end of the model; `iteration`: the pass as attention sees it.
+
+    Raises BadInputError when a rule is missing or names an unknown device."""
+    return tuple(_work(plan, iteration, op) for op in ops)
+
+
+def _work(plan: KnownPlan, iteration: Iteration, op: Operation) -> Work:
+    reordered = op.layer is not None and reorders(plan.schedule.cache, iteration)
+    return Work(
+        op,
+        tuple(_parts(plan, iteration, op)),
+        inputs_of(op.name, reordered),
+        names_of(op.name),
+        tuple(_appended(plan, op)),
+    )
+
+
+def _appended(plan: KnownPlan, op: Operation) -> Iterator[tuple[str, StoredFormat, int]]:
+    if op.kind == "append":
+        sizes = appended_sizes(plan, op.layer or 0, op.tokens)
+        yield from ((home, fmt, size) for (home, fmt), size in sizes.items())
+
+
+def _parts(plan: KnownPlan, iteration: Iteration, op: Operation) -> Iterator[Part]:
+    memory_of = {device.name: device.memory for device in plan.hardware.devices}
+    for piece in places(plan, op.name, op.layer, iteration.phase, op.extent, op.axis):
+        device = piece.rule.device
+        if device not in memory_of:
+            raise BadInputError("no such device in the plan's hardware", field="compute", value=device)
+        yield _part(plan, iteration, op, device, memory_of[device], piece.start, piece.stop)
+
+
+def _part(
+    plan: KnownPlan, iteration: Iteration, op: Operation, device: str, memory: str, start: int, stop: int
+) -> Part:
+    share = (stop - start) / op.extent
+    suffix = "" if stop - start == op.extent else f":{start}-{stop}"
+    weights, cached = _weights(plan, op, start, stop), _cached(plan, iteration, op, start, stop)
+    past = op.name in CACHED and iteration.past > 0
+    return Part(
+        device=device,
+        memory=memory,
+        start=start,
+        stop=stop,
+        share=share,
+        name=f"{op.name}{suffix}",
+        suffix=suffix,
+        size=sum(weight.used for weight in weights) + round(op.kv_read * share),
+        format=_format(plan, op, weights),
+        activation_bytes=round(op.activation_bytes * share),
+        flops=round(op.flops * share),
+        weights=_coming(_of_all_batches(op, weights, iteration.batches), memory),
+        cached=_coming(cached, memory) if past else (),
+        at_home=not plan.schedule.reshape and all(each.used_in(memory) for each in cached),
+        turned=2 * sum(each.used for each in cached) if plan.schedule.reshape and past else None,
+    )
+
+
+def _weights(plan: KnownPlan, op: Operation, start: int, stop: int) -> list[Resident]:
+    rows = op.tokens if op.kind == "lookup" else 0
+    first, last = (0, 1 << 62) if op.extent == 1 else (start, stop)
+    return weights_of(plan, op.tensors, first, last, rows)
+
+
+def _of_all_batches(op: Operation, weights: list[Resident], batches: int) -> list[Resident]:
+    """Of a table come the rows of all batches, whose tokens are known when the pass begins."""
+    if op.kind != "lookup":
+        return weights
+    return [replace(each, elements=batches * each.elements) for each in weights]
+
+
+def _cached(plan: KnownPlan, iteration: Iteration, op: Operation, start: int, stop: int) -> list[Resident]:
+    """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
+    if op.name not in CACHED:
+        return []
+    part = (0, plan.model.kv_heads) if op.name == "attention" else (start, stop)
+    return cached_of(plan, iteration, CACHED[op.name], op.layer or 0, *part)
+
+
+def _coming(residents: list[Resident], memory: str) -> tuple[Resident, ...]:
+    """What does not live in `memory` as it is used, by what travels together."""
+    return tuple(grouped(each for each in residents if not each.used_in(memory)))
+
+
+def _format(plan: KnownPlan, op: Operation, weights: list[Resident]) -> StoredFormat:
+    """The format of most bytes that the operation reads."""
+    if op.name in CACHED:
+        rule = kv_rule(plan, op.layer or 0)
+        return rule.expanded if rule.format == "q4" else rule.format
+    return max(weights, key=lambda weight: weight.used).expanded if weights else plan.activations
