@@ -1,4 +1,4 @@
-"""Operations as the rules of a plan divide them: what every part reads and does, alike in all blocks of a run."""
+"""Operations as the rules of a plan divide them: what every part reads and does, the same in blocks that are alike."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An operation in parts; `op` is that of the first block of a run.
+    """An operation in parts; `op` is that of the first of the blocks that are alike.
 
     `inputs`: the outputs that it reads; `names`: under which its own is read; `appended`: (memory, format, bytes) of
     what it adds to caches."""

@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from helmsman.lowering.ops import Axis
 from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.plan import ComputeRule, KvRule, Part, Residence, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residence, Select
 
 Cached = Literal["keys", "values"]
 
@@ -52,26 +51,26 @@ class Slice(Generic[RuleT]):
     stop: int
 
 
-def runs(rules: Rules, layers: int) -> dict[int, int]:
-    """The first of every run of blocks that no rule tells apart, and how many they are."""
-    selects = [rule.select for each in (rules.residence, rules.kv, rules.compute) for rule in each]
-    ranges = [select.layers for select in selects if select.layers is not None]
-    cuts = {0, *(cut for each in ranges for cut in (each.start, each.stop))}
-    starts = sorted(cut for cut in cuts if cut < layers)
-    return {start: stop - start for start, stop in pairwise((*starts, layers))}
+def first_alike(rules: Rules, layers: int) -> tuple[int, ...]:
+    """By block, the first one that no rule tells from it."""
+    selects = (rule.select for each in (rules.residence, rules.kv, rules.compute) for rule in each)
+    told = dict.fromkeys(select.ranges for select in selects if select.layers is not None)
+    first: dict[tuple[bool, ...], int] = {}
+    return tuple(first.setdefault(tuple(_among(each, layer) for each in told), layer) for layer in range(layers))
+
+
+def _among(ranges: tuple[LayerRange, ...], layer: int) -> bool:
+    return any(each.start <= layer < each.stop for each in ranges)
 
 
 class KnownRules:
-    """Rules that remember what was found in them, once for every run of blocks that no rule tells apart.
+    """Rules that remember what was found in them, once for all blocks that no rule tells apart.
 
-    `runs`: the first block of each and their number; `run_of`: by block, the first of its run."""
+    `first_alike`: by block, the first of those."""
 
     def __init__(self, rules: Rules, layers: int) -> None:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
-        self.runs = runs(rules, layers)
-        self.run_of: dict[int | None, int] = {
-            layer: start for start, count in self.runs.items() for layer in range(start, start + count)
-        }
+        self.first_alike = first_alike(rules, layers)
         self.found: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
 
 
@@ -86,7 +85,7 @@ def matches(select: Select, name: str, layer: int | None) -> bool:
         return False
     if select.layers is None:
         return True
-    return layer is not None and select.layers.start <= layer < select.layers.stop
+    return layer is not None and _among(select.ranges, layer)
 
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
@@ -157,10 +156,10 @@ def _covering(
     axis: Axis,
     phase: Phase | None = None,
 ) -> tuple[Slice[RuleT], ...]:
-    """What `_searched` finds `among` some rules, or found before in the same run of blocks."""
+    """What `_searched` finds `among` some rules, or found before in a block that is alike."""
     if not isinstance(rules, KnownRules):
         return _searched(among, where, name, layer, extent, axis, phase)
-    first = rules.run_of.get(layer, layer)
+    first = layer if layer is None else rules.first_alike[layer]
     key = (where, name, first, extent, axis, phase)
     if key not in rules.found:
         rules.found[key] = _searched(among, where, name, first, extent, axis, phase)

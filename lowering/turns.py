@@ -23,7 +23,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """The operations of a stage, alike in all blocks of a run; those before `cut` end the turn before."""
+    """The operations of a stage, the same in all blocks that are alike; those before `cut` end the turn before."""
 
     works: tuple[Work, ...]
     cut: int
@@ -57,9 +57,11 @@ def _passed(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[_Stage, int
     plain = Formats(activations=plan.activations)
     for stage in _stages(plan, iteration, embedding_ops(plan.model, iteration, plain)):
         yield stage, None
-    for first, count in plan.runs.items():
-        alike = tuple(_stages(plan, iteration, _block(plan, first, iteration)))
-        yield from ((stage, layer) for layer in range(first, first + count) for stage in alike)
+    alike: dict[int, tuple[_Stage, ...]] = {}
+    for layer, first in enumerate(plan.first_alike):
+        if first not in alike:
+            alike[first] = tuple(_stages(plan, iteration, _block(plan, first, iteration)))
+        yield from ((stage, layer) for stage in alike[first])
     for stage in _stages(plan, iteration, output_ops(plan.model, iteration, plain)):
         yield stage, None
 

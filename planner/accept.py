@@ -47,14 +47,14 @@ def _check_digests(plan: Plan) -> None:
 
 def _check_selectors(plan: Plan) -> None:
     for field, select in _selectors(plan):
-        layers = select.layers
-        if layers is not None and not layers.start < layers.stop <= plan.model.layers:
-            raise BadInputError(
-                f"needs start < stop <= {plan.model.layers} (the model's blocks)",
-                field=f"{field}.select.layers",
-                value=[layers.start, layers.stop],
-                remedy="correct the range",
-            )
+        for layers in select.ranges:
+            if not layers.start < layers.stop <= plan.model.layers:
+                raise BadInputError(
+                    f"needs start < stop <= {plan.model.layers} (the model's blocks)",
+                    field=f"{field}.select.layers",
+                    value=[layers.start, layers.stop],
+                    remedy="correct the range",
+                )
 
 
 def _check_cache_use(plan: Plan) -> None:

@@ -65,6 +65,11 @@ def _speed(plan: Plan) -> Iterator[str]:
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"
     yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
     yield f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
+    if (proof := plan.certificate) is not None:
+        yield (
+            f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {proof.ways} ways to run blocks, "
+            f"however composed, takes less than {format_seconds(proof.lower_bound)} ({proof.gap:.1%} less)"
+        )
 
 
 def _memory(plan: Plan) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """Does it fit: bytes of weights, KV and buffers in every memory of a placement (eq 4.16, both sides)."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
-from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence, runs
+from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places, residence
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.lowering.turns import divides_attention
@@ -86,8 +87,10 @@ def staging_bytes(placed: Placed, memory: str) -> int:
 
 
 def alike(placed: Placed) -> dict[int, int]:
-    """The first of every run of blocks that no rule tells apart, and how many they are."""
-    return placed.runs if isinstance(placed, KnownPlan) else runs(placed, placed.model.layers)
+    """The first of all blocks that no rule tells apart, and how many they are."""
+    if isinstance(placed, KnownPlan):
+        return Counter(placed.first_alike)
+    return Counter(first_alike(placed, placed.model.layers))
 
 
 def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:

@@ -1,5 +1,6 @@
 """Plan: where things live and where work happens. Everything else is derived by `lowering`."""
 
+from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -38,15 +39,32 @@ class Part(Frozen):
 
 
 class Select(Frozen):
-    """Which tensors (or operations): a glob over their names, optionally a range of blocks and a part of each.
+    """Which tensors (or operations): a glob over their names, optionally some blocks and a part of each.
 
     Names without a layer: `embedding`, `positions`, `final_norm`, `head`; in a block: `q`, `attention`, ...
-    A selector with `layers` matches only what belongs to a block. `attention` also means `scores`, `softmax` and
-    `wv`, the operations it is divided into. With `part` the rule covers that part, and later rules the rest."""
+    A selector with `layers`, one range or several in order, matches only what belongs to a block. `attention` also
+    means `scores`, `softmax` and `wv`, the operations it is divided into. With `part` the rule covers that part, and
+    later rules the rest."""
 
     names: Name = "*"
-    layers: LayerRange | None = None
+    layers: LayerRange | Annotated[tuple[LayerRange, ...], Field(min_length=1, max_length=4096)] | None = None
     part: Part | None = None
+
+    @property
+    def ranges(self) -> tuple[LayerRange, ...]:
+        """The ranges of blocks; none where blocks do not matter."""
+        if self.layers is None:
+            return ()
+        return (self.layers,) if isinstance(self.layers, LayerRange) else self.layers
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        for before, after in pairwise(self.ranges):
+            if after.start < before.stop:
+                raise mistake(
+                    "ranges of blocks overlap or are out of order", "write them in order", "layers", after.start
+                )
+        return self
 
 
 Path = Literal["mapped", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
@@ -207,6 +225,18 @@ class Predicted(Frozen):
     memory: tuple[MemoryUse, ...]
 
 
+class Certificate(Frozen):
+    """The proof of a search: no plan that it could have made takes fewer seconds than `lower_bound`, equally priced.
+
+    `objective`: what the seconds are of; `seconds`: the plan's; `ways`: ways to run a block that were composed."""
+
+    objective: Name
+    seconds: Derived
+    lower_bound: Derived
+    gap: Derived = Field(description="seconds / lower_bound - 1")
+    ways: Count
+
+
 class Evidence(Frozen):
     """A hardware number that the prediction used."""
 
@@ -228,10 +258,11 @@ class Plan(Document):
     workload: Workload
     workload_sha256: Sha256
     strategy: Strategy
-    residence: Annotated[tuple[Residence, ...], Field(min_length=1, max_length=256)]
-    kv: Annotated[tuple[KvRule, ...], Field(min_length=1, max_length=256)]
-    compute: Annotated[tuple[ComputeRule, ...], Field(min_length=1, max_length=256)]
+    residence: Annotated[tuple[Residence, ...], Field(min_length=1, max_length=4096)]
+    kv: Annotated[tuple[KvRule, ...], Field(min_length=1, max_length=4096)]
+    compute: Annotated[tuple[ComputeRule, ...], Field(min_length=1, max_length=4096)]
     activations: Format = Field(default="f16", description="format of hidden states that cross a link")
     schedule: Schedule = Schedule()
     predicted: Predicted
+    certificate: Certificate | None = None
     evidence: tuple[Evidence, ...] = ()

@@ -70,8 +70,8 @@ def test_a_machine_without_accelerator_has_few_strategies(capfd):
     assert (code, err) == (0, "")
     assert "placements alone are compared" in out
     lines = {line.split()[0]: line for line in out.splitlines() if line and line.split()[0] in STRATEGIES}
-    assert {name for name, line in lines.items() if line.endswith("1.00x")} == {"layer-split", "llama-cpp"}
-    assert sum("does not apply" in line for line in lines.values()) == len(STRATEGIES) - 2
+    assert {name for name, line in lines.items() if line.endswith("1.00x")} == {"optimal", "layer-split", "llama-cpp"}
+    assert sum("does not apply" in line for line in lines.values()) == len(STRATEGIES) - 3
 
 
 def test_options_go_to_those_that_have_them(capfd):
@@ -89,7 +89,7 @@ def test_nothing_fits(capfd):
     asked = ("--model", "opt-175b", "--hw", "m1-16gb", "--strategy", "all")
     code, out, err = run(capfd, *asked)
     assert code == 3 and "layer-split" in out and "lacks" in out
-    assert "no strategy fits opt-175b on m1-16gb; l" in err and err.count("\n") == 1
+    assert "no strategy fits opt-175b on m1-16gb; " in err and err.count("\n") == 1
     code, out, _ = run(capfd, *asked, "--json")
     assert code == 3 and json.loads(out)["error"]["code"] == "infeasible" and json.loads(out)["error"]["remedy"]
 
@@ -152,4 +152,4 @@ def test_a_single_strategy_says_why_itself(capfd, options, code, field):
 
 def test_seconds_of_strategies_are_for_those_who_ask(capfd, document):
     _, out, _ = run(capfd, *NO_GPU, "--strategy", "all", "-v")
-    assert out.splitlines()[-1].startswith("seconds      layer-split 0.") and "seconds " not in document
+    assert out.splitlines()[-1].startswith("seconds      optimal 0.") and "seconds " not in document

@@ -1,13 +1,10 @@
 """`helm-plan` with strategies that divide work or search shares: plans, options, output."""
 
-import ctypes
 import json
-import os
 
 import pytest
 
 from helmsman.cli.plan import main
-from helmsman.cli.solver_output import without_output
 from helmsman.planner.accept import accept
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
@@ -53,13 +50,3 @@ def test_standard_output_is_one_plan(capfd, strategy):
 def test_options_of_other_strategies_are_refused(capfd, words, message):
     assert main([*QUESTION, "--strategy", *words, "--json"]) == 2
     assert message in json.loads(capfd.readouterr().out)["error"]["message"]
-
-
-def test_what_native_code_prints_is_discarded(capfd):
-    library = ctypes.CDLL(None)
-    with without_output():
-        os.write(1, b"written\n")
-        library.puts(b"printed")
-    library.puts(b"later")
-    library.fflush(None)
-    assert capfd.readouterr().out == "later\n"

@@ -105,9 +105,7 @@ def block_by_block(plan: Plan, name: str) -> tuple:
 
 
 def own(rules: tuple, layer: int) -> list:
-    whole = LayerRange(start=0, stop=layer + 1)
-    covering = [
-        rule for rule in rules if (rule.select.layers or whole).start <= layer < (rule.select.layers or whole).stop
-    ]
+    whole = (LayerRange(start=0, stop=layer + 1),)
+    covering = [rule for rule in rules if any(each.start <= layer < each.stop for each in rule.select.ranges or whole)]
     select = {"layers": LayerRange(start=layer, stop=layer + 1)}
     return [rule.model_copy(update={"select": rule.select.model_copy(update=select)}) for rule in covering]

@@ -1,7 +1,9 @@
 """The best shares of a policy: FlexGen's linear program, solved by HiGHS."""
 
 from collections.abc import Sequence
+from math import inf
 
+from helmsman.planner.linear_program import solve
 from helmsman.planner.strategies.offload.allocation import LISTING_2
 from helmsman.planner.strategies.offload.policy import SHARES, Form, Policies
 
@@ -18,23 +20,21 @@ _EXACT = 1e-10
 def best_shares(policies: Policies, limit: float = LIMIT) -> tuple[float, ...] | None:
     """The nine shares with the least seconds; None if nothing fits, or HiGHS finds nothing in `limit` seconds.
 
-    Unknowns: the shares, T_pre and T_gen. HiGHS may write to standard output; what must not see that redirects it."""
-    from scipy.optimize import linprog
-
+    Unknowns: the shares, T_pre and T_gen."""
     terms = (*policies.prefill, *policies.decode)
     scale = max(term.at(shares) for term in terms for shares in policies.corners()) or 1.0
     rows, bounds = _above(policies, scale)
-    found = linprog(
+    sums = [[float(of == kind) for of, _ in SHARES] + [0.0, 0.0] for kind in dict.fromkeys(of for of, _ in SHARES)]
+    found = solve(
         [*(0.0 for _ in SHARES), 1.0, float(policies.steps)],
-        A_ub=rows,
-        b_ub=bounds,
-        A_eq=[[float(of == kind) for of, _ in SHARES] + [0.0, 0.0] for kind in dict.fromkeys(of for of, _ in SHARES)],
-        b_eq=[1.0] * (len(SHARES) // len(LISTING_2)),
-        bounds=[(0.0, 1.0 if name in policies.allowed else 0.0) for name in SHARES] + [(0.0, None)] * 2,
-        method="highs",
-        options={"time_limit": limit, "disp": False, "primal_feasibility_tolerance": _EXACT},
+        [*rows, *sums],
+        [*(-inf for _ in rows), *(1.0 for _ in sums)],
+        [*bounds, *(1.0 for _ in sums)],
+        most=[*(1.0 if name in policies.allowed else 0.0 for name in SHARES), inf, inf],
+        limit=limit,
+        exact=_EXACT,
     )
-    return None if found.x is None else _tidied(found.x[: len(SHARES)])
+    return None if found is None else _tidied([float(share) for share in found.unknowns[: len(SHARES)]])
 
 
 def _above(policies: Policies, scale: float) -> tuple[list[list[float]], list[float]]:

@@ -54,15 +54,13 @@ def offloaded(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "
 def _searched(
     args: argparse.Namespace, frame: "Frame", keeping: "Keeping", costs: "CostOptions", recorded: Recorded
 ) -> "Decision":
-    """FlexGen's own policy, found by linear programs whose solver may write to standard output."""
-    from helmsman.cli.solver_output import without_output
+    """FlexGen's own policy, found by linear programs."""
     from helmsman.planner.strategies.flexgen_lp import FlexGenLp
 
     if args.block is not None and not 1 <= args.block <= 2**20:
         remedy = "use between 1 and 1048576 sequences"
         raise UsageError("not a number of sequences", field="--block", value=args.block, remedy=remedy)
-    with without_output():
-        return FlexGenLp(frame, keeping, costs, args.block).decide(recorded)
+    return FlexGenLp(frame, keeping, costs, args.block).decide(recorded)
 
 
 def _percentages(args: argparse.Namespace) -> "Percentages":

@@ -11,6 +11,7 @@ from helmsman.cli.app import Parser, write_text
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
 from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
+from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
 from helmsman.cli.search_parts import search_parts
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
 
 Recorded = dict[str, str | int | float | bool]
 
-STRATEGIES = ("layer-split", "op-split", "flexgen", "flexgen-lp", "layerwise-map", "all-cpu", *HOST_SHARES, *ENGINES)
+STRATEGIES = (
+    "optimal",
+    "layer-split",
+    "op-split",
+    "flexgen",
+    "flexgen-lp",
+    "layerwise-map",
+    "all-cpu",
+    *HOST_SHARES,
+    *ENGINES,
+)
 COMPRESSIONS = ("none", "weights", "kv", "all", "best")
 _STREAMING: Mapping[str, object] = {"compress": "none", "table": None, "reshape": False}
 """What op-split and flexgen share, with its defaults."""
@@ -56,6 +67,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
     "layerwise-map": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "all-cpu": {"compress": "none", "table": None, "home": None, "kv_rule": None, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
+    "optimal": OPTIMAL,
     **HOST_SHARES,
     **ENGINES,
 }
@@ -74,6 +86,7 @@ def add_strategy_arguments(parser: Parser) -> None:
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
     _add_streaming(parser)
+    add_optimal_arguments(group)
     add_engine_arguments(parser.add_argument_group("engines that people already have"))
 
 
@@ -120,6 +133,9 @@ def decide(
         schedule = flexgen(args, model, hardware, workload)
         _warn_of_table(args, schedule.frame)
         return _bounded(args, schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))), None, {}
+    if args.strategy == "optimal":
+        frame = replace(_question(args, model, hardware, workload), fused=True)
+        return composed(args, frame, _recorded(args, OPTIMAL)), None, {}
     if args.strategy != "layer-split":
         frame = _frame(args, model, hardware, workload)
         _warn_of_table(args, frame)
@@ -183,13 +199,17 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
 
 
 def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
-    from helmsman.planner.machine import roles
-    from helmsman.planner.strategies.streaming.place import Frame
-
     if args.objective != "latency":
         remedy = "use --objective latency: prompts run on the accelerator whatever the split"
         message = "streaming strategies choose by decode steps alone"
         raise UsageError(message, field="--objective", value=args.objective, remedy=remedy)
+    return _question(args, model, hardware, workload)
+
+
+def _question(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
+    from helmsman.planner.machine import roles
+    from helmsman.planner.strategies.streaming.place import Frame
+
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
     frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
     frame = replace(frame, cache=_cache_use(args, model), fused=args.fused_attention)

@@ -1,0 +1,298 @@
+"""What a block asks of every lane in one phase, for every way: sums of prices of the tasks that lowering makes.
+
+Three blocks are lowered: on the host, on the accelerator with everything coming, and shared by both; every way is a sum
+of their parts. Such sums leave out most of what crosses inside a block and what its parts cost each other in memories
+that they share, so they are at most what the way really asks for; `exact` lowers the way itself."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.pools import Pools
+from helmsman.planner.costs import CostModel
+from helmsman.planner.predict import scheduled
+from helmsman.planner.strategies.optimal.ways import Numbers
+from helmsman.planner.strategies.streaming.shared_rows import delays
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.hardware import Device
+
+CHAIN = "chain"
+"""The lane in which operations of one batch follow each other."""
+
+GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("norm2",), ("gate", "up"), ("down",))
+"""Operations of a block in order; those of a group may run at the same time."""
+
+OPS = tuple(op for group in GROUPS for op in group)
+
+_MOVING = ("transfer", "decompress", "pin")
+_MOST_LOSSES = 3
+"""So many different losses beside a busy link are told apart."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Who does an operation in every way (ways, operations), 0 or 1: the `host`, `both` or the `accelerator`; `come`:
+    whether the accelerator's rows of its weights come, `rest`: whether the host's rows come too, for prompts.
+
+    `cached`, `sent` (ways): whether past keys and values come, and new ones go home."""
+
+    host: Numbers
+    both: Numbers
+    accelerator: Numbers
+    come: Numbers
+    rest: Numbers
+    cached: Numbers
+    sent: Numbers
+
+
+@dataclass(frozen=True)
+class Basis:
+    """The tasks of a block in one phase: `here` on the `host`, `there` on the accelerator, to which all comes, `split`
+    between both, where that is possible."""
+
+    costs: CostModel
+    iteration: Iteration
+    host: Device
+    here: tuple[Task, ...]
+    there: tuple[Task, ...]
+    split: tuple[Task, ...]
+
+    @cached_property
+    def lanes(self) -> tuple[str, ...]:
+        """What is counted, in order: the chain, queues, memories and links that several share, and the chain beside a
+        busy link."""
+        queues = dict.fromkeys(task.resource for task in (*self.here, *self.there))
+        return (CHAIN, *queues, *(f"pool {name}" for name in self._pools.capacity), *self._beside)
+
+    def of(self, shares: Shares) -> Numbers:
+        """Seconds (ways, lanes)."""
+        moved = self._moved(shares)
+        lanes = shares.host @ self._parts["here"] + shares.both @ self._parts["split"]
+        lanes = lanes + shares.accelerator @ self._parts["there"] + moved
+        lanes[:, 0] = self.chain(shares)
+        link = lanes[:, self.lanes.index(self.link)] if self.link else np.zeros(len(lanes))
+        for name, share in self._beside.items():
+            lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * link
+        return lanes
+
+    def chain(self, shares: Shares, beside: float = 0.0) -> Numbers:
+        """Seconds (ways) from the first operation to the last, of which both sides do their parts at once.
+
+        What one side has made is on the other after the latency of its link. `beside`: of operations that lose less of
+        their speed while the link is busy, as many seconds less as that leaves the link in their time."""
+        here, there = (self._durations(shares, side, beside) for side in ("host", "accelerator"))
+        into, back = ((1 - beside) * latency for latency in self._latencies)
+        return _chained(shares, here, there, into, back)
+
+    def slowed(self, shares: Shares) -> Numbers:
+        """Seconds (ways) of the chain while the link never rests."""
+        here, there = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
+        return _chained(shares, here, there, *self._latencies)
+
+    def through(self, shares: Shares) -> Numbers:
+        """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
+        comes for an operation follows what comes for those before it."""
+        if self.link is None:
+            return np.zeros(len(shares.host))
+        lane = self._places[self.link]
+        whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
+        coming = shares.come * (shares.accelerator * whole + shares.both * part) + shares.rest * (whole - part)
+        coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
+        sides = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
+        work = np.maximum(*sides)
+        left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
+        return np.asarray(np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1))
+
+    def exact(self, tasks: Sequence[Task], summed: Numbers) -> Numbers:
+        """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
+        total = self._total([task for task in tasks if task.layer is not None])
+        work = TaskGraph(self.iteration, settled(tasks))
+        total[0] = max(summed[0], scheduled(work, self.costs.hardware, self._price, self.costs.slowed()))
+        more = total[0] - summed[0]
+        for name, share in self._beside.items():
+            place = self._places[name]
+            total[place] = summed[place] + (1 - share) * more
+        return np.maximum(total, summed)
+
+    def ends(self, tasks: Sequence[Task]) -> Numbers:
+        """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
+        total, after = self._total(tasks), sum(self._price(task) for task in tasks if task.op in ("final_norm", "head"))
+        total[0] = sum(self._price(task) for task in tasks)
+        if self.link:
+            total[self._places[self.link]] += after
+        for name, share in self._beside.items():
+            total[self._places[name]] = total[0] - share * (total[0] - after)
+        return total
+
+    def alone(self, side: str) -> Numbers:
+        """Seconds by operation of one batch where one side does all of it: `host` or `accelerator`."""
+        return self._seconds[side, "here" if side == "host" else "there"]
+
+    @cached_property
+    def link(self) -> str | None:
+        """The lane on which weights come."""
+        return next((task.resource for task in self.there if _weights_of(task) is not None), None)
+
+    def balanced(self, op: str) -> float:
+        """The share of an operation with which the accelerator takes as long as the host for the rest, both at work."""
+        pair = [next((task for task in tasks if _computed(task) == op), None) for tasks in (self.here, self.there)]
+        if pair[0] is None or pair[1] is None:
+            return 0.5
+        slower = delays(self.costs, pair[0], pair[1])
+        here, there = (self._price(task) * factor for task, factor in zip(pair, slower, strict=True) if task)
+        return here / (here + there) if here + there else 0.5
+
+    def _durations(self, shares: Shares, side: str, beside: float = 0.0) -> Numbers:
+        """Seconds (ways, operations) of what a side does."""
+        whole = shares.host if side == "host" else shares.accelerator
+        total = whole * self.alone(side) + shares.both * self._seconds[side, "split"]
+        losses = np.minimum(self._losses[side], beside)
+        return np.asarray(total * (1 - beside) / (1 - losses))
+
+    def _moved(self, shares: Shares) -> Numbers:
+        """Seconds (ways, lanes) of what comes and goes."""
+        whole, part = self._by_op(self.there, _weights_of), self._by_op(self.split, _weights_of)
+        weights = (shares.come * shares.accelerator) @ whole + (shares.come * shares.both) @ part
+        weights = weights + shares.rest @ (whole - part)
+        return np.asarray(weights + shares.cached[:, None] * self._cache + shares.sent[:, None] * self._sent)
+
+    @cached_property
+    def _pools(self) -> Pools:
+        return Pools(self.costs.hardware)
+
+    @cached_property
+    def _latencies(self) -> tuple[float, float]:
+        """Of the links to the accelerator and back; none where both sides share a memory."""
+        there = next(task.memories[-1] for task in self.there if _computed(task) is not None)
+        pair = (self.host.memory, there)
+        links = (self.costs.hardware.link(*pair), self.costs.hardware.link(*pair[::-1]))
+        into, back = (0.0 if link is None else link.latency.value for link in links)
+        return into, back
+
+    def _price(self, task: Task) -> float:
+        return self.costs.price(task).mid
+
+    def _total(self, tasks: Sequence[Task]) -> Numbers:
+        """Seconds by lane, chains left out."""
+        found = np.zeros(len(self.lanes))
+        for task in tasks:
+            seconds = self._price(task)
+            if task.resource in self._places:
+                found[self._places[task.resource]] += seconds
+            for pool, drawn in self._pools.draws(task, seconds).items():
+                found[self._places[f"pool {pool}"]] += drawn
+        return found
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {name: place for place, name in enumerate(self.lanes)}
+
+    def _by_op(self, tasks: Sequence[Task], op_of: Callable[[Task], str | None]) -> Numbers:
+        found = np.zeros((len(OPS), len(self.lanes)))
+        for task in tasks:
+            op = op_of(task)
+            if op is not None:
+                found[OPS.index(op)] += self._total([task])
+        return found
+
+    @cached_property
+    def _graphs(self) -> Mapping[str, tuple[Task, ...]]:
+        return {"here": self.here, "there": self.there, "split": self.split}
+
+    @cached_property
+    def _parts(self) -> Mapping[str, Numbers]:
+        """Seconds (operations, lanes) of what is computed."""
+        return {name: self._by_op(tasks, _computed) for name, tasks in self._graphs.items()}
+
+    @cached_property
+    def _seconds(self) -> Mapping[tuple[str, str], Numbers]:
+        """Seconds by operation, of one batch, by side and graph."""
+        found = {(side, name): np.zeros(len(OPS)) for side in ("host", "accelerator") for name in self._graphs}
+        for name, tasks in self._graphs.items():
+            for task in tasks:
+                op = _computed(task)
+                if op is not None and task.batch == 0:
+                    side = "host" if task.resource == self.host.name else "accelerator"
+                    found[side, name][OPS.index(op)] += self._price(task)
+        return found
+
+    @cached_property
+    def _cache(self) -> Numbers:
+        return self._total([task for task in self.there if task.op == "kv" and not _goes_home(task)])
+
+    @cached_property
+    def _sent(self) -> Numbers:
+        return self._total([task for task in self.there if _goes_home(task)])
+
+    @cached_property
+    def _losses(self) -> Mapping[str, Numbers]:
+        """By side and operation, which share of its speed it loses while something comes."""
+        moving = [task for task in self.there if _weights_of(task) is not None]
+        if not moving:
+            return dict.fromkeys(("host", "accelerator"), np.zeros(len(OPS)))
+        largest = max(moving, key=lambda task: task.bytes)
+        sides = {"host": self.here, "accelerator": self.there}
+        return {side: np.array([self._loss(tasks, op, largest) for op in OPS]) for side, tasks in sides.items()}
+
+    def _loss(self, tasks: Sequence[Task], op: str, moving: Task) -> float:
+        work = next((task for task in tasks if _computed(task) == op), None)
+        return 0.0 if work is None else 1.0 - 1.0 / delays(self.costs, work, moving)[0]
+
+    @cached_property
+    def _beside(self) -> Mapping[str, float]:
+        """Chains beside a busy link, by the share of their speed that operations lose."""
+        values = np.unique(np.round(np.concatenate(tuple(self._losses.values())), 3))
+        kept = values[values > 0.0][::-1][:_MOST_LOSSES]
+        return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
+
+
+def _chained(shares: Shares, here: Numbers, there: Numbers, into: float, back: float) -> Numbers:
+    """Seconds (ways) of operations that take `here` and `there` (ways, operations) on either side."""
+    at_host = at_accelerator = done = np.zeros(len(here))
+    start = 0
+    for group in GROUPS:
+        part, start = slice(start, start + len(group)), start + len(group)
+        works = (shares.host[:, part] + shares.both[:, part] > 0).any(axis=1)
+        works_away = (shares.accelerator[:, part] + shares.both[:, part] > 0).any(axis=1)
+        end = np.where(works, at_host + here[:, part].sum(axis=1), 0.0)
+        end_away = np.where(works_away, at_accelerator + there[:, part].sum(axis=1), 0.0)
+        at_host = np.maximum(end, np.where(works_away, end_away + back, 0.0))
+        at_accelerator = np.maximum(end_away, np.where(works, end + into, 0.0))
+        done = np.maximum(end, end_away)
+    return done
+
+
+def settled(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """The first batch's tasks of the only block of a graph as if all that is brought were there, and nothing sent home
+    for which nobody waits."""
+    needed = {dep for task in tasks for dep in task.deps}
+    number: dict[int, int] = {}
+    found: list[Task] = []
+    for index, task in enumerate(tasks):
+        idle = task.kind == "transfer" and index not in needed
+        if task.layer is not None and task.batch == 0 and not _brought(task) and not idle:
+            number[index] = len(found)
+            found.append(replace(task, deps=tuple(number[dep] for dep in task.deps if dep in number)))
+    return tuple(found)
+
+
+def _brought(task: Task) -> bool:
+    """Whether a task brings or expands what lives elsewhere."""
+    return task.kind in _MOVING and (".weights" in task.op or (task.op == "kv" and not _goes_home(task)))
+
+
+def _goes_home(task: Task) -> bool:
+    return task.kind == "transfer" and task.op == "kv" and ".new" in task.id
+
+
+def _computed(task: Task) -> str | None:
+    return task.op if task.layer is not None and task.kind not in _MOVING else None
+
+
+def _weights_of(task: Task) -> str | None:
+    """The operation for which weights come, or are expanded."""
+    op, _, rest = task.op.partition(".")
+    return op if task.layer is not None and task.kind in _MOVING and rest.startswith("weights") else None

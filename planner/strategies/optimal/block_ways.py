@@ -1,0 +1,138 @@
+"""The ways to run one block: which operations run where, whose weights stay there, where its cache lives.
+
+The union of what published methods choose from: a block of a layer split or of an engine (all on one side, resident or
+streamed), a range of operations (Park & Egger), attention beside the cache on the host (FlexGen, NEO), matrices whose
+rows both sides share at once (HeteGen), and prompts computed elsewhere than decode steps."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+from helmsman.lowering.ops import FFN_OPS, LINEAR_OPS, PANEL, op_extent
+from helmsman.planner.strategies.streaming.ends import End
+from helmsman.schemas.model import Model
+
+Part = Literal["host", "both", "accelerator"]
+"""Who computes an operation: `both` share its rows so that they end together."""
+
+Prompt = Literal["alike", "accelerator"]
+"""Where prompts are computed: where decode steps are, or on the accelerator, to which everything comes."""
+
+_PROJECTIONS = ("q", "k", "v")
+
+ATTENTION = len(_PROJECTIONS)
+"""Its place among the decided operations."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockWay:
+    """A way to run a block: `parts`, `resident` in order of `decided(model)`.
+
+    `resident`: whether the accelerator's rows of an operation's weights live there; otherwise they come from host
+    memory every pass. `cache`: where keys and values live."""
+
+    parts: tuple[Part, ...]
+    resident: tuple[bool, ...]
+    cache: End
+    prompt: Prompt
+
+    @property
+    def whole(self) -> bool:
+        """Whether one side has all of it."""
+        return len(set(self.parts)) == 1 and "both" not in self.parts and self.prompt == "alike"
+
+    @property
+    def weights_come(self) -> bool:
+        """Whether decode steps wait for weights."""
+        pairs = enumerate(zip(self.parts, self.resident, strict=True))
+        return any(part != "host" and not here for k, (part, here) in pairs if k != ATTENTION)
+
+    @property
+    def cache_comes(self) -> bool:
+        """Whether decode steps wait for keys and values."""
+        return self.parts[ATTENTION] == "accelerator" and self.cache == "host"
+
+    @property
+    def streams(self) -> bool:
+        """Whether anything comes to the accelerator in any phase."""
+        return self.weights_come or self.cache_comes or self.prompt == "accelerator"
+
+
+def decided(model: Model) -> tuple[str, ...]:
+    """The operations that are decided about, in order; norms go with what reads them, appending with attention."""
+    linear = [op for op in LINEAR_OPS if op != "gate" or model.gated]
+    return (*linear[:ATTENTION], "attention", *linear[ATTENTION:])
+
+
+def on_host(model: Model) -> BlockWay:
+    """A block on the host."""
+    parts: list[Part] = ["host" for _ in decided(model)]
+    return BlockWay(tuple(parts), (False,) * len(parts), "host", "alike")
+
+
+def on_accelerator(model: Model, resident: bool = True, cache: End = "accelerator") -> BlockWay:
+    """A block on the accelerator, with its weights there or not."""
+    parts: list[Part] = ["accelerator" for _ in decided(model)]
+    return BlockWay(tuple(parts), tuple(resident and k != ATTENTION for k in range(len(parts))), cache, "alike")
+
+
+def block_ways(model: Model, separate: bool = True) -> tuple[BlockWay, ...]:
+    """Every way that is searched, each once; of a machine whose sides have `separate` memories, or share one."""
+    ops, found = decided(model), dict[BlockWay, None]()
+    for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
+        if "both" not in parts or divisible(model):
+            found |= dict.fromkeys(_variants(ops, parts) if separate else (_settled(parts),))
+    return tuple(found)
+
+
+def divisible(model: Model) -> bool:
+    """Whether every matrix has rows for both sides."""
+    return all(op_extent(model, op)[1] >= 2 * PANEL for op in decided(model) if op != "attention")
+
+
+def _settled(parts: tuple[Part, ...]) -> BlockWay:
+    """Everything lives where it is used: in the memory that both sides share."""
+    away = tuple(part != "host" and k != ATTENTION for k, part in enumerate(parts))
+    cache: End = "accelerator" if parts[ATTENTION] == "accelerator" else "host"
+    return BlockWay(parts, away, cache, "alike")
+
+
+def _ranges(count: int) -> Iterator[tuple[Part, ...]]:
+    """The accelerator computes operations i <= k < j, or all others."""
+    for start in range(count):
+        for stop in range(start, count + 1):
+            inside: list[Part] = ["accelerator" if start <= k < stop else "host" for k in range(count)]
+            yield tuple(inside)
+            yield tuple("host" if part == "accelerator" else "accelerator" for part in inside)
+
+
+def _classes(ops: tuple[str, ...]) -> Iterator[tuple[Part, ...]]:
+    """Projections, attention, output and FFN each on one side or, but for attention, on both."""
+    sides: tuple[Part, ...] = ("host", "both", "accelerator")
+    whole: tuple[Part, ...] = ("host", "accelerator")
+    ffn_ops = sum(op in FFN_OPS for op in ops)
+    for projections, attention, output, ffn in product(sides, whole, sides, sides):
+        yield (*(projections,) * ATTENTION, attention, output, *(ffn,) * ffn_ops)
+
+
+def _variants(ops: tuple[str, ...], parts: tuple[Part, ...]) -> Iterator[BlockWay]:
+    """With the accelerator's weights there, coming, or some of each; the cache on either side of attention."""
+    away = [part != "host" for part in parts]
+    caches: tuple[End, ...] = ("host", "accelerator") if parts[ATTENTION] == "accelerator" else ("host",)
+    prompts: tuple[Prompt, ...] = (
+        ("alike",) if all(part == "accelerator" for part in parts) else ("alike", "accelerator")
+    )
+    for resident, cache, prompt in product(_residents(ops, away), caches, prompts):
+        yield BlockWay(parts, resident, cache, prompt)
+
+
+def _residents(ops: tuple[str, ...], away: list[bool]) -> Iterator[tuple[bool, ...]]:
+    """All, none, and for a whole block its first or last matrices."""
+    matrices = [k != ATTENTION and here for k, here in enumerate(away)]
+    yield tuple(matrices)
+    yield (False,) * len(ops)
+    if all(away):
+        for cut in range(1, len(ops)):
+            yield tuple(here and k < cut for k, here in enumerate(matrices))
+            yield tuple(here and k >= cut for k, here in enumerate(matrices))

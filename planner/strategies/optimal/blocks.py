@@ -1,0 +1,244 @@
+"""The ways to run a block of one question in numbers: seconds by lane of both phases, bytes kept and on their way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import op_extent
+from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.costs import CostModel
+from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
+from helmsman.planner.predict import mean_step
+from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis, Shares
+from helmsman.planner.strategies.optimal.block_ways import (
+    BlockWay,
+    Part,
+    decided,
+    divisible,
+    on_accelerator,
+    on_host,
+)
+from helmsman.planner.strategies.optimal.order import Pace
+from helmsman.planner.strategies.optimal.rules import Assignment, companions, place, rows
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
+from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.scheduler.iteration import PHASES, Iteration, Phase, prefill
+
+_PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices."""
+
+    frame: Frame
+    ways: tuple[BlockWay, ...]
+    costs: CostModel
+    phases: tuple[Phase, ...] = PHASES
+
+    @cached_property
+    def summed(self) -> Ways:
+        """Every way as a sum of parts: at most what it really asks for."""
+        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self._kept, self._coming)
+
+    def exact(self, row: int) -> Numbers:
+        """Seconds by lane of one way, lowered itself."""
+        found, start = [], 0
+        for phase in self.phases:
+            part = slice(start, start + len(self.bases[phase].lanes))
+            found.append(self.bases[phase].exact(self._tasks(self.ways[row], phase), self.summed.lanes[row, part]))
+            start = part.stop
+        return np.concatenate(found)
+
+    @property
+    def lanes(self) -> tuple[tuple[Phase, str], ...]:
+        """The lanes in order of columns."""
+        return tuple((phase, name) for phase in self.phases for name in self.bases[phase].lanes)
+
+    @cached_property
+    def phase(self) -> Chosen:
+        """The number of the phase of every lane."""
+        return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
+
+    def ends(self, embedding: End, output: End) -> Numbers:
+        """Seconds by lane of the ends of the model."""
+        last = on_host(self.frame.model) if output == "host" else on_accelerator(self.frame.model)
+        placed = place(self._one, Assignment((last,), embedding, output, self.shares))
+        found = []
+        for phase in self.phases:
+            tasks = lower(placed, self._iteration(phase)).tasks
+            found.append(self.bases[phase].ends([task for task in tasks if task.layer is None]))
+        return np.concatenate(found)
+
+    @cached_property
+    def bases(self) -> Mapping[Phase, Basis]:
+        """By phase."""
+        whole = {phase: self._basis(phase) for phase in PHASES}
+        if not divisible(self.frame.model):
+            return whole
+        return {phase: replace(basis, split=self._tasks(self._split, phase)) for phase, basis in whole.items()}
+
+    def _basis(self, phase: Phase) -> Basis:
+        model, separate = self.frame.model, self.frame.roles.separate
+        here, there = on_host(model), on_accelerator(model, not separate, "host" if separate else "accelerator")
+        of = (self._tasks(here, phase), self._tasks(there, phase))
+        return Basis(self.costs, self._iteration(phase), self.frame.roles.host, *of, ())
+
+    @property
+    def _split(self) -> BlockWay:
+        """Every matrix shared by both sides, with the accelerator's rows coming where they can."""
+        model, separate = self.frame.model, self.frame.roles.separate
+        parts: list[Part] = ["accelerator" if op == "attention" else "both" for op in decided(model)]
+        away = tuple(not separate and part == "both" for part in parts)
+        return BlockWay(tuple(parts), away, "accelerator", "alike")
+
+    @cached_property
+    def shares(self) -> Mapping[str, float]:
+        """By operation, the share of its rows that the accelerator has where both sides have some."""
+        basis = self._basis("decode")
+        return {op: basis.balanced(op) for op in decided(self.frame.model)}
+
+    @cached_property
+    def pace(self) -> tuple[Pace, ...]:
+        """By way, how blocks follow each other in the last of the phases."""
+        phase = self.phases[-1]
+        basis, offset = self.bases[phase], self.lanes.index((phase, CHAIN))
+        chain = self.summed.lanes[:, offset]
+        beside = np.maximum(chain, basis.slowed(self._shares(phase)))
+        place = self.lanes.index((phase, basis.link)) if basis.link is not None else None
+        link = np.zeros(len(chain)) if place is None else self.summed.lanes[:, place]
+        through = basis.through(self._shares(phase))
+        return tuple(Pace(*map(float, each)) for each in zip(chain, beside, link, through, strict=True))
+
+    @property
+    def _one(self) -> Frame:
+        return replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
+
+    def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
+        """The tasks of a block, the ends of whose model are where it begins and ends."""
+        first, last = _side(way, 0), _side(way, -1)
+        shares = self.shares if "both" in way.parts else {}
+        placed = place(self._one, Assignment((way,), first, last, shares))
+        return lower(placed, self._iteration(phase)).tasks
+
+    def _iteration(self, phase: Phase) -> Iteration:
+        work = self.frame.workload
+        batches = work.batches if work.batches > 1 else 1
+        return prefill(work, batches) if phase == "prefill" else mean_step(work, batches)
+
+    def _lanes(self, phase: Phase) -> Numbers:
+        return self.bases[phase].of(self._shares(phase))
+
+    def _shares(self, phase: Phase) -> Shares:
+        """Who does what in a phase. Prompts may be the accelerator's alone, and then everything comes that does not
+        live there."""
+        moved = np.array([phase == "prefill" and way.prompt == "accelerator" for way in self.ways])[:, None]
+        host, both, away = (np.where(moved, part == "accelerator", self._part(part)) for part in _PARTS)
+        attends = away[:, OPS.index("attention")] > 0
+        home = np.array([way.cache == "host" for way in self.ways])
+        comes = self._here < 1 if self.frame.roles.separate else np.zeros_like(host)
+        return Shares(
+            host=host,
+            both=both,
+            accelerator=away,
+            come=np.asarray(comes, dtype=np.float64),
+            rest=np.asarray(moved * self._here * self._part("both"), dtype=np.float64),
+            cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
+            sent=np.asarray(attends & home, dtype=np.float64),
+        )
+
+    def _part(self, part: Part) -> Numbers:
+        """Which operations `part` does (ways, operations); those that are not decided about go with one that is."""
+        return np.asarray(self._decided == _PARTS.index(part), dtype=np.float64)
+
+    @cached_property
+    def _decided(self) -> NDArray[np.intp]:
+        ops, parts = decided(self.frame.model), np.array([[_PARTS.index(p) for p in way.parts] for way in self.ways])
+        found = np.zeros((len(self.ways), len(OPS)), dtype=np.intp)
+        for column, op in enumerate(ops):
+            found[:, OPS.index(op)] = parts[:, column]
+        for op, leader in companions(self.frame.model).items():
+            host = parts[:, ops.index(leader)] == _PARTS.index("host")
+            found[:, OPS.index(op)] = np.where(host, _PARTS.index("host"), _PARTS.index("accelerator"))
+        return found
+
+    @cached_property
+    def _here(self) -> Numbers:
+        """Whether the accelerator's rows of an operation live there (ways, operations)."""
+        columns = [OPS.index(op) for op in decided(self.frame.model)]
+        here = np.zeros((len(self.ways), len(OPS)))
+        here[:, columns] = np.array([way.resident for way in self.ways])
+        return here
+
+    @cached_property
+    def _divided(self) -> Numbers:
+        """Which share of an operation's rows the accelerator has where both sides have some."""
+        found = np.ones(len(OPS))
+        for op in decided(self.frame.model):
+            extent = op_extent(self.frame.model, op)[1]
+            if extent > 1 and divisible(self.frame.model):
+                found[OPS.index(op)] = rows(self.frame, op, "both", self.shares) / extent
+        return found
+
+    @cached_property
+    def _resident(self) -> Numbers:
+        """Of the weights of every operation, which share lives on the accelerator (ways, operations)."""
+        return self._here * (self._part("accelerator") + self._part("both") * self._divided)
+
+    def _brought(self, phase: Phase) -> Numbers:
+        """Of the weights of every operation, which share comes (ways, operations)."""
+        shares = self._shares(phase)
+        used = shares.accelerator + shares.both * self._divided
+        return np.maximum(0.0, used - self._resident) if self.frame.roles.separate else 0.0 * used
+
+    @cached_property
+    def _bytes(self) -> Numbers:
+        """Of the matrix of every operation."""
+        found = dict.fromkeys(OPS, 0)
+        for tensor in block_tensors(self.frame.model, 0):
+            if len(tensor.shape) > 1:
+                found[tensor.op] += tensor.size(self.frame.weights)
+        return np.array([float(found[op]) for op in OPS])
+
+    @cached_property
+    def _vectors(self) -> int:
+        tensors = block_tensors(self.frame.model, 0)
+        return sum(tensor.size(self.frame.weights) for tensor in tensors if len(tensor.shape) == 1)
+
+    @cached_property
+    def _kept(self) -> Numbers:
+        """Bytes (ways, memories): of the host, then of the accelerator; of both together where they share one."""
+        away = self._resident @ self._bytes
+        total = float(self._bytes.sum())
+        cache, work = float(kv_block_bytes(self.frame.model, self.frame.workload, self.frame.kv)), self.frame.workload
+        at_home = np.array([way.cache == "host" for way in self.ways])
+        locked = np.array([way.cache_comes for way in self.ways]) & page_locks(self.frame.roles.hardware)
+        extra = 2.0 * pinned_extra(work, self.frame.model.kv_width, self.frame.kv)
+        host = total - away + at_home * cache + locked * extra + self._vectors
+        accelerator = away + ~at_home * cache + np.array([way.parts[0] != "host" for way in self.ways]) * self._vectors
+        if not self.frame.roles.separate:
+            return np.asarray((host + accelerator)[:, None])
+        return np.stack([host, accelerator], axis=1)
+
+    @cached_property
+    def _coming(self) -> Numbers:
+        """Bytes on their way for a block (ways, flows): weights, then keys and values of one batch."""
+        one = self.frame.workload.model_copy(update={"batches": 1})
+        cache = float(kv_block_bytes(self.frame.model, one, self.frame.kv))
+        weights = np.maximum(*(self._brought(phase) @ self._bytes for phase in PHASES))
+        made = np.array([way.cache == "host" and way.prompt == "accelerator" for way in self.ways])
+        used = np.array([way.cache_comes for way in self.ways])
+        if not self.frame.roles.separate:
+            return np.zeros((len(self.ways), 2))
+        return np.stack([weights, (made | used) * cache], axis=1)
+
+
+def _side(way: BlockWay, place: int) -> End:
+    """Where a block begins (0) or ends (-1)."""
+    return "host" if way.parts[place] == "host" else "accelerator"

@@ -1,0 +1,242 @@
+"""How many blocks run in which way: the least seconds, with a proof.
+
+    least  sum over phases of weight x max over its lanes r of (E_r + sum_w n_w a_wr)
+    with   sum_w n_w k_wm + (what is on its way) <= K_m  for every memory m,   sum_w n_w = blocks
+
+Compositions are divided by how much of each flow is on its way: that of a *case* lies in a box. The relaxation of a
+case bounds all of it; cases are looked at in order of their bounds and divided where the bound leaves a doubt. Within
+a case whole blocks are found around the relaxation's ways, then by following every way whose reduced cost leaves room
+for a better one, so the answer is exact where that ends before its limit."""
+
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count
+from math import ceil, floor, inf
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
+
+_ROUNDING = 1e-9
+"""Relative difference that is none."""
+
+_AROUND, _NEAR, _ODD = 4, 2, 64
+"""So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """So many blocks of each way, (way, count) in order of ways, and the seconds of the objective."""
+
+    counts: tuple[tuple[int, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """The best compositions, best first; `bound`: seconds that none beats; `prices` (memories): seconds that one more
+    byte of a memory saves where blocks may be divided; `exact`: whether nothing was left out."""
+
+    best: tuple[Composition, ...]
+    bound: float
+    prices: tuple[float, ...]
+    exact: bool
+
+
+def compose(ways: Ways, room: Room, keep: int = 8, most: int = 2000, cases: int = 1000, slack: float = 0.0) -> Composed:
+    """The `keep` best compositions; at most `most` partial ones are followed, and no more than `cases` cases divided.
+    None fits: `bound` is infinite.
+
+    What is at most `slack` better than the best known, as a share of it, is not looked for."""
+    search = _Search(ways, room, keep, most, cases, slack)
+    search.run()
+    return search.result()
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """Compositions whose flows lie in the box low <= flow <= high; `names`: its ways; `room` beside `low`."""
+
+    low: Numbers
+    high: Numbers
+    names: Chosen
+    ways: Ways
+    room: Room
+    relaxed: Relaxed
+
+
+@dataclass
+class _Search:
+    """`left`: partial compositions that may still be followed; `undivided`: cases that may be divided; `closed`: the
+    least bound of cases that were given up; `waiting`: cases by bound."""
+
+    ways: Ways
+    room: Room
+    keep: int
+    left: int
+    undivided: int
+    slack: float
+    best: list[Composition] = field(default_factory=list)
+    closed: float = inf
+    root: Relaxed | None = None
+    waiting: list[tuple[float, int, _Case]] = field(default_factory=list)
+    serial: "count[int]" = field(default_factory=count)
+
+    def run(self) -> None:
+        """Look at cases until none can hold anything better."""
+        self._add(np.zeros(self.ways.coming.shape[1]), self.ways.coming.max(axis=0, initial=0.0))
+        self.root = self.waiting[0][2].relaxed if self.waiting else None
+        while self.waiting:
+            bound, _, case = heappop(self.waiting)
+            if bound >= self.worst:
+                self.closed = min(self.closed, bound)
+            elif not self._divide(case):
+                self._inside(case)
+
+    def result(self) -> Composed:
+        """What was found."""
+        best, bound = tuple(self.best), self.closed
+        if best and self.left > 0:
+            bound = max(bound, best[0].seconds * (1 - self.slack))
+        prices = tuple(map(float, self.root.prices)) if self.root is not None else ()
+        bound = min(bound, best[0].seconds) if best else bound
+        return Composed(best, bound, prices, self.left > 0)
+
+    @property
+    def worst(self) -> float:
+        """Seconds that a composition must beat to be looked for."""
+        if not self.best:
+            return inf
+        near = self.best[0].seconds * (1 - self.slack)
+        return min(near, self.best[-1].seconds) if self.slack or len(self.best) == self.keep else inf
+
+    def _add(self, low: Numbers, high: Numbers, likely: Chosen | None = None) -> None:
+        """Another case; `likely`: ways that its relaxation probably needs."""
+        names = np.flatnonzero((self.ways.coming <= high).all(axis=1))
+        room = replace(self.room, free=self.room.free - low @ self.room.buffers)
+        inner = self.ways.only(names)
+        known = None if likely is None else np.flatnonzero(np.isin(names, likely))
+        relaxed = relaxation(inner, room, known)
+        if relaxed is None:
+            return
+        if relaxed.bound >= self.worst:
+            self.closed = min(self.closed, relaxed.bound)
+            return
+        case = _Case(low, high, names, inner, room, relaxed)
+        self._round(case)
+        heappush(self.waiting, (relaxed.bound, next(self.serial), case))
+
+    def _divide(self, case: _Case) -> bool:
+        """Two smaller cases instead of one whose relaxation has more on its way than it is charged for, if that may
+        change what is known."""
+        used = case.ways.coming[case.relaxed.counts > _ROUNDING].max(axis=0, initial=0.0)
+        worth = np.maximum(0.0, used - case.low) * (self.room.buffers @ case.relaxed.prices)
+        flow = int(np.argmax(worth))
+        if used[flow] <= case.low[flow] or (self.best and worth[flow] <= self.slack * self.best[0].seconds):
+            return False
+        self.undivided -= 1
+        if self.undivided < 0:
+            return False
+        sizes = case.ways.coming[:, flow]
+        below, above = case.high.copy(), case.low.copy()
+        below[flow] = max(case.low[flow], sizes[sizes < used[flow]].max(initial=0.0))
+        above[flow] = used[flow]
+        likely = case.names[case.relaxed.counts > _ROUNDING]
+        self._add(case.low, below, likely)
+        self._add(above, case.high, likely)
+        return True
+
+    def _round(self, case: _Case) -> None:
+        """Whole counts near the relaxation's, of its ways alone and beside one odd block of another."""
+        order = np.argsort(-case.relaxed.counts, kind="stable")[:_AROUND]
+        main = order[case.relaxed.counts[order] > _ROUNDING]
+        self._judge(case, main, _near(case.relaxed.counts[main], case.room.blocks))
+        odd = np.argsort(case.relaxed.reduced, kind="stable")[:_ODD]
+        odd = odd[case.relaxed.bound + case.relaxed.reduced[odd] < self.worst]
+        rows = _near(case.relaxed.counts[main], case.room.blocks - 1)
+        if len(odd) and len(rows):
+            names = np.union1d(main, odd)
+            ones = np.eye(len(names))[np.searchsorted(names, odd)]
+            beside = _spread(rows, np.searchsorted(names, main), len(names))[None] + ones[:, None]
+            self._judge(case, names, beside.reshape(-1, len(names)))
+
+    def _judge(self, case: _Case, names: Chosen, rows: Numbers) -> None:
+        """Keep the best of `rows` (compositions, ways of `names`)."""
+        ways, room = case.ways.only(names), self.room
+        seconds = room.seconds(room.ends + rows @ ways.lanes)
+        promising = np.flatnonzero(seconds < self.worst)
+        if not len(promising):
+            return
+        rows, seconds, some = rows[promising], seconds[promising], rows[promising] > 0
+        coming = np.stack([np.where(some, sizes, 0.0).max(axis=1) for sizes in ways.coming.T], axis=1)
+        need = rows @ ways.kept + coming @ room.buffers
+        fits = (need <= room.free + _ROUNDING * np.maximum(1.0, np.abs(room.free))).all(axis=1)
+        seconds = np.where(fits, seconds, inf)
+        for row in np.argsort(seconds, kind="stable")[: self.keep]:
+            if seconds[row] >= self.worst:
+                return
+            taken = ((int(case.names[names[way]]), int(rows[row, way])) for way in np.flatnonzero(rows[row]))
+            self._found(tuple(sorted(taken)), float(seconds[row]))
+
+    def _found(self, counts: tuple[tuple[int, int], ...], seconds: float) -> None:
+        if all(counts != each.counts for each in self.best):
+            self.best.append(Composition(counts, seconds))
+            self.best.sort(key=lambda each: (each.seconds, each.counts))
+            del self.best[self.keep :]
+
+    def _inside(self, case: _Case) -> None:
+        """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""
+        order = np.argsort(-case.relaxed.reduced, kind="stable")
+        self._deeper(case, order, 0, case.room, case.relaxed.bound, np.zeros(len(order)))
+        if self.left <= 0:
+            self.closed = min(self.closed, case.relaxed.bound)
+
+    def _deeper(self, case: _Case, order: Chosen, at: int, room: Room, bound: float, counts: Numbers) -> None:
+        """`room` and `bound`: what is left beside the ways before `at`, of which `counts` are taken."""
+        self.left -= 1
+        if self.left <= 0 or bound >= self.worst or (room.free < -_ROUNDING * np.abs(case.room.free)).any():
+            return
+        if at >= len(order) - 2:
+            last = order[at:]
+            taken = np.flatnonzero(counts)
+            names = np.union1d(taken, last)
+            grid = _spread(_grid(room.blocks, len(last)), np.searchsorted(names, last), len(names))
+            self._judge(case, names, grid + counts[names])
+            return
+        way = order[at]
+        for number in range(room.blocks + 1):
+            more = bound + number * case.relaxed.reduced[way]
+            if more >= self.worst:
+                return
+            inner = room.without(number * case.ways.lanes[way], number * case.ways.kept[way], number)
+            more_counts = counts.copy()
+            more_counts[way] = number
+            self._deeper(case, order, at + 1, inner, more, more_counts)
+
+
+def _grid(blocks: int, ways: int) -> Numbers:
+    """All counts of one or two ways that add up to `blocks` (rows, ways)."""
+    first = np.arange(blocks + 1.0)[:, None] if ways == 2 else np.zeros((1, 0))
+    return _completed(first, blocks)
+
+
+def _near(counts: Numbers, blocks: int) -> Numbers:
+    """Whole counts that add up to `blocks`, each but the first near one of `counts` (rows, ways)."""
+    ranges = [np.arange(floor(each) - _NEAR, ceil(each) + _NEAR + 1.0) for each in counts[1:]]
+    others = np.stack(np.meshgrid(*ranges), axis=-1).reshape(-1, len(ranges)) if ranges else np.zeros((1, 0))
+    rows = _completed(others[(others >= 0).all(axis=1)], blocks)
+    return np.asarray(rows[:, np.roll(np.arange(len(counts)), 1)])
+
+
+def _completed(rows: Numbers, blocks: int) -> Numbers:
+    """Rows of counts with one more way, which has the rest of `blocks`; those that leave one are kept."""
+    rest = blocks - rows.sum(axis=1, keepdims=True)
+    return np.asarray(np.hstack([rows, rest])[rest[:, 0] >= 0])
+
+
+def _spread(rows: Numbers, names: Chosen, ways: int) -> Numbers:
+    """Rows of counts of some ways as rows of counts of all."""
+    found = np.zeros((len(rows), ways))
+    found[:, names] = rows
+    return found

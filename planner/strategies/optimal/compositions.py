@@ -1,0 +1,175 @@
+"""The compositions of one question: its ways as exact as the answer needs, by arrangement of the model's ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import product
+from math import inf
+
+import numpy as np
+
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
+from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.compose import Composed, Composition, compose
+from helmsman.planner.strategies.optimal.relaxation import relaxation
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
+from helmsman.planner.strategies.streaming.ends import End
+from helmsman.scheduler.iteration import PHASES, Phase
+
+Ends = tuple[End, End]
+"""Where the embedding and the output live and run."""
+
+SLACK = 3e-3
+"""What is not looked for: compositions so little better, as a share."""
+
+_ROUNDS, _REPEATED, _LOWERED, _MOST, _CASES = 8, 3, 2, 100, 6
+_USED = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """What is minimised: seconds of each phase, as often as they count; and what each may be at most.
+
+    `name`: in words."""
+
+    name: str
+    weights: Mapping[Phase, float]
+    limits: Mapping[Phase, float] = field(default_factory=dict)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases that matter."""
+        return tuple(phase for phase in PHASES if phase in self.weights or phase in self.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best compositions with where their ends are, best first; `bound`: seconds that none beats; `prices`: seconds
+    that a byte more of each memory saves; `looked_at`: ways that were priced."""
+
+    best: tuple[tuple[Ends, Composition], ...]
+    bound: float
+    prices: Mapping[str, float]
+    looked_at: int
+
+
+@dataclass
+class Compositions:
+    """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way;
+    `less`: by memory, bytes that must stay free beside what is known here."""
+
+    blocks: Blocks
+    prefetch: int = 1
+    less: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        summed = self.blocks.summed
+        self.names = undominated(summed)
+        self.ways = summed.only(self.names)
+        self.lowered = np.zeros(len(self.names), dtype=np.bool_)
+
+    def search(self, aim: Aim) -> Found:
+        """The best compositions under `aim`."""
+        rooms = {ends: self._room(ends, aim) for ends in self._arrangements}
+        bounds = {ends: self._settled(room) for ends, room in rooms.items()}
+        found: list[tuple[Ends, Composition]] = []
+        bound, prices = inf, np.zeros(len(self._memories))
+        for ends in sorted(rooms, key=lambda each: bounds[each]):
+            if found and bounds[ends] >= found[0][1].seconds * (1 - SLACK):
+                bound = min(bound, bounds[ends])
+                continue
+            composed = self._composed(rooms[ends])
+            if composed.best and (not found or composed.best[0].seconds < found[0][1].seconds):
+                prices = np.array(composed.prices[: len(self._memories)])
+            found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
+            bound = min(bound, composed.bound)
+        of = dict(zip(self._memories, map(float, prices), strict=True))
+        return Found(tuple(found), bound, of, len(self.blocks.ways))
+
+    def name(self, way: int) -> int:
+        """The row of the blocks' ways that composition way `way` is."""
+        return int(self.names[way])
+
+    def _settled(self, room: "_Limited") -> float:
+        """The bound of the relaxation once all of its ways are lowered themselves."""
+        bound = inf
+        for _ in range(_ROUNDS):
+            relaxed = relaxation(*self._stacked(room))
+            if relaxed is None:
+                return inf
+            bound = relaxed.bound
+            if not self._lower(np.flatnonzero(relaxed.counts > _USED)):
+                break
+        return bound
+
+    def _composed(self, room: "_Limited") -> Composed:
+        """The composition; once more where the best of it used ways that were sums of parts until then."""
+        for _ in range(_REPEATED):
+            composed = compose(*self._stacked(room), slack=SLACK, most=_MOST, cases=_CASES)
+            used = {way for each in composed.best[:_LOWERED] for way, _ in each.counts}
+            if not self._lower(np.array(sorted(used), dtype=np.intp)):
+                break
+        return composed
+
+    def _lower(self, ways: Chosen) -> bool:
+        """Whether any of `ways` was a sum of parts until now."""
+        fresh = [int(way) for way in ways if not self.lowered[way]]
+        for way in fresh:
+            self.ways.lanes[way] = self.blocks.exact(int(self.names[way]))
+            self.lowered[way] = True
+        return bool(fresh)
+
+    def _stacked(self, room: "_Limited") -> tuple[Ways, Room]:
+        """Ways with their limited lanes as if they were memories."""
+        lanes = self.ways.lanes[:, room.limited]
+        return Ways(self.ways.lanes, np.hstack([self.ways.kept, lanes]), self.ways.coming), room.room
+
+    @cached_property
+    def _arrangements(self) -> tuple[Ends, ...]:
+        sides: tuple[End, ...] = ("host", "accelerator")
+        return tuple(product(sides, sides))
+
+    @cached_property
+    def _memories(self) -> tuple[str, ...]:
+        roles = self.blocks.frame.roles
+        return tuple(dict.fromkeys((roles.host.memory, self.blocks.frame.accelerator.memory)))
+
+    def _room(self, ends: Ends, aim: Aim) -> "_Limited":
+        phases = self.blocks.phase
+        limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
+        limited = np.flatnonzero(np.isfinite(limits))
+        seconds, free = self.blocks.ends(*ends), self._free(ends)
+        flows, memories = self.ways.coming.shape[1], len(self._memories)
+        buffers = np.zeros((flows, memories + len(limited)))
+        buffers[:, memories - 1] = 1 + self.prefetch
+        room = Room(
+            blocks=self.blocks.frame.model.layers,
+            ends=seconds,
+            weights=np.array([aim.weights.get(phase, 0.0) for phase in self.blocks.phases]),
+            phase=phases,
+            free=np.concatenate([free, (limits - seconds)[limited]]),
+            buffers=buffers,
+        )
+        return _Limited(room, limited)
+
+    def _free(self, ends: Ends) -> Numbers:
+        """Bytes for blocks: what is available without the ends and without buffers of devices that work."""
+        model = self.blocks.frame.model
+        host, away = on_host(model), on_accelerator(model)
+        placed = place(self.blocks.frame, Assignment((away, *(host,) * (model.layers - 1)), *ends, {}))
+        uses = {use.memory: use for use in memory_use(placed)}
+        rows = [self.blocks.ways.index(each) for each in (away, host)]
+        kept = self.blocks.summed.kept[rows]
+        taken = kept[0] + (model.layers - 1) * kept[1]
+        free = [uses[name].available - uses[name].used - self.less.get(name, 0) for name in self._memories]
+        return np.asarray(np.array(free, dtype=np.float64) + taken)
+
+
+@dataclass(frozen=True, eq=False)
+class _Limited:
+    """A room some of whose lanes are limited."""
+
+    room: Room
+    limited: Chosen

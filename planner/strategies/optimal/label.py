@@ -1,0 +1,44 @@
+"""An assignment in one line for people."""
+
+from collections import Counter
+
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, decided
+from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.model import Model
+
+_SHOWN = 3
+
+
+def label(frame: Frame, chosen: Assignment) -> str:
+    """`optimal 20 cpu, 12 cuda, 4 cuda<-cpu`: how many blocks run in which way, most first.
+
+    `<-`: weights come from the other side; `+KV`: so do keys and values; in brackets what a side has of a block, where
+    both work on it; `cpu|cuda` share the rows of an operation."""
+    counts = Counter(chosen.blocks).most_common()
+    shown = [f"{count} {_named(frame, way)}" for way, count in counts[:_SHOWN]]
+    rest = sum(count for _, count in counts[_SHOWN:])
+    return f"optimal {', '.join([*shown, *([f'{rest} others'] if rest else [])])}"
+
+
+def _named(frame: Frame, way: BlockWay) -> str:
+    host = frame.roles.host.kind
+    if set(way.parts) == {"host"}:
+        return host if way.prompt == "alike" else f"{host} (prompts {_coming(frame, way)})"
+    away = frame.accelerator.kind
+    names = {"host": host, "both": f"{host}|{away}", "accelerator": _coming(frame, way)}
+    if set(way.parts) == {"accelerator"}:
+        return names["accelerator"]
+    sides = {part: f"{names[part]}[{_ops(frame.model, way, part)}]" for part in dict.fromkeys(way.parts)}
+    return " ".join(sides.values())
+
+
+def _coming(frame: Frame, way: BlockWay) -> str:
+    """The accelerator, and what comes to it."""
+    host, away = frame.roles.host.kind, frame.accelerator.kind
+    what = "" if not way.weights_come and way.prompt == "alike" else f"<-{host}"
+    return f"{away}{what}{'+KV' if way.cache_comes else ''}"
+
+
+def _ops(model: Model, way: BlockWay, part: str) -> str:
+    return ",".join(op for op, mine in zip(decided(model), way.parts, strict=True) if mine == part)

@@ -1,0 +1,101 @@
+"""The linear relaxation of a composition, solved by HiGHS: blocks may be divided among ways."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from helmsman.planner.linear_program import solve
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
+
+_ADDED, _OPTIMAL = 16, 1e-9
+"""So many columns are added at a time; so little, as a share of the largest seconds, is not better."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """`bound`: seconds that no composition beats; `reduced` (ways): by how much the bound rises with every block of a
+    way; `prices` (memories): seconds that one more byte saves; `counts` (ways): blocks of each way, not whole."""
+
+    bound: float
+    reduced: Numbers
+    prices: Numbers
+    counts: Numbers
+
+
+def relaxation(ways: Ways, room: Room, likely: Chosen | None = None) -> Relaxed | None:
+    """The relaxation of composing `ways` in `room`, whatever is on its way; `likely`: ways that it probably needs.
+
+    None where nothing fits.
+
+    The solver only proposes prices of lanes and memories: the bound is made of them by weak duality, so that it holds
+    whatever the solver's tolerances are."""
+    if (room.free < 0).any() or not len(ways):
+        return None
+    unit = float(max(room.ends.max(), ways.lanes.max(), 1e-300))
+    scale = np.maximum(1.0, room.free)
+    program = Ways(ways.lanes / unit, ways.kept / scale, ways.coming)
+    scaled = replace(room, ends=room.ends / unit, free=room.free / scale)
+    first = _first(program) if likely is None else np.union1d(_first(program), likely)
+    return _generated(ways, room, program, scaled, unit, scale, first)
+
+
+def _generated(
+    ways: Ways, room: Room, program: Ways, scaled: Room, unit: float, scale: Numbers, columns: Chosen
+) -> Relaxed | None:
+    """`columns` are added to while some way would make the relaxation better, the most promising ones first."""
+    best: Relaxed | None = None
+    while True:
+        found = _solved(program.only(columns), scaled)
+        if found is None:
+            if len(columns) == len(ways):
+                return best
+            columns = np.arange(len(ways))
+            continue
+        counts, duals = np.zeros(len(ways)), found[1]
+        counts[columns] = found[0]
+        prices, lanes = np.maximum(0.0, -duals), len(room.ends)
+        relaxed = dual(ways, room, prices[:lanes], prices[lanes:-1] * unit / scale, counts)
+        best = relaxed if best is None or relaxed.bound >= best.bound else replace(best, counts=counts)
+        costs = relaxed.reduced - relaxed.reduced[columns].min()
+        wanted = np.flatnonzero(costs < -_OPTIMAL * unit)
+        fresh = np.setdiff1d(wanted[np.argsort(costs[wanted], kind="stable")][:_ADDED], columns)
+        if not len(fresh):
+            return best
+        columns = np.union1d(columns, fresh)
+
+
+def _first(ways: Ways) -> Chosen:
+    """The ways that ask least of each lane or memory, and least of all."""
+    asked = np.hstack([ways.lanes, ways.kept])
+    return np.unique([*asked.argmin(axis=0), int(asked.sum(axis=1).argmin())])
+
+
+def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numbers) -> Relaxed:
+    """The bound by weak duality: `lanes` are brought to add up to the weight of their phase, `memories` are seconds per
+    byte. For composed lanes a, kept k: E lanes - K memories + blocks x min_w (a_w lanes + k_w memories)."""
+    shares = lanes.copy()
+    for phase, weight in enumerate(room.weights):
+        mine = room.phase == phase
+        total = shares[mine].sum()
+        shares[mine] = shares[mine] * (weight / total) if total > 0 else weight / mine.sum()
+    costs = ways.lanes @ shares + ways.kept @ memories
+    least = float(costs.min())
+    bound = float(room.ends @ shares - room.free @ memories) + room.blocks * least
+    return Relaxed(bound, costs - least, memories, counts)
+
+
+def _solved(ways: Ways, room: Room) -> tuple[Numbers, Numbers] | None:
+    """Blocks of each way, and the duals of lanes, memories and the count of blocks."""
+    count, phases = len(ways), len(room.weights)
+    of_phase = -(room.phase[:, None] == np.arange(phases)).astype(np.float64)
+    rows = np.vstack(
+        [
+            np.hstack([ways.lanes.T, of_phase]),
+            np.hstack([ways.kept.T, np.zeros((len(room.free), phases))]),
+            np.append(np.ones(count), np.zeros(phases))[None],
+        ]
+    )
+    upper = np.concatenate([-room.ends, room.free, [room.blocks]])
+    lower = np.append(np.full(len(upper) - 1, -np.inf), room.blocks)
+    found = solve(np.append(np.zeros(count), room.weights), rows, lower, upper)
+    return None if found is None else (found.unknowns[:count], found.duals)

@@ -1,0 +1,164 @@
+"""From an assignment of ways to blocks to the rules of a plan."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.placement import Placement
+from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Part, decided
+from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.streaming.place import ENDS, Frame, vectors
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
+from helmsman.schemas.plan import Part as Rows
+
+_OUTPUT = ("final_norm", "head")
+
+Ranges = LayerRange | tuple[LayerRange, ...]
+"""Blocks, as rules name them."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A way for every block, and where the ends of the model live and run.
+
+    `shares`: by operation, which share of its rows the accelerator computes where both sides do; `prefetch`: how many
+    blocks ahead something may come."""
+
+    blocks: tuple[BlockWay, ...]
+    embedding: End
+    output: End
+    shares: Mapping[str, float]
+    prefetch: int = 1
+
+
+def place(frame: Frame, chosen: Assignment) -> Placement:
+    """The rules of an assignment; the host has what they do not name."""
+    host, rest = frame.roles.host, Select()
+    ways = _where(chosen.blocks)
+    streams = frame.roles.separate and any(way.streams for way in chosen.blocks)
+    return Placement(
+        model=frame.model,
+        hardware=frame.roles.hardware,
+        workload=frame.workload,
+        residence=(
+            *_end_homes(frame, chosen),
+            *(_vectors(frame, ways) if all(way.whole for way in chosen.blocks) else vectors(frame)),
+            *(rule for way, where in ways.items() for rule in _weights(frame, chosen, way, where)),
+            Residence(select=rest, memory=host.memory, format=frame.weights),
+        ),
+        kv=(
+            *(
+                KvRule(select=Select(layers=where), memory=frame.accelerator.memory, format=frame.kv)
+                for way, where in ways.items()
+                if way.cache == "accelerator"
+            ),
+            KvRule(select=rest, memory=host.memory, format=frame.kv),
+        ),
+        compute=(
+            *_end_places(frame, chosen),
+            *(rule for way, where in ways.items() for rule in _places(frame, chosen, way, where)),
+            ComputeRule(select=rest, device=host.name),
+        ),
+        activations=frame.roles.activations,
+        schedule=Schedule(
+            order="layer-major" if frame.workload.batches > 1 else "token-major",
+            overlap="next-layer" if streams else "none",
+            prefetch=chosen.prefetch if streams else 0,
+        ),
+    )
+
+
+def rows(frame: Frame, op: str, part: Part, shares: Mapping[str, float]) -> int:
+    """How many of an operation's first rows the accelerator has; attention is whole."""
+    extent = op_extent(frame.model, op)[1]
+    if part == "both":
+        return max(PANEL, min(extent - PANEL, PANEL * round(shares[op] * extent / PANEL)))
+    return extent if part == "accelerator" else 0
+
+
+def _where(blocks: Sequence[BlockWay]) -> dict[BlockWay, Ranges]:
+    """The blocks of every way."""
+    found: dict[BlockWay, list[LayerRange]] = {}
+    start = 0
+    for way, members in groupby(blocks):
+        stop = start + len(tuple(members))
+        found.setdefault(way, []).append(LayerRange(start=start, stop=stop))
+        start = stop
+    return {way: ranges[0] if len(ranges) == 1 else tuple(ranges) for way, ranges in found.items()}
+
+
+def _end_homes(frame: Frame, chosen: Assignment) -> Iterator[Residence]:
+    for name in ENDS:
+        side = _device(frame, chosen.output if name.startswith(_OUTPUT) else chosen.embedding)
+        yield Residence(select=Select(names=name), memory=side.memory, format=frame.weights)
+
+
+def _end_places(frame: Frame, chosen: Assignment) -> Iterator[ComputeRule]:
+    yield ComputeRule(select=Select(names="embedding"), device=_device(frame, chosen.embedding).name)
+    for name in _OUTPUT:
+        yield ComputeRule(select=Select(names=name), device=_device(frame, chosen.output).name)
+
+
+def _device(frame: Frame, end: End) -> Device:
+    return frame.roles.host if end == "host" else frame.accelerator
+
+
+def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residence]:
+    """Norms and biases of blocks that one side computes live there."""
+    for way, where in ways.items():
+        if way.parts[0] == "accelerator":
+            for name in ("*norm*", "*.bias"):
+                select = Select(names=name, layers=where)
+                yield Residence(select=select, memory=frame.accelerator.memory, format=frame.weights)
+
+
+def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[Residence]:
+    if all(way.resident[k] for k in range(len(way.parts)) if k != ATTENTION) and set(way.parts) == {"accelerator"}:
+        yield Residence(select=Select(layers=where), memory=frame.accelerator.memory, format=frame.weights)
+        return
+    for op, part, here in zip(decided(frame.model), way.parts, way.resident, strict=True):
+        if here:
+            select = _part(frame, f"{op}.weight", op, where, rows(frame, op, part, chosen.shares))
+            yield Residence(select=select, memory=frame.accelerator.memory, format=frame.weights)
+
+
+def _part(frame: Frame, name: str, op: str, where: Ranges, count: int) -> Select:
+    axis, extent = op_extent(frame.model, op)
+    part = None if count == extent else Rows(axis=axis, start=0, stop=count)
+    return Select(names=name, layers=where, part=part)
+
+
+def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[ComputeRule]:
+    if set(way.parts) == {"host"} and way.prompt == "alike":
+        return
+    away = frame.accelerator.name
+    if set(way.parts) == {"accelerator"}:
+        yield ComputeRule(select=Select(layers=where), device=away)
+        return
+    phase: Phase | None = None
+    if way.prompt == "accelerator":
+        yield ComputeRule(select=Select(layers=where), device=away, phase="prefill")
+        phase = "decode"
+    for op, part in parts_of(frame.model, way).items():
+        if part != "host":
+            yield ComputeRule(
+                select=_part(frame, op, op, where, rows(frame, op, part, chosen.shares)), device=away, phase=phase
+            )
+
+
+def companions(model: Model) -> dict[str, str]:
+    """The operations that are not decided about, by name, and with which they go: norms with what reads them first,
+    writing keys and values with attention."""
+    return {"norm1": "q", "append": "attention", "norm2": "gate" if model.gated else "up"}
+
+
+def parts_of(model: Model, way: BlockWay) -> dict[str, Part]:
+    """Who computes every operation of a block; norms are the accelerator's where it has any of what reads them."""
+    found = dict(zip(decided(model), way.parts, strict=True))
+    for op, leader in companions(model).items():
+        found[op] = "host" if found[leader] == "host" else "accelerator"
+    return found

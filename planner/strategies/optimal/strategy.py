@@ -1,0 +1,218 @@
+"""`optimal`: the best composition of blocks for one question, as a plan with its proof."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from math import inf
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
+from helmsman.planner.decide import Decision
+from helmsman.planner.machine import Roles
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.compositions import SLACK, Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.label import label
+from helmsman.planner.strategies.optimal.order import ordered
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.scheduler.iteration import Phase, prefill
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.plan import Certificate
+from helmsman.schemas.units import format_seconds
+
+NAME = "optimal"
+
+_FINALISTS = 3
+"""So many compositions are predicted."""
+
+_AHEAD = (1, 2)
+"""For how many blocks ahead there may be room."""
+
+_GOOD = 0.005
+"""So near to its bound, as a share, a plan needs no other room for what is on its way."""
+
+LIMITS: Mapping[Phase, str] = {"prefill": "ttft", "decode": "tpot"}
+"""What a limit of a phase is called."""
+
+_MARGIN = 1.001
+"""A limit to ask for, as a multiple of what is reached."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """An assignment of one question's blocks, and its seconds under the objective as they are predicted."""
+
+    question: Question
+    chosen: Assignment
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Optimal:
+    """The best plan for one question under `aim`."""
+
+    question: Question
+    aim: Aim
+
+    def decide(self, recorded: Recorded) -> Decision:
+        """The plan with its certificate. Raises InfeasibleError when nothing fits, with the smallest change."""
+        if not self.finalists:
+            raise self._infeasible()
+        best, *others = self.finalists
+        best = self._prompts(best)
+        frame = best.question.frame
+        decision = best.question.decision(NAME, label(frame, best.chosen), place(frame, best.chosen), recorded)
+        bound = min(self.bound, best.seconds)
+        proof = Certificate(
+            objective=self.aim.name,
+            seconds=best.seconds,
+            lower_bound=bound,
+            gap=best.seconds / bound - 1 if bound else 0.0,
+            ways=self.searched,
+        )
+        plan = decision.plan.model_copy(update={"certificate": proof})
+        runners = tuple((label(each.question.frame, each.chosen), each.seconds) for each in others)
+        return replace(decision, plan=plan, seconds=best.seconds, runner_ups=runners, evaluated=self.searched)
+
+    @property
+    def bound(self) -> float:
+        """Seconds of the objective that no composition beats, nor a side alone."""
+        alone = (each.seconds for each in self._alone)
+        return min([*alone, self._found(1).bound if self._composable else inf], default=inf)
+
+    @property
+    def searched(self) -> int:
+        """Ways to run a block that were searched."""
+        return len(self.blocks.ways) if self._composable else len(self._alone)
+
+    @cached_property
+    def finalists(self) -> tuple[Finalist, ...]:
+        """The best that fit, as they are predicted, best first."""
+        found = list(self._alone)
+        for ahead in _AHEAD if self._composable else ():
+            found += self._composed(ahead)
+            found.sort(key=lambda each: each.seconds)
+            if not found or found[0].seconds <= self.bound * (1 + _GOOD) or not self._streams(found[0]):
+                break
+        return tuple(found)
+
+    @staticmethod
+    def _streams(finalist: Finalist) -> bool:
+        return any(way.streams for way in finalist.chosen.blocks)
+
+    @cached_property
+    def _composable(self) -> bool:
+        """Whether blocks may be divided among a host and an accelerator."""
+        return self.question.frame.roles.joined
+
+    @cached_property
+    def _alone(self) -> tuple[Finalist, ...]:
+        """One side with everything, where it fits: the processor with all of its cores, or the accelerator."""
+        frame = self.question.frame
+        roles, layers, model = frame.roles, frame.model.layers, frame.model
+        solo = replace(frame, roles=Roles(roles.hardware, roles.solo, roles.solo, roles.accelerator))
+        asked = [(solo, Assignment((on_host(model),) * layers, "host", "host", {}))]
+        if roles.accelerator is not None:
+            asked.append((frame, Assignment((on_accelerator(model),) * layers, "accelerator", "accelerator", {})))
+        questions = ((replace(self.question, frame=each), chosen) for each, chosen in asked)
+        found = (self._finalist(question, chosen) for question, chosen in questions)
+        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
+
+    def _composed(self, ahead: int) -> Iterator[Finalist]:
+        """The best compositions with room for so many blocks ahead."""
+        for ends, composition in islice(self._found(ahead).best, _FINALISTS):
+            counts = {self._compositions(ahead).name(way): count for way, count in composition.counts}
+            rows = ordered(counts, self.blocks.pace, 1 + ahead)
+            blocks = tuple(self.blocks.ways[row] for row in rows)
+            found = self._finalist(self.question, Assignment(blocks, *ends, self.blocks.shares, ahead))
+            if found is not None:
+                yield found
+
+    def _found(self, ahead: int) -> Found:
+        """The search."""
+        if ahead not in self._searched:
+            self._searched[ahead] = self._compositions(ahead).search(self.aim)
+        return self._searched[ahead]
+
+    @cached_property
+    def _searched(self) -> dict[int, Found]:
+        return {}
+
+    def _compositions(self, ahead: int) -> Compositions:
+        if ahead not in self._spaces:
+            self._spaces[ahead] = Compositions(self.blocks, ahead)
+        return self._spaces[ahead]
+
+    @cached_property
+    def _spaces(self) -> dict[int, Compositions]:
+        return {}
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """The ways to run a block, priced as if the accelerator kept all that it can."""
+        frame = self.question.frame
+        fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})
+        ways = block_ways(frame.model, frame.roles.separate)
+        return Blocks(frame, ways, self.question.costs(place(frame, fullest)), self.aim.phases)
+
+    def _finalist(self, question: Question, chosen: Assignment) -> Finalist | None:
+        """An assignment as it is predicted; None if it does not fit, or is over a limit."""
+        placed = place(question.frame, chosen)
+        if not question.fits(placed):
+            return None
+        costs, together, work = question.costs(placed), batches_together(placed), placed.workload
+        passes = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
+        took = {phase: pass_seconds(lower(placed, passes[phase]), costs) for phase in self.aim.phases}
+        if any(took[phase] > limit for phase, limit in self.aim.limits.items()):
+            return None
+        return Finalist(question, chosen, sum(weight * took[phase] for phase, weight in self.aim.weights.items()))
+
+    def _prompts(self, best: Finalist) -> Finalist:
+        """The same decode steps with prompts on the accelerator, where the objective leaves that open and they are
+        faster there."""
+        if "prefill" in self.aim.phases or not self._composable:
+            return best
+        blocks = tuple(replace(way, prompt="accelerator") if _mixed(way) else way for way in best.chosen.blocks)
+        moved = self._finalist(best.question, replace(best.chosen, blocks=blocks))
+        if moved is None or moved.seconds > best.seconds * (1 + SLACK):
+            return best
+        return min((best, moved), key=self._prompt_seconds)
+
+    @staticmethod
+    def _prompt_seconds(finalist: Finalist) -> float:
+        placed = place(finalist.question.frame, finalist.chosen)
+        graph = lower(placed, prefill(placed.workload, batches_together(placed)))
+        return pass_seconds(graph, finalist.question.costs(placed))
+
+    def _infeasible(self) -> InfeasibleError:
+        """What would have to change for anything to fit."""
+        free = replace(self.aim, limits={})
+        if self.aim.limits and Optimal(self.question, free).finalists:
+            return self._too_slow()
+        frame = self.question.frame
+        simple = [Assignment((on_host(frame.model),) * frame.model.layers, "host", "host", {})]
+        if self._composable:
+            away = on_accelerator(frame.model, resident=False)
+            simple.append(Assignment((away,) * frame.model.layers, "host", "host", {}))
+        placed = min((place(frame, each) for each in simple), key=lambda each: sum(self.question.lacks(each).values()))
+        return self.question.infeasible(NAME, placed, lambda asked: bool(Optimal(asked, free).finalists))
+
+    def _too_slow(self) -> InfeasibleError:
+        """The smallest change of a limit that would do, the others kept."""
+        found = []
+        for phase, limit in self.aim.limits.items():
+            others = {each: value for each, value in self.aim.limits.items() if each != phase}
+            least = Optimal(self.question, Aim(self.aim.name, {phase: 1.0}, others)).finalists
+            if least:
+                found.append((least[0].seconds / limit, f"{LIMITS[phase]}={least[0].seconds * _MARGIN:.4g}s"))
+        remedy = f"the smallest change: {min(found)[1]}" if found else "loosen more than one of them"
+        text = ", ".join(f"{LIMITS[phase]} of {format_seconds(limit)}" for phase, limit in self.aim.limits.items())
+        return InfeasibleError(f"no plan reaches {text}", field="--slo", remedy=remedy)
+
+
+def _mixed(way: BlockWay) -> bool:
+    """Whether the host has a part of a block."""
+    return set(way.parts) != {"accelerator"}

@@ -1,0 +1,66 @@
+"""What is composed, in numbers alone: ways to run a block, what every block of a way asks for, and what there is.
+
+A plan runs `blocks` blocks, each in one of several *ways*. A pass takes at least the busiest of its *lanes*: devices,
+links, memories that several share, and the chain in which blocks follow each other. Memories must hold what all blocks
+keep, and what is on its way for the block that needs most of it."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+Numbers = NDArray[np.float64]
+Chosen = NDArray[np.intp]
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """What a block of each way asks for. `lanes` (ways, lanes): seconds; `kept` (ways, memories): bytes; `coming`
+    (ways, flows): bytes of what is on its way for one block."""
+
+    lanes: Numbers
+    kept: Numbers
+    coming: Numbers
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+    def only(self, which: Chosen) -> "Ways":
+        """Some of them."""
+        return Ways(self.lanes[which], self.kept[which], self.coming[which])
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """What there is, and what counts.
+
+    `ends` (lanes): seconds of what is not in blocks; `weights` (phases): how often each phase counts; `phase` (lanes):
+    the phase of every lane; `free` (memories): bytes for blocks; `buffers` (flows, memories): how many bytes of each
+    memory a byte on its way takes."""
+
+    blocks: int
+    ends: Numbers
+    weights: Numbers
+    phase: Chosen
+    free: Numbers
+    buffers: Numbers
+
+    def without(self, lanes: Numbers, kept: Numbers, blocks: int) -> "Room":
+        """What is left beside `blocks` blocks that ask for `lanes` and keep `kept`."""
+        return replace(self, blocks=self.blocks - blocks, ends=self.ends + lanes, free=self.free - kept)
+
+    def seconds(self, lanes: Numbers) -> Numbers:
+        """The objective of totals by lane (..., lanes): the busiest lane of every phase, each as often as it counts."""
+        busiest = [lanes[..., self.phase == each].max(axis=-1) for each in range(len(self.weights))]
+        return np.asarray(sum(weight * most for weight, most in zip(self.weights, busiest, strict=True)))
+
+
+def undominated(ways: Ways) -> Chosen:
+    """The ways that no other one beats or equals in everything it asks for; of equal ones the first."""
+    asked = np.hstack([ways.lanes, ways.kept, ways.coming])
+    order = np.argsort(asked.sum(axis=1), kind="stable")
+    kept: list[int] = []
+    for row in order:
+        if not kept or not (asked[kept] <= asked[row]).all(axis=1).any():
+            kept.append(int(row))
+    return np.array(sorted(kept), dtype=np.intp)

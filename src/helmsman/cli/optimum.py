@@ -1,0 +1,73 @@
+"""The arguments of `--strategy optimal`, and the decision they lead to."""
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.planner.decide import Decision
+    from helmsman.planner.strategies.optimal.compositions import Aim
+    from helmsman.planner.strategies.streaming.place import Frame
+    from helmsman.planner.strategies.streaming.question import Recorded
+    from helmsman.scheduler.iteration import Phase
+    from helmsman.schemas.workload import Workload
+
+OPTIMAL: Mapping[str, object] = {"slo": None, "table": None}
+"""The options of `optimal`, with their defaults."""
+
+_PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
+_UNITS = {"ms": 1e-3, "s": 1.0}
+_PROMPTS_TOO = 1e-3
+"""How much a decode step counts where the prompt is what matters: enough to choose among plans that are equal."""
+
+
+def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
+    """What `optimal` alone has."""
+    group.add_argument("--slo", metavar="ttft=2s,tpot=100ms", help="optimal: no plan that is slower than this")
+
+
+def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> "Decision":
+    """The best composition of blocks."""
+    from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.optimal.strategy import Optimal
+    from helmsman.planner.strategies.streaming.question import Question
+
+    costs = CostOptions(not args.no_corrections, args.l3_blend)
+    return Optimal(Question(frame, costs), aim(args, frame.workload)).decide(recorded)
+
+
+def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":
+    """What --objective and --slo ask for: the decode step, the prompt pass, or both as often as a request has them."""
+    from helmsman.planner.strategies.optimal.compositions import Aim
+
+    limits = limits_of(args.slo)
+    if args.objective == "latency":
+        return Aim("decode step", {"decode": 1.0}, limits)
+    if args.objective == "ttft":
+        return Aim("prompt pass", {"prefill": 1.0, "decode": _PROMPTS_TOO}, limits)
+    return Aim("request", {"prefill": 1.0, "decode": float(workload.decode_steps)}, limits)
+
+
+def limits_of(text: str | None) -> "dict[Phase, float]":
+    """`ttft=2s,tpot=100ms` in seconds by phase. Raises UsageError."""
+    found: dict[Phase, float] = {}
+    for item in text.split(",") if text else ():
+        name, _, value = item.partition("=")
+        if name not in _PHASES or _PHASES[name] in found:
+            remedy = "write ttft=TIME, tpot=TIME or both, as in ttft=2s,tpot=100ms"
+            raise UsageError("not a limit, or the same one twice", field="--slo", value=item, remedy=remedy)
+        found[_PHASES[name]] = _seconds(item, value)
+    return found
+
+
+def _seconds(item: str, value: str) -> float:
+    unit = "ms" if value.endswith("ms") else "s"
+    try:
+        seconds = float(value.removesuffix(unit)) * _UNITS[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 0.0 < seconds < float("inf"):
+        raise UsageError("not a time", field="--slo", value=item, remedy="write seconds (2s) or milliseconds (100ms)")
+    return seconds

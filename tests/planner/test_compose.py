@@ -1,0 +1,119 @@
+"""Compositions of blocks: the search against trying everything, the bound against the truth."""
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+
+from helmsman.planner.strategies.optimal.compose import Composed, compose
+from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
+from helmsman.planner.strategies.optimal.ways import Room, Ways
+
+SMALL = 500
+
+
+def case(seed: int, blocks: int | None = None) -> tuple[Ways, Room]:
+    """Whole numbers, so that ties and exact fits are frequent; one or two phases, memories, flows."""
+    rng = np.random.default_rng(seed)
+    count, lanes, memories, flows = (int(rng.integers(1, most)) for most in (7, 5, 3, 3))
+    phases = min(lanes, int(rng.integers(1, 3)))
+    made = Ways(
+        rng.integers(0, 12, (count, lanes)).astype(float),
+        rng.integers(0, 6, (count, memories)).astype(float),
+        rng.integers(0, 4, (count, flows)).astype(float),
+    )
+    total = blocks or int(rng.integers(1, 7))
+    room = Room(
+        blocks=total,
+        ends=rng.integers(0, 5, lanes).astype(float),
+        weights=np.array([1.0, float(rng.integers(0, 4))])[:phases],
+        phase=np.arange(lanes) % phases,
+        free=rng.integers(0, 5 * total, memories).astype(float),
+        buffers=rng.integers(0, 3, (flows, memories)).astype(float),
+    )
+    return made, room
+
+
+def everything(ways: Ways, room: Room) -> dict[tuple[tuple[int, int], ...], float]:
+    """Every composition that fits, with its seconds."""
+    found = {}
+    for chosen in combinations_with_replacement(range(len(ways)), room.blocks):
+        used = list(chosen)
+        need = ways.kept[used].sum(axis=0) + ways.coming[used].max(axis=0) @ room.buffers
+        if (need <= room.free).all():
+            lanes = room.ends + ways.lanes[used].sum(axis=0)
+            busiest = (lanes[room.phase == each].max() for each in range(len(room.weights)))
+            counts = tuple((way, used.count(way)) for way in sorted(set(used)))
+            found[counts] = float(sum(weight * most for weight, most in zip(room.weights, busiest, strict=True)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(SMALL))
+def test_the_best_is_the_best_of_everything(seed):
+    ways, room = case(seed)
+    found, truth = compose(ways, room, most=10_000), everything(ways, room)
+    assert found.exact
+    assert bool(found.best) == bool(truth)
+    assert found.bound == pytest.approx(min(truth.values(), default=np.inf))
+    assert all(truth[each.counts] == pytest.approx(each.seconds) for each in found.best)
+    assert not truth or found.best[0].seconds == pytest.approx(min(truth.values()))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_bound_holds_wherever_the_search_ends(seed):
+    ways, room = case(seed, blocks=6)
+    truth = min(everything(ways, room).values(), default=np.inf)
+    for most, slack in ((1, 0.0), (3, 0.1), (10, 0.0)):
+        found = compose(ways, room, most=most, slack=slack)
+        assert found.bound <= truth * (1 + 1e-9) + 1e-9
+        assert all(each.seconds >= truth * (1 - 1e-9) for each in found.best)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_any_prices_give_a_bound(seed):
+    """Weak duality, and that the relaxation finds the best of them."""
+    ways, room = case(seed)
+    still = Ways(ways.lanes, ways.kept, 0 * ways.coming)
+    truth = min(everything(still, room).values(), default=np.inf)
+    best = relaxation(still, room)
+    rng = np.random.default_rng(seed)
+    for _ in range(20):
+        lanes, memories = rng.exponential(1.0, len(room.ends)), rng.exponential(1.0, len(room.free))
+        bound = dual(still, room, lanes, memories, np.zeros(len(still))).bound
+        assert bound <= truth + 1e-9
+        assert best is None or bound <= best.bound + 1e-7
+
+
+def realistic(seed: int, blocks: int) -> tuple[Ways, Room]:
+    """Eighty ways of a block between host, link and accelerator: seconds and bytes trade against each other."""
+    rng = np.random.default_rng(seed)
+    share = rng.random((80, 2))
+    share /= np.maximum(1.0, share.sum(axis=1, keepdims=True))
+    host, resident = share[:, 0], share[:, 1]
+    streamed = 1 - host - resident
+    chain = 9e-3 * host + 0.6e-3 * (1 - host) + rng.random(80) * 1e-4
+    lanes = np.stack([chain, 25e-3 * streamed], axis=1)
+    size = 4e8
+    ways = Ways(lanes, (size * resident)[:, None], (size * streamed)[:, None])
+    room = Room(
+        blocks=blocks,
+        ends=np.array([2e-3, 0.0]),
+        weights=np.ones(1),
+        phase=np.zeros(2, dtype=np.intp),
+        free=np.array([0.35 * blocks * size]),
+        buffers=np.full((1, 1), 2.0),
+    )
+    return ways, room
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("blocks", [32, 80])
+def test_many_blocks_are_composed_to_within_a_hundredth(seed, blocks):
+    found: Composed = compose(*realistic(seed, blocks), slack=1e-3)
+    assert found.best[0].seconds <= found.bound * 1.01
+
+
+def test_nothing_fits():
+    ways = Ways(np.ones((2, 1)), np.full((2, 1), 5.0), np.zeros((2, 1)))
+    room = Room(3, np.zeros(1), np.ones(1), np.zeros(1, dtype=np.intp), np.array([10.0]), np.ones((1, 1)))
+    assert compose(ways, room) == Composed((), np.inf, (), True)

@@ -1,0 +1,157 @@
+"""`optimal`: against trying everything, against other strategies, and what its certificate says."""
+
+import random
+from itertools import product
+
+import pytest
+from questions import asked, limited, simulated
+
+from helmsman.planner.accept import accept
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.footprint import at_footprint
+from helmsman.planner.machine import roles
+from helmsman.planner.strategies.layer_search import decide as decide_split
+from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.optimal.block_ways import block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.strategies.twinpilots import TwinPilots
+from helmsman.schemas.errors import InfeasibleError
+
+STEP = Aim("decode step", {"decode": 1.0})
+REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
+MB = 10**6
+
+
+def least_by_trying(optimal: Optimal, seed: int, count: int = 12) -> float:
+    """Of two blocks: the least predicted seconds over every pair of some ways and every arrangement of the ends."""
+    ways = [on_host(optimal.question.frame.model), on_accelerator(optimal.question.frame.model)]
+    ways += random.Random(seed).sample(optimal.blocks.ways, count)
+    found = []
+    for ends in product(("host", "accelerator"), repeat=2):
+        for pair in product(ways, repeat=2):
+            one = optimal._finalist(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
+            found += [] if one is None else [one.seconds]
+    return min(found, default=float("inf"))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_pair_of_blocks_beats_the_bound(seed):
+    """Two blocks in every way of a sample, predicted task by task."""
+    vram = (90, 140, 250)[seed] * MB
+    optimal = Optimal(asked("opt-125m", layers=2, vram=vram, batch=1 + 3 * seed), STEP)
+    tried, decision = least_by_trying(optimal, seed), optimal.decide({})
+    assert optimal.bound <= tried * (1 + 1e-9)
+    assert decision.seconds <= tried * (1 + decision.plan.certificate.gap + 1e-9)
+    assert decision.plan.certificate.lower_bound <= decision.seconds
+
+
+@pytest.mark.parametrize(("vram", "batch"), [(100, 1), (220, 1), (220, 8), (400, 1)])
+@pytest.mark.parametrize("aim", [STEP, REQUEST], ids=lambda aim: aim.name)
+def test_never_worse_than_a_layer_split(vram, batch, aim):
+    question = asked("opt-125m", vram=vram * MB, batch=batch)
+    decision = Optimal(question, aim).decide({})
+    frame = question.frame
+    objective = "latency" if aim is STEP else "throughput"
+    costs = CostModel(frame.roles.hardware, CostOptions())
+    split = LayerSplit(frame.model, frame.roles, frame.workload, LayerSplitOptions(objective=objective), costs)
+    assert decision.seconds <= decide_split(split, {}).seconds * (1 + 1e-9)
+
+
+def test_beats_what_streams_whole_blocks_beside_the_host():
+    question = asked("Qwen3-0.6B", vram=500 * MB)
+    ours, theirs = Optimal(question, STEP).decide({}), TwinPilots(question).decide({})
+    assert ours.seconds < 0.98 * theirs.seconds
+
+
+def test_the_simulator_takes_as_long_as_the_plan_says():
+    question = asked("Qwen3-0.6B", vram=500 * MB)
+    plan = accept(Optimal(question, STEP).decide({}).plan)
+    assert simulated(question, plan) == pytest.approx(plan.predicted.decode.seconds.mid, rel=1e-3)
+    assert plan.predicted.decode.seconds.mid == pytest.approx(plan.certificate.seconds)
+
+
+def test_what_fits_the_accelerator_is_there_and_proven():
+    decision = Optimal(asked("opt-125m"), STEP).decide({})
+    assert decision.plan.label == "optimal 12 cuda"
+    assert decision.plan.certificate.gap <= 0.01
+
+
+def test_one_memory_needs_nothing_to_come():
+    plan = accept(Optimal(asked("Qwen3-0.6B", "m1-16gb"), STEP).decide({}).plan)
+    assert plan.schedule.prefetch == 0 and {use.memory for use in plan.predicted.memory if use.used} == {"unified"}
+
+
+def test_a_machine_without_accelerator():
+    decision = Optimal(asked("Qwen3-0.6B", "ryzen7950x-cpu"), STEP).decide({})
+    assert decision.plan.label == "optimal 28 cpu" and decision.plan.certificate.gap == 0.0
+
+
+def test_limits_are_kept():
+    question = asked("Qwen3-0.6B", vram=500 * MB)
+    free = Optimal(question, STEP).decide({}).plan.predicted
+    limit = 0.7 * free.ttft.seconds.mid
+    held = Optimal(question, Aim("decode step", {"decode": 1.0}, {"prefill": limit})).decide({}).plan.predicted
+    assert held.ttft.seconds.mid <= limit
+    assert held.decode.seconds.mid >= free.decode.seconds.mid * (1 - 1e-9)
+
+
+def test_limits_that_cannot_be_kept_name_the_smallest_change():
+    aim = Aim("decode step", {"decode": 1.0}, {"decode": 1e-6})
+    question = asked("Qwen3-0.6B", vram=500 * MB)
+    with pytest.raises(InfeasibleError, match="no plan reaches tpot of 1 us") as caught:
+        Optimal(question, aim).decide({})
+    name, _, value = caught.value.remedy.removeprefix("the smallest change: ").partition("=")
+    limit = float(value.removesuffix("s"))
+    assert name == "tpot"
+    assert Optimal(question, Aim("decode step", {"decode": 1.0}, {"decode": limit})).decide({}).seconds <= limit
+
+
+def test_what_fits_nowhere_says_what_is_missing():
+    question = asked("opt-125m", vram=1 * MB)
+    small = roles(
+        limited("rtx4060-laptop", 1 * MB).model_copy(
+            update={
+                "memories": tuple(
+                    memory.model_copy(update={"available": 10 * MB})
+                    for memory in question.frame.roles.hardware.memories
+                )
+            }
+        )
+    )
+    frame = question.frame.__class__(question.frame.model, small, question.frame.workload)
+    with pytest.raises(InfeasibleError, match="optimal does not fit") as caught:
+        Optimal(Question(frame, CostOptions()), STEP).decide({})
+    assert "more in dram" in caught.value.remedy
+
+
+def test_ways_are_each_there_once():
+    model = asked("Qwen3-8B").frame.model
+    ways = block_ways(model)
+    assert len(set(ways)) == len(ways)
+    assert {on_host(model), on_accelerator(model), on_accelerator(model, False, "host")} <= set(ways)
+
+
+def test_sums_of_parts_are_at_most_what_a_way_asks_for():
+    """The relaxation's prices are optimistic, so that its bound holds for ways that were never lowered."""
+    question = asked("Qwen3-0.6B", vram=500 * MB)
+    blocks = Optimal(question, REQUEST).blocks
+    for row in random.Random(1).sample(range(len(blocks.ways)), 25):
+        assert (blocks.exact(row) >= blocks.summed.lanes[row] * (1 - 1e-9)).all()
+
+
+def test_bytes_of_blocks_are_those_of_the_plan():
+    question = asked("Qwen3-0.6B", layers=4, vram=500 * MB)
+    optimal = Optimal(question, REQUEST)
+    model, blocks = question.frame.model, optimal.blocks
+    host = on_host(model)
+    for row in random.Random(2).sample(range(len(blocks.ways)), 25):
+        way = blocks.ways[row]
+        first, other = (
+            question.lacks(place(question.frame, Assignment((each, host, host, host), "host", "host", blocks.shares)))
+            for each in (way, host)
+        )
+        assert set(first) >= set() and set(other) >= set()
+    assert at_footprint(place(question.frame, Assignment((host,) * 4, "host", "host", {}))) is not None
