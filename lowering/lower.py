@@ -135,8 +135,7 @@ class _Builder:
             memory, made, _ = head.made[-1]
             if home != memory:
                 size = TOKEN_BYTES * self.iteration.batch
-                (hop,) = hops(self.plan, memory, home, size, "pinned")
-                self.out.transfer("token", None, hop, "f32", (made,), lane=self._activation_lane(hop.link))
+                self._send("token", None, (memory, home), size, "f32", (made,))
         yield from self.out.take()
 
     def _add_op(self, op: Operation) -> None:
@@ -230,11 +229,24 @@ class _Builder:
             if origin == memory:
                 yield made
                 continue
-            (hop,) = hops(self.plan, origin, memory, round(value.size * part), "pinned")
             what = label if len(value.made) == 1 else f"{label}:{number}"
-            lane = self._activation_lane(hop.link)
-            deps = (made, *value.parts.get(memory, ()))
-            yield self.out.transfer(what, layer, hop, self.plan.activations, deps, label, lane)
+            size, deps = round(value.size * part), (made, *value.parts.get(memory, ()))
+            yield self._send(what, layer, (origin, memory), size, self.plan.activations, deps, label)
+
+    def _send(
+        self,
+        what: str,
+        layer: int | None,
+        ends: tuple[str, str],
+        size: int,
+        fmt: StoredFormat,
+        deps: tuple[int, ...],
+        op: str | None = None,
+    ) -> int:
+        """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
+        for hop in hops(self.plan, *ends, size, "pinned"):
+            deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._activation_lane(hop.link)),)
+        return deps[0]
 
     def _stream_weights(self, op: Operation, device: str, weights: list[Resident], start: int, stop: int) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""

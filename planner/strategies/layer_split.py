@@ -48,11 +48,9 @@ class LayerSplit:
     costs: CostModel
 
     def candidates(self) -> tuple[int, ...]:
-        """Every k; only single-device plans where nothing joins the memories, or there is no accelerator."""
+        """Every k; the plan of the CPU alone where no accelerator is within reach."""
         units = self.model.units
-        if self.roles.accelerator is None:
-            return (units,)
-        return tuple(range(units + 1)) if self.roles.joined else (0, units)
+        return (units,) if self.roles.accelerator is None else tuple(range(units + 1))
 
     def evaluate(self, k: int) -> Score:
         """Seconds of candidate `k` under the objective, and what it lacks."""

@@ -8,9 +8,9 @@ from math import ceil, floor
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors
-from helmsman.planner.machine import roles
+from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.figures import Source
@@ -49,7 +49,7 @@ class Vllm:
         """The rules, on a machine of which vLLM uses its share. Raises UsageError without a separate accelerator.
 
         Offloaded weights are page-locked and read one operation at a time, when it runs (vLLM's UVA offloader)."""
-        check_separate(frame, self.name)
+        check_separate(frame.roles, self.name)
         used = self._within(frame)
         rules = [*self._offloaded(used), home(used, used.accelerator.memory)]
         return on_accelerator(used, rules, Schedule(overlap="none"))
