@@ -10,8 +10,8 @@ from helmsman.schemas.hardware import Device, Hardware
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """`host`: the CPU beside an accelerator; `solo`: the CPU with every core; `accelerator`: the first within reach, one
-    that reads the host's memory or has links both ways to it."""
+    """`host`: the CPU beside an accelerator; `solo`: the CPU with every core; `accelerator`: the first within reach
+    (that reads the host's memory, or has links both ways to it)."""
 
     hardware: Hardware
     host: Device
