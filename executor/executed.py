@@ -11,6 +11,13 @@ from helmsman.schemas.plan import Plan
 def check_executed(plan: Plan) -> None:
     """Raise UsageError for a plan that is planned and simulated only: with a variant of what caches hold or give, or
     with a part of a matrix that begins within a panel of rows."""
+    if plan.workload.prefix_tokens:
+        raise UsageError(
+            "prompts that are known in part are planned and simulated, not executed",
+            field="workload.prefix_tokens",
+            value=plan.workload.prefix_tokens,
+            remedy="plan without --prefix-tokens",
+        )
     use = plan.schedule.cache
     if not use.plain:
         raise UsageError(

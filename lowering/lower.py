@@ -10,7 +10,8 @@ from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.ops import Operation
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Slice, kv_rule, places
+from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rules import PREFIX, Slice, kv_rule, places, prefix_rule
 from helmsman.lowering.streams import Resident, cached_of, hops, tokens_home, weights_of
 from helmsman.lowering.turns import turns
 from helmsman.lowering.variants import attending, reorders
@@ -57,7 +58,7 @@ class _Builder:
     `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
     `worked`: by unit, batch and device, its tasks; `gate`: what the turn waits for where there are barriers;
     `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation; `kept`: new keys
-    and values that have not left yet."""
+    and values that have not left yet; `stored`: by batch, what brought the block's known tokens from their store."""
 
     plan: Placed
     iteration: Iteration
@@ -68,6 +69,7 @@ class _Builder:
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
     kept: tuple[Operation, _Value] | None = None
+    stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     opened: int = 0
     opening: str = ""
     closed: dict[int, int] = field(default_factory=dict)
@@ -163,8 +165,9 @@ class _Builder:
         deps = deps + [task for name in self._inputs(op) for task in self._input(name, op, memory, start, stop)]
         streams = self._stream_weights(op, device, weights, start, stop)
         cached = self._stream_kv(op, device, start, stop)
+        known = self._known(op)
         streams = streams + cached
-        deps += [*streams, *self._reshaped(op, device, start, stop, cached)]
+        deps += [*streams, *known, *self._reshaped(op, device, start, stop, [*cached, *known])]
         index = self._compute(op, device, weights, deps, start, stop)
         if streams:
             self.consumers.setdefault(self.now, []).append(index)
@@ -270,8 +273,26 @@ class _Builder:
             return []
         suffix = "" if stop - start == op.extent else f":{start}-{stop}"
         cached = self._cached(op, start, stop)
-        deps, expanding = self._cache_may_start(device), self._may_start()
+        deps, expanding = (*self._cache_may_start(device), *self._known(op)), (*self._may_start(), *self._known(op))
         return self.arrivals.expand(self.arrivals.bring(CACHE_OF[op.name], suffix, op, device, cached, deps, expanding))
+
+    def _known(self, op: Operation) -> tuple[int, ...]:
+        """What brought the keys and values of known tokens that an operation reads."""
+        return self.stored.get(self.out.batch, ()) if op.name in CACHED else ()
+
+    def _bring_known(self, op: Operation) -> None:
+        """Transfers of known tokens from their store to the cache's homes; they leave as soon as the pass begins, block
+        after block, since their place in the caches is kept for them."""
+        layer, found = op.layer or 0, list[int]()
+        rule = prefix_rule(self.plan, layer)
+        sizes = stored_sizes(self.plan, layer, self.iteration.batch) if self.iteration.phase == "prefill" else {}
+        for number, ((home, fmt), size) in enumerate(sizes.items()):
+            assert rule is not None
+            name, deps = f"{PREFIX}.{number}" if number else PREFIX, tuple[int, ...]()
+            for hop in hops(self.plan, rule.memory, home, size, rule.path):
+                deps = (self.out.transfer(name, layer, hop, fmt, deps, PREFIX),)
+            found += deps
+        self.stored[self.out.batch] = tuple(found)
 
     def _cached(self, op: Operation, start: int, stop: int) -> list[Resident]:
         """The past keys or values that heads start <= h < stop read (all heads of undivided attention)."""
@@ -280,6 +301,7 @@ class _Builder:
 
     def _written(self, op: Operation, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
+        self._bring_known(op)
         value = _Value(op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
         if self.plan.schedule.barrier and not self._read_elsewhere(op, made[0][0]):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.prefix import stores
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.variants import check_cache_use
@@ -80,6 +81,7 @@ def _check_homes(plan: Plan) -> None:
         for what in ("keys", "values")
         for piece in kv_homes(plan, what, layer, plan.model.kv_heads)
     }
+    caches |= {rule.memory for rule in stores(plan)}
     for field, used in (("residence", weights), ("kv", caches)):
         if used - known:
             raise BadInputError(

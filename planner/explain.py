@@ -25,8 +25,9 @@ def explain(decision: Decision, every_term: bool = False) -> str:
 
 def _title(plan: Plan) -> str:
     work = plan.workload
+    known = f" ({work.prefix_tokens} known)" if work.prefix_tokens else ""
     return (
-        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens} + {work.output_tokens} tokens, "
+        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens}{known} + {work.output_tokens} tokens, "
         f"batch {work.shape}, context {work.context}, {_formats(_matrices(plan))} weights, {_formats(_caches(plan))} KV"
     )
 

@@ -7,7 +7,8 @@ from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import Placed, batches_together
-from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, residence
+from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places, prefix_rule, residence
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.turns import divides_attention
@@ -106,7 +107,7 @@ def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
 def _streamed_weights(placed: Placed, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
     work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
-    together = held_together(ahead, work.batch, batches_together(placed), work.prompt_tokens)
+    together = held_together(ahead, work.batch, batches_together(placed), work.new_tokens)
     sizes: dict[tuple[str, int], int] = {}
     for tensor, _ in _tensors(placed):
         key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
@@ -118,7 +119,7 @@ def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
     the rows of all tokens of a pass."""
     work, columns = placed.workload, tensor.elements // tensor.shape[0]
-    looked_up = batches_together(placed) * work.batch * work.prompt_tokens if tensor.op == "embedding" else None
+    looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
     most = 0
     for phase in PHASES:
         coming = 0
@@ -208,9 +209,18 @@ def _kv(placed: Placed) -> dict[str, int]:
         for piece in pieces_of(placed, layer):
             size = _piece_bytes(placed, piece, placed.workload, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
+        for store, size in _stored(placed, layer):
+            total[store] = total.get(store, 0) + count * size
     for memory, size in partial_keys(placed).items():
         total[memory] = total.get(memory, 0) + size
     return total
+
+
+def _stored(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """The store of a block's known tokens, and what it holds of all sequences."""
+    rule, sequences = prefix_rule(placed, layer), placed.workload.batch * placed.workload.batches
+    if rule is not None:
+        yield rule.memory, sum(stored_sizes(placed, layer, sequences).values())
 
 
 def _pinned(placed: Placed) -> dict[str, int]:
@@ -298,6 +308,11 @@ def _stops(placed: Placed) -> dict[str, int]:
                 if memory is not None:
                     size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
                     largest[memory] = max(largest.get(memory, 0), size)
+        for rule in (prefix_rule(placed, layer),):
+            memory = None if rule is None else _stop(placed, rule.path, rule.memory)
+            if memory is not None:
+                size = sum(stored_sizes(placed, layer, placed.workload.batch).values()) + 2 * BLOCK
+                largest[memory] = max(largest.get(memory, 0), size)
     return {memory: STOPS * size for memory, size in largest.items()}
 
 

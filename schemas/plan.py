@@ -78,7 +78,10 @@ class Residence(Frozen):
 
 
 class KvRule(Frozen):
-    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`."""
+    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`.
+
+    `prefix`: what is known of prompts (`workload.prefix_tokens`) waits in `memory` and comes to the cache in the prompt
+    pass (LMCache, HELM-90); without such a rule it is in the cache already."""
 
     select: Select
     memory: Name

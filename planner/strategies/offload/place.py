@@ -10,6 +10,7 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
+from helmsman.planner.strategies.streaming.known import store_rules
 from helmsman.planner.strategies.streaming.place import Frame, schedule
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Select
@@ -24,7 +25,7 @@ class Keeping:
     """How tiers keep what they are given. `host`, `storage`: the memories that these tiers are; `compress`: matrices in
     4-bit groups wherever they live, but for vectors (E-GUPTA-01) and tables that are looked up; `cache`: how keys and
     values are divided, `away`: how many of the parts are in the host's tier; `delegate`: decode steps attend on the
-    host where caches of whole blocks are there; `path`: how storage is read."""
+    host where caches of whole blocks are there; `path`: how storage is read; `store`: where known tokens wait."""
 
     host: str
     storage: str | None = None
@@ -33,6 +34,7 @@ class Keeping:
     away: int = 0
     delegate: bool = False
     path: Literal["direct", "bounce"] = "bounce"
+    store: str | None = None
 
     def memory(self, frame: Frame, tier: Tier) -> str:
         """The memory that `tier` is. Raises UsageError where there is no storage."""
@@ -54,7 +56,7 @@ def place(frame: Frame, tiers: Tiers, keeping: Keeping) -> Placement:
         hardware=frame.roles.hardware,
         workload=frame.workload,
         residence=tuple(_residence(frame, tiers, keeping)),
-        kv=cache_rules(frame, keeping.cache, keeping.away, keeping.host),
+        kv=(*store_rules(frame, keeping.store), *cache_rules(frame, keeping.cache, keeping.away, keeping.host)),
         compute=(*attention, ComputeRule(select=Select(), device=frame.accelerator.name)),
         activations=frame.roles.activations,
         schedule=schedule(frame).model_copy(update={"barrier": True, "expand": "before-use", "stage": "half"}),

@@ -72,6 +72,8 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
     group.add_argument("--output-tokens", type=int, default=128, metavar="N")
     group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
+    known = "of the prompt, known before: keys and values are kept and not computed again"
+    group.add_argument("--prefix-tokens", type=int, default=0, metavar="N", help=known)
     group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
     group.add_argument("--batches", type=int, default=1, metavar="N", help="batches, one after the other or in turns")
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
@@ -95,7 +97,11 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
             remedy=f"use --context {needed} or more",
         )
     check_context(model, context)
-    shape = {name: getattr(args, name) for name in ("prompt_tokens", "output_tokens", "batch", "batches")}
+    if not 0 <= args.prefix_tokens < args.prompt_tokens:
+        remedy = f"use 0 to {args.prompt_tokens - 1} of the {args.prompt_tokens} tokens of a prompt"
+        raise UsageError("leaves nothing to compute", field="--prefix-tokens", value=args.prefix_tokens, remedy=remedy)
+    names = ("prompt_tokens", "output_tokens", "batch", "batches", "prefix_tokens")
+    shape = {name: getattr(args, name) for name in names}
     return Workload(**shape, context=context)
 
 

@@ -47,14 +47,14 @@ _OP_SPLIT: Mapping[str, object] = {
 _FILES = ("table", "write_table")
 """Options that a plan does not record: a table is in its hardware."""
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
-_OFFLOADING: Mapping[str, object] = {"percent": None, "home": None, "kv_rule": None}
+_OFFLOADING: Mapping[str, object] = {"percent": None, "home": None, "kv_rule": None, "kv_store": None}
 _LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False}
 _OWN: Mapping[str, Mapping[str, object]] = {
     "layer-split": {**_LAYER_SPLIT, "paper": False},
     "op-split": {**_STREAMING, **_OP_SPLIT, "paper": False},
     "flexgen": {**_STREAMING, **_FLEXGEN, **_OFFLOADING},
     "layerwise-map": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
-    "all-cpu": {"compress": "none", "table": None, "home": None, "kv_rule": None, "paper": False},
+    "all-cpu": {"compress": "none", "table": None, "home": None, "kv_rule": None, "kv_store": None, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     **HOST_SHARES,
     **ENGINES,
@@ -166,7 +166,7 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.flexgen import FlexGen
 
-    for flag, value in (("--home", args.home), ("--kv-rule", args.kv_rule)):
+    for flag, value in (("--home", args.home), ("--kv-rule", args.kv_rule), ("--kv-store", args.kv_store)):
         if value is not None:
             remedy = "add --percent S,H,A, or leave it out"
             raise UsageError("goes with FlexGen's percentages alone", field=flag, value=value, remedy=remedy)
