@@ -26,6 +26,14 @@ def check_executed(plan: Plan) -> None:
             value=use.label,
             remedy="plan without --kv-keep and --activation-cache",
         )
+    managed = next((index for index, rule in enumerate(plan.residence) if rule.path == "managed"), None)
+    if managed is not None:
+        raise UsageError(
+            "pages that migrate on touch are planned and simulated, not executed",
+            field=f"residence.{managed}.path",
+            value="managed",
+            remedy="plan without --managed",
+        )
     for tensor in tensors(plan.model):
         if len(tensor.shape) == 2:
             _check_panels(plan, tensor)

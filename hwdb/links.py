@@ -41,6 +41,7 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
     kind = name.strip().lower().replace(" ", "").replace("-", "").replace(".0", "")
     latency = Figure(value=10e-6, p10=4e-6, p90=40e-6, source="pcie-latency")
     pageable = Figure(value=0.45, p10=0.35, p90=0.87, source="pcie-pageable")
+    managed = Figure(value=0.45, p10=0.2, p90=0.7, source="pcie-managed")
 
     def link(lane: str, source: str, target: str, low: float) -> Link:
         rate = Figure(value=0.782 * raw, p10=low * raw, p90=0.85 * raw, source="pcie-share")
@@ -52,6 +53,7 @@ def pcie_links(name: str, host: str, memory: str, suffix: str = "") -> tuple[Lin
             bandwidth=rate,
             latency=latency,
             pageable=pageable,
+            managed=managed,
         )
 
     return link("h2d", host, memory, 0.65), link("d2h", memory, host, 0.60)
@@ -120,9 +122,14 @@ def link_sources(nodes: int = 1) -> dict[str, Source]:
         "node-latency": "assumed: a remote access and what it waits for, 0.2 to 10 us",
     }
     known = {name: Source(kind="assumed", where=where) for name, where in between.items()} if nodes > 1 else {}
+    managed = (
+        "assumed: NVIDIA, Maximizing Unified Memory Performance in CUDA (recalled): pages that fault migrate at about "
+        "half of what copies reach; denser faults reach more, scattered ones less"
+    )
     return {
         **known,
         "pcie-share": Source(kind="fitted", where=share),
         "pcie-latency": Source(kind="assumed", where=latency),
         "pcie-pageable": Source(kind="assumed", where=pageable),
+        "pcie-managed": Source(kind="assumed", where=managed),
     }

@@ -195,12 +195,16 @@ def _weights(placed: Placed) -> dict[str, int]:
         table = rules[tensor.tied_to] if tensor.tied_to is not None else None
         for piece in homes(placed, tensor):
             rule = piece.rule
-            if table is not None and (table.memory, table.format) == (rule.memory, rule.format):
-                continue
+            tied = _copies(table) if table is not None and table.format == rule.format else ()
             size = size_of((piece.stop - piece.start) * columns, rule.format)
-            for memory in (rule.memory, *rule.replicas):
-                total[memory] = total.get(memory, 0) + count * size
+            for memory in _copies(rule):
+                total[memory] = total.get(memory, 0) + (0 if memory in tied else count * size)
     return total
+
+
+def _copies(rule: Residence) -> tuple[str, ...]:
+    """The memories that hold a weight."""
+    return (rule.memory, *rule.replicas)
 
 
 def _kv(placed: Placed) -> dict[str, int]:

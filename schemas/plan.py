@@ -49,9 +49,10 @@ class Select(Frozen):
     part: Part | None = None
 
 
-Path = Literal["mapped", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
+Path = Literal["mapped", "managed", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
 """How bytes leave their home. pinned: page-locked before the run (PARK-13); pin-on-transfer: copied to a
-page-locked buffer each time (PARK-07); pageable: the driver does that; bounce: storage through host memory; direct:
+page-locked buffer each time (PARK-07); pageable: the driver does that; managed: pages migrate when they are touched
+(CUDA's managed memory, GUPTA-48); bounce: storage through host memory; direct:
 storage straight to the device (PARK-37)."""
 
 

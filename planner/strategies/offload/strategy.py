@@ -82,6 +82,7 @@ class Offloading:
         parts = [self.allocator.title(self.frame.model)]
         parts += [keeping.host] if keeping.host != self.frame.roles.host.memory else []
         parts += ["q4"] if keeping.compress else []
+        parts += [name for name, on in (("inclusive", keeping.inclusive), ("managed", keeping.managed)) if on]
         parts += cache_label(self.frame.model, keeping.cache, keeping.away)
         parts += store_label(self.frame, keeping.store)
         parts += ["host attention"] if keeping.delegate else []

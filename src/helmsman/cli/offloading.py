@@ -1,8 +1,9 @@
 """Strategies that keep weights in several memories and compute on the accelerator: their arguments, their plans."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ def add_offloading_arguments(group: "argparse._ArgumentGroup") -> None:
     rule = "where keys and values are: of as few blocks (layerkv) or heads (headinfer) in host memory as fit"
     known = "lmcache: those of --prefix-tokens come from a store in the prompt pass (vllm too)"
     group.add_argument("--kv-rule", choices=KV_RULES, help=f"{rule}; {known} (default: accelerator)")
+    inclusive = "flexgen, layerwise-map: the accelerator has copies of the host's tier (default: one place for each)"
+    group.add_argument("--inclusive", action="store_true", help=inclusive)
+    managed = "flexgen, layerwise-map, all-cpu: the host's tier is managed memory, whose pages migrate on touch"
+    group.add_argument("--managed", action="store_true", help=managed)
     group.add_argument("--kv-store", metavar="MEMORY", help="lmcache: the store (default: the CPU's memory)")
     block = "flexgen-lp: choose the batches, at most N sequences together, for the most tokens per second"
     group.add_argument("--block", type=int, metavar="N", help=block)
@@ -92,7 +97,17 @@ def _keeping(args: argparse.Namespace, frame: "Frame") -> "Keeping":
     storage = next((memory.name for memory in hardware.memories if memory.kind == STORAGE), None)
     store = kv_store(args, frame)
     cache: CacheRule = "accelerator" if store or args.kv_rule is None else args.kv_rule
-    return Keeping(_memory("home", args, frame), storage, args.compress == "weights", cache, store=store)
+    path: Literal["direct", "bounce"] = args.nvme if storage_of(args, hardware) else "bounce"
+    return Keeping(
+        host=_memory("home", args, frame),
+        storage=storage,
+        compress=args.compress == "weights",
+        cache=cache,
+        path=path,
+        store=store,
+        inclusive=args.inclusive,
+        managed=args.managed,
+    )
 
 
 def kv_store(args: argparse.Namespace, frame: "Frame") -> str | None:
