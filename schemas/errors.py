@@ -47,10 +47,16 @@ class UsageError(HelmError):
 
 
 class InfeasibleError(HelmError):
-    """No plan meets the constraints; `remedy` is the smallest change that would."""
+    """No plan meets the constraints; `remedy` is the smallest change that would.
+
+    `largest_batch`: the most sequences per batch that would fit, 0 for none; None where nobody looked for it."""
 
     code = "infeasible"
     exit_code = 3
+
+    def __init__(self, message: str, *, largest_batch: int | None = None, **place: Any) -> None:
+        super().__init__(message, **place)
+        self.largest_batch = largest_batch
 
 
 class TargetMissedError(HelmError):

@@ -106,16 +106,16 @@ def test_what_the_paper_extrapolates_is_the_ideal():
 
 
 @pytest.mark.parametrize(
-    ("machine", "host", "compress", "more", "within"),
+    ("machine", "host", "compress", "less", "within"),
     [
-        ("a100-optane", "optane", False, 1 / (1 - 0.3278) - 1, 0.03),
-        ("a100-memory-mode", "dram", False, 1 / (1 - 0.2241) - 1, 0.06),
-        ("a100-optane", "optane", True, 0.25, 0.15),
-        ("a100-memory-mode", "dram", True, 0.06, 0.06),
+        ("a100-optane", "optane", False, 0.3278, 0.01),
+        ("a100-memory-mode", "dram", False, 0.2241, 0.04),
+        ("a100-optane", "optane", True, 0.25, 0.04),
+        ("a100-memory-mode", "dram", True, 0.06, 0.05),
     ],
 )
-def test_how_far_the_ideal_is(machine, host, compress, more, within):
-    """GUPTA-F050 (all-DRAM moves weights in 32.78 and 22.41 % less time), F054 (25 and 6 % when compressed)."""
+def test_how_far_the_ideal_is(machine, host, compress, less, within):
+    """GUPTA-F050: all-DRAM moves weights in 32.78 and 22.41 % less time; F054: in 25 and 6 % less when compressed."""
 
     def moving(question: Offloading) -> float:
         tasks = lower(question.placement, mean_step(question.frame.workload)).tasks
@@ -123,7 +123,7 @@ def test_how_far_the_ideal_is(machine, host, compress, more, within):
 
     ideal = moving(asked(BASELINE, Keeping("dram", compress=compress), "opt-175b", "a100-dram-ideal"))
     tier = moving(asked(BASELINE, Keeping(host, compress=compress), "opt-175b", machine))
-    assert tier / ideal - 1 == pytest.approx(more, abs=within)
+    assert 1 - ideal / tier == pytest.approx(less, abs=within)
 
 
 def test_nodes_of_the_machine_serve_as_tiers():

@@ -269,6 +269,7 @@ class OpSplit:
         return InfeasibleError(
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
             remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits){smaller}",
+            largest_batch=most,
         )
 
     def _some_split_fits(self, workload: Workload) -> bool:

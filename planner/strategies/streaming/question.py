@@ -67,7 +67,7 @@ class Question:
         batch = f"batches of at most {many}" if many else None
         others = [each for each in (option, batch) if each] or ["a shorter context or a smaller model"]
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]))
+        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]), largest_batch=many)
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
         """The plan of `placed`."""
