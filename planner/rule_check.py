@@ -60,7 +60,8 @@ def _stored(plan: Plan) -> Iterator[tuple[str, Residence | KvRule]]:
 
 
 def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
-    """Storage alone is read straight by a device, or through host memory."""
+    """Storage alone is read straight by a device, or through host memory; what is pinned on its way is copied by a
+    device of its memory."""
     kind = next((memory.kind for memory in plan.hardware.memories if memory.name == rule.memory), STORAGE)
     if rule.path in ("direct", "bounce") and kind != STORAGE:
         raise BadInputError(
@@ -68,6 +69,13 @@ def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
             field=f"{field}.path",
             value=rule.path,
             remedy="write pinned, pageable or pin-on-transfer",
+        )
+    if rule.path == "pin-on-transfer" and all(device.memory != rule.memory for device in plan.hardware.devices):
+        raise BadInputError(
+            f"no device works in {rule.memory}: nothing copies to page-locked memory there",
+            field=f"{field}.path",
+            value=rule.path,
+            remedy="write pinned or pageable",
         )
 
 

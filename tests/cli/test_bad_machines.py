@@ -139,6 +139,18 @@ def test_plans_of_what_the_machine_lacks(capsys, tmp_path, split, change, says):
     assert says in one_line(capsys)
 
 
+def test_nothing_is_pinned_where_nothing_works(capsys, tmp_path):
+    assert (
+        plan.main(["--model", "opt-1.3b", "--hw", "a100-optane", "--strategy", "all-cpu", "--home", "optane", "--json"])
+        == 0
+    )
+    made = json.loads(capsys.readouterr().out)
+    for rule in made["residence"]:
+        rule["path"] = "pin-on-transfer"
+    assert sim.main([written(tmp_path / "plan.json", made)]) == 5
+    assert "residence.0.path: no device works in optane" in one_line(capsys)
+
+
 def test_a_plan_that_uses_memories_which_nothing_joins(capsys, tmp_path, split):
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.read import digest, parse_document
