@@ -50,9 +50,10 @@ def roles(hardware: Hardware) -> Roles:
     host = min(shared, key=lambda device: len(device.excludes))
     solo = max(processors, key=lambda device: device.cores or 0)
     for accelerator in _accelerators(hardware):
-        beside = next((d for d in processors if accelerator.name not in d.excludes), host)
-        if _joined(hardware, beside.memory, accelerator.memory):
-            return Roles(hardware, beside, solo, accelerator)
+        beside = [device for device in processors if accelerator.name not in device.excludes] or [host]
+        near = (device for device in beside if _joined(hardware, device.memory, accelerator.memory))
+        if (found := next(near, None)) is not None:
+            return Roles(hardware, found, solo, accelerator)
     return Roles(hardware, host, solo, None)
 
 
