@@ -64,6 +64,9 @@ def _check_cache_use(plan: Plan) -> None:
     except UsageError as error:
         message, remedy = error.message, "plan again without an activation cache"
         raise BadInputError(message, field="schedule.cache.holds", remedy=remedy) from error
+    if plan.schedule.cache.holds == "activations" and plan.workload.prefix_tokens:
+        message, remedy = "a prompt pass reads keys and values of known tokens", "plan without an activation cache"
+        raise BadInputError(message, field="workload.prefix_tokens", remedy=remedy)
 
 
 def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:

@@ -312,12 +312,17 @@ def _stops(placed: Placed) -> dict[str, int]:
                 if memory is not None:
                     size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
                     largest[memory] = max(largest.get(memory, 0), size)
-        for rule in (prefix_rule(placed, layer),):
-            memory = None if rule is None else _stop(placed, rule.path, rule.memory)
-            if memory is not None:
-                size = sum(stored_sizes(placed, layer, placed.workload.batch).values()) + 2 * BLOCK
-                largest[memory] = max(largest.get(memory, 0), size)
+        for memory, size in _known_stops(placed, layer):
+            largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)
     return {memory: STOPS * size for memory, size in largest.items()}
+
+
+def _known_stops(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """Where a block's known tokens stop on their way from their store, and the bytes of one batch."""
+    rule = prefix_rule(placed, layer)
+    memory = None if rule is None else _stop(placed, rule.path, rule.memory)
+    if memory is not None:
+        yield memory, sum(stored_sizes(placed, layer, placed.workload.batch).values())
 
 
 def _stop(placed: Placed, path: Path, home: str) -> str | None:

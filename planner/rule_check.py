@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
-from helmsman.lowering.rules import PREFIX, homes, kv_homes, matches, prefix_rule
+from helmsman.lowering.rules import PREFIX, homes, matches, prefix_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import KvRule, Plan, Residence, Select
@@ -95,15 +96,19 @@ def _check_stores(plan: Plan) -> None:
             raise BadInputError("known tokens are stored whole, and pinned at most once", field=field, remedy=remedy)
     for layer in range(plan.model.layers):
         rule = prefix_rule(plan, layer)
-        pieces = [] if rule is None else kv_homes(plan, "keys", layer, plan.model.kv_heads)
-        for piece in pieces:
-            if rule is not None and piece.rule.format != rule.format:
-                raise BadInputError(
-                    f"known tokens are kept as the caches to which they come, in {piece.rule.format}",
-                    field=f"kv.{plan.kv.index(rule)}.format",
-                    value=rule.format,
-                    remedy=f"write {piece.rule.format}",
-                )
+        if rule is not None:
+            _check_store(plan, layer, rule)
+
+
+def _check_store(plan: Plan, layer: int, rule: KvRule) -> None:
+    for piece in pieces_of(plan, layer):
+        if piece.rule.format != rule.format:
+            raise BadInputError(
+                f"known tokens are kept as the caches to which they come, in {piece.rule.format}",
+                field=f"kv.{plan.kv.index(rule)}.format",
+                value=rule.format,
+                remedy=f"write {piece.rule.format}",
+            )
 
 
 def _check_vectors(plan: Plan) -> None:

@@ -234,6 +234,9 @@ def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
         raise UsageError("is not a share of tokens", field="--kv-keep", value=keep, remedy="use 0 < SHARE <= 1")
     if not 0 <= select <= 1:
         raise UsageError("is not a share of a head", field="--kv-select", value=select, remedy="use 0 <= SHARE <= 1")
+    if args.activation_cache and args.prefix_tokens:
+        message, remedy = "a prompt pass reads keys and values of known tokens", "leave one of the two out"
+        raise UsageError(message, field="--activation-cache", remedy=remedy)
     use = CacheUse(keep=keep, select=select, holds="activations" if args.activation_cache else "kv")
     check_cache_use(model, use)
     return use
