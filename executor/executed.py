@@ -11,6 +11,13 @@ from helmsman.schemas.plan import Plan
 def check_executed(plan: Plan) -> None:
     """Raise UsageError for a plan that is planned and simulated only: with a variant of what caches hold or give, or
     with a part of a matrix that begins within a panel of rows."""
+    if plan.workload.prefix_tokens:
+        raise UsageError(
+            "prompts that are known in part are planned and simulated, not executed",
+            field="workload.prefix_tokens",
+            value=plan.workload.prefix_tokens,
+            remedy="plan without --prefix-tokens",
+        )
     use = plan.schedule.cache
     if not use.plain:
         raise UsageError(
@@ -18,6 +25,14 @@ def check_executed(plan: Plan) -> None:
             field="schedule.cache",
             value=use.label,
             remedy="plan without --kv-keep and --activation-cache",
+        )
+    managed = next((index for index, rule in enumerate(plan.residence) if rule.path == "managed"), None)
+    if managed is not None:
+        raise UsageError(
+            "pages that migrate on touch are planned and simulated, not executed",
+            field=f"residence.{managed}.path",
+            value="managed",
+            remedy="plan without --managed",
         )
     for tensor in tensors(plan.model):
         if len(tensor.shape) == 2:

@@ -29,10 +29,16 @@ class Gpu:
     source: str
     pcie: tuple[int, int] | None = None
 
+    @property
+    def integrated(self) -> bool:
+        """Whether it reads the memory of the CPU in whose chip it is."""
+        return self.pcie is None
+
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Data sheet of one socket. `pipes`: (cores, FP32 FLOP per cycle and core); `memory`: DDR4-3200 and the like."""
+    """Data sheet of one socket. `pipes`: (cores, FP32 FLOP per cycle and core); `memory`: DDR4-3200 and the like;
+    `pcie`: generation and lanes of a GPU's slot, None where the GPU is in the chip."""
 
     name: str
     device_class: str
@@ -45,6 +51,11 @@ class Cpu:
     cache_bytes: int
     source: str
     pcie: tuple[int, int] | None = None
+
+    @property
+    def integrated(self) -> bool:
+        """Whether a GPU in the same chip reads its memory."""
+        return self.pcie is None
 
     @property
     def cores(self) -> int:

@@ -1,18 +1,21 @@
-"""Machines put together from known devices: `--gpu NAME --cpu NAME --ram 64GB --link pcie4x16`."""
+"""Machines put together from known devices: `--gpu '2x NAME' --cpu NAME --ram 64GB --link pcie4x16`."""
 
 import re
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Literal
 
 from helmsman.hwdb.catalogue import Cpu, Gpu, find_cpu, find_gpu
 from helmsman.hwdb.classes import DeviceClass, find_class, scaled
-from helmsman.hwdb.links import default_link, link_sources, pcie_links
+from helmsman.hwdb.links import default_link, far_links, link_sources, node_links, pcie_links, peer_link
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
 
 GIB = 2**30
 MAX_RAM = 64 * 2**40
+MAX_EQUAL = 8
+"""Equal GPUs, or sockets, of one machine."""
 RESERVES = {
     "vram-reserve": "assumed: capacity less the larger of 0.6 GiB and 7 % for driver and context",
     "ram-reserve": "assumed: capacity less 12.5 %, at least 2 GiB and at most 8 GiB, for the system",
@@ -23,7 +26,10 @@ _CPU_FLOPS = "cpu-flops"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all sockets."""
+    """What a machine is made of. `ram`: bytes; `memory`: DDR4-3200, default the CPU's; `channels` of all sockets.
+
+    `peer`: bytes/s a direction between every two GPUs, which else go through host memory. `nodes`: NUMA nodes that
+    share RAM, channels and sockets evenly, the GPUs divided among them; `between` them: bytes/s a direction."""
 
     name: str
     cpu: str
@@ -34,15 +40,34 @@ class Parts:
     sockets: int = 1
     memory: str | None = None
     channels: int | None = None
+    peer: float | None = None
+    nodes: int = 1
+    between: float | None = None
 
 
-def compose(gpu: str | None, cpu: str, ram: int, link: str | None) -> Hardware:
+def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float | None = None) -> Hardware:
     """A machine from device names, bytes of RAM and a link name; figures from data sheets and device classes.
 
-    `gpu` None: the CPU alone. `link` None: the best both ends can do. Raises UsageError."""
+    `gpu` None: the CPU alone; `2x NAME`: two of them, sockets too, whose memory is then one, interleaved. `link` of
+    each GPU, None: the best both ends can do. `peer`: as in `Parts`. Raises UsageError."""
     name = "-".join(part.lower() for part in (gpu, cpu) if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
-    return assemble(Parts(name=printable[:200], cpu=cpu, ram=ram, gpu=gpu, link=link))
+    gpus, gpu = _counted(gpu, "--gpu") if gpu is not None else (1, None)
+    sockets, cpu = _counted(cpu, "--cpu")
+    parts = Parts(printable[:200], cpu, ram, gpu, gpus, link, sockets, peer=peer)
+    if peer is not None and gpus == 1:
+        remedy = "leave --peer out, or write --gpu '2x NAME'"
+        raise UsageError("joins several GPUs, and this machine has not as many", field="--peer", remedy=remedy)
+    return assemble(parts)
+
+
+def _counted(text: str, field: str) -> tuple[int, str]:
+    """`2x NAME` as a count and a name; NAME alone is one."""
+    match = re.match(r"^(\d{1,9})x[ -]*(\S.*)$", text, re.IGNORECASE)
+    count = int(match[1]) if match else 1
+    if not 1 <= count <= MAX_EQUAL:
+        raise UsageError("not a number of devices", field=field, value=text, remedy=f"use 1x to {MAX_EQUAL}x NAME")
+    return count, match[2] if match else text
 
 
 def assemble(parts: Parts) -> Hardware:
@@ -52,21 +77,23 @@ def assemble(parts: Parts) -> Hardware:
         raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram, remedy=remedy)
     cpu, cpu_source = find_cpu(parts.cpu)
     gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu is not None else (None, None)
-    if parts.link and (gpu is None or gpu.kind == "metal"):
+    if parts.link and (gpu is None or gpu.integrated):
         remedy = "leave --link out"
         raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link, remedy=remedy)
     if gpu is None or gpu_source is None:
         return _document(parts, *_host(parts, cpu, cpu_source, None))
-    if (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
+    if gpu.integrated != cpu.integrated or (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
         remedy = "name both parts of one chip, or neither"
-        raise UsageError("an Apple GPU and CPU come in one chip only", field="--cpu", value=cpu.name, remedy=remedy)
-    if gpu.kind == "metal":
+        raise UsageError("a GPU within a CPU comes in one chip only", field="--cpu", value=cpu.name, remedy=remedy)
+    if gpu.integrated and parts.gpus > 1:
+        raise UsageError("a chip has one GPU", field="--gpu", value=parts.gpus, remedy=f"write {gpu.name}")
+    if gpu.integrated:
         return _unified(parts, cpu, cpu_source, gpu, gpu_source)
     return _discrete(parts, cpu, cpu_source, gpu, gpu_source)
 
 
 def override(hardware: Hardware, vram_available: int | None, ram_available: int | None) -> Hardware:
-    """The machine with other bytes available (E-HELM-07): the first accelerator's memory and the host's.
+    """The machine with other bytes available (E-HELM-07): every accelerator's memory and the host's.
 
     Raises UsageError beyond a memory's capacity, when there is no GPU, and for both on one unified memory."""
     host = hardware.devices[0].memory
@@ -75,10 +102,11 @@ def override(hardware: Hardware, vram_available: int | None, ram_available: int 
         if not accelerators:
             remedy = "leave --vram-avail out"
             raise UsageError("this machine has no GPU", field="--vram-avail", value=vram_available, remedy=remedy)
-        if accelerators[0] == host and ram_available is not None:
+        if host in accelerators and ram_available is not None:
             problem = f"CPU and GPU share the memory {host}, which --vram-avail gives a size already"
             raise UsageError(problem, field="--ram-avail", value=ram_available, remedy="give one of the two")
-        hardware = _with_available(hardware, accelerators[0], vram_available, "--vram-avail")
+        for name in dict.fromkeys(accelerators):
+            hardware = _with_available(hardware, name, vram_available, "--vram-avail")
     if ram_available is not None:
         hardware = _with_available(hardware, host, ram_available, "--ram-avail")
     return hardware
@@ -114,27 +142,35 @@ def _document(
 def _discrete(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: Source) -> Hardware:
     """GPUs with memories of their own behind PCIe."""
     memories, devices, links, sources = _host(parts, cpu, cpu_source, None)
-    known = find_class(gpu.device_class)
-    link = parts.link or default_link(gpu, cpu)
+    hosts, known = [memory.name for memory in memories], find_class(gpu.device_class)
+    link = parts.link or default_link(gpu, cpu, parts.gpus)
     read = scaled(gpu.bandwidth, known.sustained)
-    reserve = max(round(0.6 * GIB), round(0.07 * gpu.capacity))
     for number in range(parts.gpus):
         suffix = str(number) if number else ""
-        memories += (
-            Memory(
-                name=f"vram{suffix}",
-                kind="vram",
-                product=gpu.name,
-                capacity=gpu.capacity,
-                available=gpu.capacity - reserve,
-                bandwidth=read,
-                source="vram-reserve",
-            ),
-        )
-        devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", f"vram{suffix}", read),)
-        links += pcie_links(link, "dram", f"vram{suffix}", suffix)
-    extra = {"gpu": gpu_source, "vram-reserve": _reserve("vram-reserve"), **known.sources, **link_sources()}
+        name, near = f"vram{suffix}", hosts[number * parts.nodes // parts.gpus]
+        memories += (_video_memory(gpu, name, read),)
+        devices += (_gpu_device(gpu, known, f"{gpu.kind}{suffix}", name, read),)
+        own = pcie_links(link, near, name, suffix)
+        links += (*own, *(each for host in hosts if host != near for each in far_links(own, host)))
+    if parts.peer is not None:
+        ends = permutations([memory.name for memory in memories if memory.kind == "vram"], 2)
+        links += tuple(peer_link(source, target, parts.peer) for source, target in ends)
+        sources["given-peer"] = Source(kind="user", where="--peer on the command line")
+    extra = {"gpu": gpu_source, "vram-reserve": _reserve("vram-reserve"), **known.sources, **link_sources(parts.nodes)}
     return _document(parts, memories, devices, links, {**sources, **extra})
+
+
+def _video_memory(gpu: Gpu, name: str, read: Figure) -> Memory:
+    reserve = max(round(0.6 * GIB), round(0.07 * gpu.capacity))
+    return Memory(
+        name=name,
+        kind="vram",
+        product=gpu.name,
+        capacity=gpu.capacity,
+        available=gpu.capacity - reserve,
+        bandwidth=read,
+        source="vram-reserve",
+    )
 
 
 def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: Source) -> Hardware:
@@ -143,8 +179,8 @@ def _unified(parts: Parts, cpu: Cpu, cpu_source: Source, gpu: Gpu, gpu_source: S
     read = scaled(gpu.bandwidth, known.sustained)
     memories, devices, links, sources = _host(parts, cpu, cpu_source, gpu.bandwidth)
     shared = memories[0].model_copy(update={"bandwidth": read, "product": gpu.name})
-    metal = _gpu_device(gpu, known, "metal", shared.name, read)
-    return _document(parts, (shared,), (*devices, metal), links, {**sources, "gpu": gpu_source, **known.sources})
+    within = _gpu_device(gpu, known, gpu.kind, shared.name, read)
+    return _document(parts, (shared,), (*devices, within), links, {**sources, "gpu": gpu_source, **known.sources})
 
 
 def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figure) -> Device:
@@ -164,10 +200,11 @@ def _gpu_device(gpu: Gpu, known: DeviceClass, name: str, memory: str, read: Figu
 
 
 def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> _Built:
-    """The CPU and its memory; `unified`: bytes/s of the memory it shares with a GPU."""
+    """The CPU and its memory, of every NUMA node; `unified`: bytes/s of the memory it shares with a GPU."""
     known = find_class(cpu.device_class)
     kind = parts.memory or cpu.memory
-    channels = parts.channels or cpu.channels * parts.sockets
+    channels = (parts.channels or cpu.channels * parts.sockets) // parts.nodes
+    ram, sockets = parts.ram // parts.nodes, parts.sockets // parts.nodes
     peak = unified or channels * 8 * _transfers(kind)
     read = scaled(peak, known.sustained)
     name: Literal["dram", "unified"] = "unified" if unified else "dram"
@@ -175,18 +212,23 @@ def _host(parts: Parts, cpu: Cpu, cpu_source: Source, unified: float | None) -> 
         name=name,
         kind=name,
         product=f"{kind}, {channels} channels",
-        capacity=parts.ram,
-        available=round(0.75 * parts.ram) if unified else parts.ram - _ram_reserve(parts.ram),
+        capacity=ram,
+        available=round(0.75 * ram) if unified else ram - _ram_reserve(ram),
         bandwidth=read,
         source="unified-reserve" if unified else "ram-reserve",
     )
+    device = _cpu_device(cpu, sockets, known, name, read)
+    suffixes = [str(node) if node else "" for node in range(parts.nodes)]
     sources = {
         "cpu": cpu_source,
         memory.source: _reserve(memory.source),
-        _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, parts.sockets)),
+        _CPU_FLOPS: Source(kind="datasheet", where=_flops_formula(cpu, sockets)),
         **known.sources,
     }
-    return (memory,), (_cpu_device(cpu, parts.sockets, known, name, read),), (), sources
+    memories = tuple(memory.model_copy(update={"name": name + end}) for end in suffixes)
+    devices = tuple(device.model_copy(update={"name": "cpu" + end, "memory": name + end}) for end in suffixes)
+    links = node_links([each.name for each in memories], parts.between) if parts.between else ()
+    return memories, devices, links, sources
 
 
 def _cpu_device(cpu: Cpu, sockets: int, known: DeviceClass, memory: str, read: Figure) -> Device:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.placement import Placed
@@ -13,8 +14,7 @@ Deps = tuple[int, ...]
 """Tasks that a task waits for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrived:
+class Arrived(NamedTuple):
     """Resident data of one kind that has come to `device` after `deps`, or is expanded there after them."""
 
     what: str

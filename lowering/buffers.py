@@ -25,9 +25,9 @@ def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> 
 def buffer_bytes(model: Model, workload: Workload, *, divided: bool = False, batches: int = 1) -> int:
     """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
     through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
-    hidden = 4 * workload.batch * workload.prompt_tokens * model.hidden
+    hidden = 4 * workload.batch * workload.new_tokens * model.hidden
     capacity = workload.context
-    workspace = workspace_bytes(model, workload.batch, workload.prompt_tokens, divided=divided, capacity=capacity)
+    workspace = workspace_bytes(model, workload.batch, workload.new_tokens, divided=divided, capacity=capacity)
     return batches * (workspace + hidden) + _kept(model, workload)
 
 

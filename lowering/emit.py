@@ -55,10 +55,12 @@ class Emitter:
         flops: int = 0,
         path: Path = "pinned",
     ) -> int:
-        """The index of a new task."""
+        """The index of a new task; its name is as in `7/3.q#1`: pass, block, operation, batch."""
+        place = name if layer is None else f"{layer}.{name}"
+        batch = f"#{self.batch}" if self.batch else ""
         self.fresh.append(
             Task(
-                id=self._named(name, layer),
+                id=f"{self.iteration.index}/{place}{batch}",
                 kind=kind,
                 op=op,
                 layer=layer,
@@ -77,9 +79,3 @@ class Emitter:
         )
         self.count += 1
         return self.count - 1
-
-    def _named(self, name: str, layer: int | None) -> str:
-        """As in `7/3.q#1`: pass, block, operation, batch."""
-        place = name if layer is None else f"{layer}.{name}"
-        batch = f"#{self.batch}" if self.batch else ""
-        return f"{self.iteration.index}/{place}{batch}"

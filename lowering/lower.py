@@ -4,16 +4,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from helmsman.lowering.arrivals import Arrivals, Arrived
-from helmsman.lowering.caches import CACHE_OF
+from helmsman.lowering.caches import CACHE_OF, CACHED
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.parts import Part
 from helmsman.lowering.placement import KnownPlan, Placed, known
-from helmsman.lowering.rules import places
+from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rules import PREFIX, places, prefix_rule
 from helmsman.lowering.streams import Ways, tokens_home
 from helmsman.lowering.turns import Step, turns
 from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
 
 TOKEN_BYTES = 4
@@ -61,7 +63,7 @@ class _Builder:
     `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
     `worked`: by unit, batch and device, its tasks; `gate`: what the turn waits for where there are barriers;
     `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation; `kept`: new keys
-    and values that have not left yet."""
+    and values that have not left yet; `stored`: by batch, what brought the block's known tokens from their store."""
 
     plan: KnownPlan
     iteration: Iteration
@@ -72,6 +74,7 @@ class _Builder:
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
     kept: tuple[Step, _Value] | None = None
+    stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     opened: int = 0
     opening: str = ""
     closed: dict[int, int] = field(default_factory=dict)
@@ -140,8 +143,7 @@ class _Builder:
             memory, made, _ = head.made[-1]
             if home != memory:
                 size = TOKEN_BYTES * self.iteration.batch
-                (hop,) = self.ways.hops(memory, home, size, "pinned")
-                self.out.transfer("token", None, hop, "f32", (made,), lane=self._activation_lane(hop.link))
+                self._send("token", None, (memory, home), size, "f32", (made,))
         return self.out.take()
 
     def _add_op(self, step: Step) -> None:
@@ -162,9 +164,10 @@ class _Builder:
                 deps.update(self._input(name, value, step.layer, part))
         streams = self._stream_weights(step, part) if part.weights else []
         cached = self._stream_kv(step, part) if part.cached else []
-        deps.update(streams, cached)
+        known_tokens = self._known(step)
+        deps.update(streams, cached, known_tokens)
         if part.turned is not None:
-            deps.add(self._reshaped(step, part, part.turned, tuple(cached)))
+            deps.add(self._reshaped(step, part, part.turned, (*cached, *known_tokens)))
         index = self._compute(step, part, tuple(sorted(deps)))
         if streams or cached:
             self.consumers.setdefault(self.now, []).append(index)
@@ -209,11 +212,24 @@ class _Builder:
         if origin == memory:
             return task
         label = "hidden" if name == "input" else name
-        (hop,) = self.ways.hops(origin, memory, round(value.size * share), "pinned")
         what = label if len(value.made) == 1 else f"{label}:{number}"
-        lane = self._activation_lane(hop.link)
-        deps = (task, *value.parts.get(memory, ()))
-        return self.out.transfer(what, layer, hop, self.plan.activations, deps, label, lane)
+        size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
+        return self._send(what, layer, (origin, memory), size, self.plan.activations, deps, label)
+
+    def _send(
+        self,
+        what: str,
+        layer: int | None,
+        ends: tuple[str, str],
+        size: int,
+        fmt: StoredFormat,
+        deps: tuple[int, ...],
+        op: str | None = None,
+    ) -> int:
+        """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
+        for hop in self.ways.hops(*ends, size, "pinned"):
+            deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._activation_lane(hop.link)),)
+        return deps[0]
 
     def _stream_weights(self, step: Step, part: Part) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
@@ -228,12 +244,33 @@ class _Builder:
 
     def _stream_kv(self, step: Step, part: Part) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
-        what, deps, expanding = CACHE_OF[step.work.op.name], self._cache_may_start(part.device), self._may_start()
+        known_tokens = self._known(step)
+        deps = (*self._cache_may_start(part.device), *known_tokens)
+        what, expanding = CACHE_OF[step.work.op.name], (*self._may_start(), *known_tokens)
         arrived = self.arrivals.bring(what, part.suffix, step.layer, part.device, part.cached, deps, expanding)
         return self.arrivals.expand(arrived)
 
+    def _known(self, step: Step) -> tuple[int, ...]:
+        """What brought the keys and values of known tokens that an operation reads."""
+        return self.stored.get(self.out.batch, ()) if step.work.op.name in CACHED else ()
+
+    def _bring_known(self, layer: int) -> None:
+        """Transfers of known tokens from their store to the cache's homes; they leave as soon as the pass begins, block
+        after block, since their place in the caches is kept for them."""
+        found = list[int]()
+        rule = prefix_rule(self.plan, layer)
+        sizes = stored_sizes(self.plan, layer, self.iteration.batch) if self.iteration.phase == "prefill" else {}
+        for number, ((home, fmt), size) in enumerate(sizes.items()):
+            assert rule is not None
+            name, deps = f"{PREFIX}.{number}" if number else PREFIX, tuple[int, ...]()
+            for hop in self.ways.hops(rule.memory, home, size, rule.path):
+                deps = (self.out.transfer(name, layer, hop, fmt, deps, PREFIX),)
+            found += deps
+        self.stored[self.out.batch] = tuple(found)
+
     def _written(self, step: Step, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
+        self._bring_known(step.layer or 0)
         value = _Value(step.work.op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
         if self.plan.schedule.barrier and not self._read_elsewhere(step.layer, made[0][0]):

@@ -14,6 +14,9 @@ from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residen
 
 Cached = Literal["keys", "values"]
 
+PREFIX = "prefix"
+"""What a rule selects by this name alone: keys and values of tokens that were known before the prompt pass."""
+
 _MEMBERS = {"scores": "attention", "softmax": "attention", "wv": "attention", "keys": "kv", "values": "kv"}
 """What a name is a part of: a rule for the whole covers it."""
 
@@ -101,6 +104,12 @@ def residence(rules: Rules, tensor: Tensor) -> Residence:
 def kv_homes(rules: Rules, what: Cached, layer: int, kv_heads: int) -> tuple[Slice[KvRule], ...]:
     """Where the heads of a block's keys or values live, in order of heads."""
     return _covering(rules, rules.kv, "kv", what, layer, kv_heads, "heads")
+
+
+def prefix_rule(rules: Rules, layer: int) -> KvRule | None:
+    """Where a block's keys and values of known tokens are before the prompt pass; None: where its cache is."""
+    found = (rule for rule in rules.kv if rule.select.names == PREFIX and matches(rule.select, PREFIX, layer))
+    return next(found, None)
 
 
 def kv_rule(rules: Rules, layer: int) -> KvRule:

@@ -111,7 +111,8 @@ class Ways:
         self._known: dict[tuple[str, str, int, Path], tuple[Hop, ...]] = {}
 
     def hops(self, source: str, target: str, size: int, path: Path) -> tuple[Hop, ...]:
-        """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory.
+        """The transfers that bring `size` bytes from memory `source` to `target`: one, or two through host memory, as
+        between two GPUs without a link of their own.
 
         Raises BadInputError when no link joins them."""
         key = source, target, size, path
@@ -131,11 +132,13 @@ def _links(hardware: Hardware, source: str, target: str, path: Path) -> tuple[Li
     if direct is not None and path != "bounce":
         return (direct,)
     host = hardware.devices[0].memory
-    first, second = hardware.link(source, host), hardware.link(host, target)
-    if first is None or second is None:
-        missing = (source, host) if first is None else (host, target)
+    stops = [host] if path == "bounce" else dict.fromkeys(d.memory for d in hardware.devices if d.kind == "cpu")
+    ways = [(hardware.link(source, stop), hardware.link(stop, target)) for stop in stops]
+    found = [(first, second) for first, second in ways if first is not None and second is not None]
+    if not found:
+        missing = (source, host) if hardware.link(source, host) is None else (host, target)
         raise _no_way(missing if path == "bounce" else (source, target), host, path)
-    return first, second
+    return min(found, key=lambda way: sum(1 / link.bandwidth.value for link in way))
 
 
 def tokens_home(plan: Placed, phase: Phase) -> str:

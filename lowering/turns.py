@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from helmsman.lowering.ops import DIVIDED, Formats, Operation, embedding_ops, output_ops
 from helmsman.lowering.parts import Work, works
@@ -12,8 +13,7 @@ from helmsman.lowering.variants import attending, varied_ops
 from helmsman.scheduler.iteration import Iteration
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An operation of block `layer` (None: of an end of the model) in stage `unit` of a pass."""
 
     work: Work

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.prefix import stores
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.variants import check_cache_use
@@ -63,6 +64,9 @@ def _check_cache_use(plan: Plan) -> None:
     except UsageError as error:
         message, remedy = error.message, "plan again without an activation cache"
         raise BadInputError(message, field="schedule.cache.holds", remedy=remedy) from error
+    if plan.schedule.cache.holds == "activations" and plan.workload.prefix_tokens:
+        message, remedy = "a prompt pass reads keys and values of known tokens", "plan without an activation cache"
+        raise BadInputError(message, field="workload.prefix_tokens", remedy=remedy)
 
 
 def _selectors(plan: Plan) -> Iterator[tuple[str, Select]]:
@@ -80,6 +84,7 @@ def _check_homes(plan: Plan) -> None:
         for what in ("keys", "values")
         for piece in kv_homes(plan, what, layer, plan.model.kv_heads)
     }
+    caches |= {rule.memory for rule in stores(plan)}
     for field, used in (("residence", weights), ("kv", caches)):
         if used - known:
             raise BadInputError(

@@ -106,4 +106,4 @@ def _best_share(device: Device) -> float:
 
 def _readable(groups: list[_Group], seconds: float) -> float:
     """Bytes that can be read within `seconds` under every constraint."""
-    return sum(min(rate * seconds, sum(min(size, own * seconds) for size, own in parts)) for rate, parts in groups)
+    return sum([min(rate * seconds, sum([min(size, own * seconds) for size, own in parts])) for rate, parts in groups])

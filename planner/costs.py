@@ -181,8 +181,9 @@ class CostModel:
         """T_comm = l_link + W_act / B_link (eq 4.15)."""
         link = next(link for link in self.hardware.links if link.name == lane_owner(task.resource))
         rates = [self._carried(link)]
-        if task.path == "pageable" and link.pageable is not None and self.options.corrections:
-            rates.append(link.pageable)
+        share = link.reached(task.path)
+        if share is not None and self.options.corrections:
+            rates.append(share)
         moving = self._quotient(task.bytes, rates, "link")
         return moving.plus(self._constant(link.latency, "link"))
 

@@ -6,6 +6,7 @@ from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
+from helmsman.planner.machine import roles, why_unused
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
@@ -24,8 +25,9 @@ def explain(decision: Decision, every_term: bool = False) -> str:
 
 def _title(plan: Plan) -> str:
     work = plan.workload
+    known = f" ({work.prefix_tokens} known)" if work.prefix_tokens else ""
     return (
-        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens} + {work.output_tokens} tokens, "
+        f"{plan.model.name} on {plan.hardware.name}: {work.prompt_tokens}{known} + {work.output_tokens} tokens, "
         f"batch {work.shape}, context {work.context}, {_formats(_matrices(plan))} weights, {_formats(_caches(plan))} KV"
     )
 
@@ -75,6 +77,10 @@ def _speed(plan: Plan) -> Iterator[str]:
 def _memory(plan: Plan) -> Iterator[str]:
     for use in plan.predicted.memory:
         yield f"memory       {_use(use)}"
+    parts = roles(plan.hardware)
+    if parts.accelerator is not None and parts.unified:
+        both = f"{parts.host.name} and {parts.accelerator.name} share {parts.host.memory}"
+        yield f"one memory   {both}: moving data between memories gains nothing on this machine"
 
 
 def _use(use: MemoryUse) -> str:
@@ -92,7 +98,7 @@ def _others(decision: Decision) -> Iterator[str]:
     if len(decision.rejected) > len(shown):
         yield f"             and {len(decision.rejected) - len(shown)} more, each lacking more"
     for name in decision.unused:
-        yield f"not used     {name}: plans use one accelerator"
+        yield f"not used     {name}: {why_unused(decision.plan.hardware, name)}"
     if decision.nearest is not None:
         gain = decision.seconds / decision.nearest.seconds - 1
         yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"

@@ -1,15 +1,17 @@
 """Which device of a machine plays which part in a plan that splits work between host and accelerator."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Device, Hardware
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """`host`: the CPU beside an accelerator; `solo`: the CPU with every core; `accelerator`: the first one."""
+    """`host`: the CPU beside an accelerator; `solo`: the CPU with every core; `accelerator`: the first within reach
+    (that reads the host's memory, or has links both ways to it)."""
 
     hardware: Hardware
     host: Device
@@ -22,16 +24,13 @@ class Roles:
         return self.accelerator is not None and self.accelerator.memory != self.host.memory
 
     @property
-    def joined(self) -> bool:
-        """Whether hidden states can go to the accelerator and tokens back."""
-        if self.accelerator is None:
-            return False
-        here, there = self.host.memory, self.accelerator.memory
-        return here == there or bool(self.hardware.link(here, there) and self.hardware.link(there, here))
+    def unified(self) -> bool:
+        """Whether host and accelerator read one memory, so that nothing is gained by moving data."""
+        return self.accelerator is not None and not self.separate
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Devices that take no part: accelerators beyond the first."""
+        """Devices that take no part: accelerators beyond the first or out of reach, CPUs of other NUMA nodes."""
         parts = {self.host.name, self.solo.name, self.accelerator.name if self.accelerator else ""}
         return tuple(device.name for device in self.hardware.devices if device.name not in parts)
 
@@ -49,9 +48,55 @@ def roles(hardware: Hardware) -> Roles:
         raise BadInputError("a machine needs a device of kind cpu", field="devices")
     shared = [device for device in processors if not device.excludes] or processors
     host = min(shared, key=lambda device: len(device.excludes))
-    others = [device for device in hardware.devices if device.kind != "cpu"]
-    accelerator = others[0] if others else None
-    if accelerator is not None:
-        host = next((d for d in processors if accelerator.name not in d.excludes), host)
     solo = max(processors, key=lambda device: device.cores or 0)
-    return Roles(hardware, host, solo, accelerator)
+    for accelerator in _accelerators(hardware):
+        beside = [device for device in processors if accelerator.name not in device.excludes] or [host]
+        near = (device for device in beside if _joined(hardware, device.memory, accelerator.memory))
+        if (found := next(near, None)) is not None:
+            return Roles(hardware, found, solo, accelerator)
+    return Roles(hardware, host, solo, None)
+
+
+def why_unused(hardware: Hardware, name: str) -> str:
+    """Why the device called `name` takes no part in a plan of host and accelerator."""
+    device, host = hardware.device(name), roles(hardware).host
+    if device.kind == "cpu":
+        return f"plans use one CPU, {host.name}"
+    joined = _joined(hardware, host.memory, device.memory)
+    return "plans use one accelerator" if joined else _no_links(host.memory, device.memory)
+
+
+def check_separate(found: Roles, strategy: str) -> None:
+    """Raise UsageError where `strategy` has nothing to move: without an accelerator that has a memory of its own."""
+    if found.separate:
+        return
+    problem, remedy = _unsuited(found)
+    raise UsageError(problem, field="--strategy", value=strategy, remedy=remedy)
+
+
+def _unsuited(found: Roles) -> tuple[str, str]:
+    """Why there is nothing to move, and what to do instead."""
+    memory, alone = found.host.memory, next(_accelerators(found.hardware), None)
+    if found.accelerator is not None:
+        problem = f"{found.host.name} and {found.accelerator.name} share one memory, {memory}: offloading gains nothing"
+        return problem, "use --strategy layer-split: everything is there already"
+    if alone is None:
+        return (
+            "this machine has no accelerator with a memory of its own",
+            "use --strategy layer-split: it plans on the CPU",
+        )
+    problem = f"{alone.name} has a memory of its own, but there are {_no_links(memory, alone.memory)}"
+    return problem, "add them to the hardware record, or use --strategy layer-split: it plans on the CPU"
+
+
+def _no_links(here: str, there: str) -> str:
+    return f"no links both ways between {here} and {there}"
+
+
+def _accelerators(hardware: Hardware) -> Iterator[Device]:
+    return (device for device in hardware.devices if device.kind != "cpu")
+
+
+def _joined(hardware: Hardware, here: str, there: str) -> bool:
+    """Whether hidden states can go there and tokens back."""
+    return here == there or bool(hardware.link(here, there) and hardware.link(there, here))

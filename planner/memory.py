@@ -7,7 +7,8 @@ from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import CachePiece, passing, pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, op_extent
 from helmsman.lowering.placement import KnownPlan, Placed, batches_together, known
-from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places, residence
+from helmsman.lowering.prefix import stored_sizes
+from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places, prefix_rule, residence
 from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.lowering.turns import divides_attention
@@ -104,7 +105,7 @@ def _tensors(placed: Placed) -> Iterator[tuple[Tensor, int]]:
 def _streamed_weights(placed: Placed, memory: str) -> int:
     """The largest operation's streamed bytes, or the largest stage's where all of one are held together."""
     work, ahead = placed.workload, placed.schedule.overlap == "next-layer" or placed.schedule.barrier
-    together = held_together(ahead, work.batch, batches_together(placed), work.prompt_tokens)
+    together = held_together(ahead, work.batch, batches_together(placed), work.new_tokens)
     sizes: dict[tuple[str, int], int] = {}
     for tensor, _ in _tensors(placed):
         key = ("" if together else tensor.op, stage_of(placed, tensor.op, tensor.layer))
@@ -116,7 +117,7 @@ def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
     """Bytes of a tensor that come to `memory`, or are expanded there, in the phase that needs more of them; of a table
     the rows of all tokens of a pass."""
     work, columns = placed.workload, tensor.elements // tensor.shape[0]
-    looked_up = batches_together(placed) * work.batch * work.prompt_tokens if tensor.op == "embedding" else None
+    looked_up = batches_together(placed) * work.batch * work.new_tokens if tensor.op == "embedding" else None
     most = 0
     for phase in PHASES:
         coming = 0
@@ -193,12 +194,16 @@ def _weights(placed: Placed) -> dict[str, int]:
         table = rules[tensor.tied_to] if tensor.tied_to is not None else None
         for piece in homes(placed, tensor):
             rule = piece.rule
-            if table is not None and (table.memory, table.format) == (rule.memory, rule.format):
-                continue
+            tied = _copies(table) if table is not None and table.format == rule.format else ()
             size = size_of((piece.stop - piece.start) * columns, rule.format)
-            for memory in (rule.memory, *rule.replicas):
-                total[memory] = total.get(memory, 0) + count * size
+            for memory in _copies(rule):
+                total[memory] = total.get(memory, 0) + (0 if memory in tied else count * size)
     return total
+
+
+def _copies(rule: Residence) -> tuple[str, ...]:
+    """The memories that hold a weight."""
+    return (rule.memory, *rule.replicas)
 
 
 def _kv(placed: Placed) -> dict[str, int]:
@@ -207,9 +212,18 @@ def _kv(placed: Placed) -> dict[str, int]:
         for piece in pieces_of(placed, layer):
             size = _piece_bytes(placed, piece, placed.workload, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
+        for store, size in _stored(placed, layer):
+            total[store] = total.get(store, 0) + count * size
     for memory, size in partial_keys(placed).items():
         total[memory] = total.get(memory, 0) + size
     return total
+
+
+def _stored(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """The store of a block's known tokens, and what it holds of all sequences."""
+    rule, sequences = prefix_rule(placed, layer), placed.workload.batch * placed.workload.batches
+    if rule is not None:
+        yield rule.memory, sum(stored_sizes(placed, layer, sequences).values())
 
 
 def _pinned(placed: Placed) -> dict[str, int]:
@@ -297,7 +311,17 @@ def _stops(placed: Placed) -> dict[str, int]:
                 if memory is not None:
                     size = kv_block_bytes(placed.model, one, cached.rule.format) + 2 * BLOCK
                     largest[memory] = max(largest.get(memory, 0), size)
+        for memory, size in _known_stops(placed, layer):
+            largest[memory] = max(largest.get(memory, 0), size + 2 * BLOCK)
     return {memory: STOPS * size for memory, size in largest.items()}
+
+
+def _known_stops(placed: Placed, layer: int) -> Iterator[tuple[str, int]]:
+    """Where a block's known tokens stop on their way from their store, and the bytes of one batch."""
+    rule = prefix_rule(placed, layer)
+    memory = None if rule is None else _stop(placed, rule.path, rule.memory)
+    if memory is not None:
+        yield memory, sum(stored_sizes(placed, layer, placed.workload.batch).values())
 
 
 def _stop(placed: Placed, path: Path, home: str) -> str | None:

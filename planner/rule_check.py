@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
-from helmsman.lowering.rules import homes, matches
+from helmsman.lowering.rules import PREFIX, homes, matches, prefix_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import KvRule, Plan, Residence, Select
@@ -20,7 +21,7 @@ _IN_BLOCKS = {
         "q_norm.weight",
         "k_norm.weight",
     ),
-    "kv": ("keys", "values"),
+    "kv": ("keys", "values", PREFIX),
     "compute": (*BLOCK_OPS, *DIVIDED),
 }
 """What rules can name in some model: strategies write the same rules whether or not a model has biases."""
@@ -37,6 +38,7 @@ def check_rules(plan: Plan) -> None:
     for index, weights in enumerate(plan.residence):
         _check_replicas(f"residence.{index}.replicas", weights)
     _check_vectors(plan)
+    _check_stores(plan)
     if plan.schedule.overlap == "next-layer" and plan.schedule.prefetch == 0:
         message, remedy = "overlap next-layer needs room for a layer ahead", "write 1 or more, or overlap none"
         raise BadInputError(message, field="schedule.prefetch", value=0, remedy=remedy)
@@ -59,7 +61,8 @@ def _stored(plan: Plan) -> Iterator[tuple[str, Residence | KvRule]]:
 
 
 def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
-    """Storage alone is read straight by a device, or through host memory."""
+    """Storage alone is read straight by a device, or through host memory; what is pinned on its way is copied by a
+    device of its memory."""
     kind = next((memory.kind for memory in plan.hardware.memories if memory.name == rule.memory), STORAGE)
     if rule.path in ("direct", "bounce") and kind != STORAGE:
         raise BadInputError(
@@ -67,6 +70,13 @@ def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
             field=f"{field}.path",
             value=rule.path,
             remedy="write pinned, pageable or pin-on-transfer",
+        )
+    if rule.path == "pin-on-transfer" and all(device.memory != rule.memory for device in plan.hardware.devices):
+        raise BadInputError(
+            f"no device works in {rule.memory}: nothing copies to page-locked memory there",
+            field=f"{field}.path",
+            value=rule.path,
+            remedy="write pinned or pageable",
         )
 
 
@@ -76,6 +86,29 @@ def _check_replicas(field: str, rule: Residence) -> None:
     if twice is not None:
         remedy = "remove it, or name another memory"
         raise BadInputError("two copies in one memory", field=field, value=twice, remedy=remedy)
+
+
+def _check_stores(plan: Plan) -> None:
+    """Known tokens are stored whole, as the caches to which they come keep them."""
+    for index, each in enumerate(plan.kv):
+        if each.select.names == PREFIX and (each.select.part is not None or each.path == "pin-on-transfer"):
+            field, remedy = f"kv.{index}", "leave `part` out, and write pinned, pageable, bounce or direct"
+            raise BadInputError("known tokens are stored whole, and pinned at most once", field=field, remedy=remedy)
+    for layer in range(plan.model.layers):
+        rule = prefix_rule(plan, layer)
+        if rule is not None:
+            _check_store(plan, layer, rule)
+
+
+def _check_store(plan: Plan, layer: int, rule: KvRule) -> None:
+    for piece in pieces_of(plan, layer):
+        if piece.rule.format != rule.format:
+            raise BadInputError(
+                f"known tokens are kept as the caches to which they come, in {piece.rule.format}",
+                field=f"kv.{plan.kv.index(rule)}.format",
+                value=rule.format,
+                remedy=f"write {piece.rule.format}",
+            )
 
 
 def _check_vectors(plan: Plan) -> None:

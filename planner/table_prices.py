@@ -138,9 +138,8 @@ class TablePrices:
     def _reached(self, task: Task) -> float:
         """The share of its link's rate that a transfer reaches: columns are of page-locked memory."""
         link = self.hardware.link(*task.memories)
-        if task.path != "pageable" or link is None or link.pageable is None:
-            return 1.0
-        return link.pageable.value
+        share = None if link is None else link.reached(task.path)
+        return 1.0 if share is None else share.value
 
     @cached_property
     def _stripes(self) -> dict[str, float]:

@@ -30,9 +30,8 @@ class Iteration:
 
 
 def prefill(workload: Workload, batches: int = 1) -> Iteration:
-    """The pass over the whole prompt, which also yields the first token (HELM-57)."""
-    prompt = workload.prompt_tokens
-    return Iteration(0, "prefill", workload.batch, prompt, prompt, batches)
+    """The pass over the prompt, but for what is known of it, which also yields the first token (HELM-57)."""
+    return Iteration(0, "prefill", workload.batch, workload.new_tokens, workload.prompt_tokens, batches)
 
 
 def decode(workload: Workload, step: int, batches: int = 1) -> Iteration:

@@ -48,14 +48,24 @@ class UsageError(HelmError):
 
 
 class InfeasibleError(HelmError):
-    """No plan meets the constraints; `remedy` is the smallest change that would, `lacks` its bytes by memory."""
+    """No plan meets the constraints; `remedy` is the smallest change that would, `lacks` its bytes by memory.
+
+    `largest_batch`: the most sequences per batch that would fit, 0 for none; None where nobody looked for it."""
 
     code = "infeasible"
     exit_code = 3
 
-    def __init__(self, message: str, *, lacks: Mapping[str, int] | None = None, **place: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        lacks: Mapping[str, int] | None = None,
+        largest_batch: int | None = None,
+        **place: Any,
+    ) -> None:
         super().__init__(message, **place)
         self.lacks = {} if lacks is None else dict(lacks)
+        self.largest_batch = largest_batch
 
 
 class TargetMissedError(HelmError):

@@ -124,7 +124,8 @@ class Link(Frozen):
 
     `shares`: another link whose physical lanes it uses too (an NVMe device behind the GPU's);
     `carries`: bytes/s of those lanes for all links that share them, where one link alone does not reach that;
-    `pageable`: share of the bandwidth that is reached from memory which is not pinned;
+    `pageable`: share of the bandwidth that is reached from memory which is not pinned; `managed`: by pages that migrate
+    when they are touched;
     `slows`: by device, how much longer its work takes while this link moves data, as a part of the work (0.4: 1.4
     times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43);
     `footprint`: what its rate depends on."""
@@ -138,8 +139,13 @@ class Link(Frozen):
     shares: Name | None = None
     carries: Rate | None = Field(default=None, description="of its lanes, for all that share them; else its bandwidth")
     pageable: Share | None = None
+    managed: Share | None = None
     slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
     footprint: Footprint | None = None
+
+    def reached(self, path: str) -> Figure | None:
+        """The share of its bandwidth that data reaches which leaves its home by `path`; None: all of it."""
+        return {"pageable": self.pageable, "managed": self.managed}.get(path)
 
     @model_validator(mode="after")
     def _carries_its_own(self) -> Self:
@@ -290,6 +296,8 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
             yield f"links.{place}.carries.source", link.carries.source
         if link.pageable is not None:
             yield f"links.{place}.pageable.source", link.pageable.source
+        if link.managed is not None:
+            yield f"links.{place}.managed.source", link.managed.source
         for name, figure in (link.slows or {}).items():
             yield f"links.{place}.slows.{name}.source", figure.source
         yield from ((f"links.{place}.footprint", figure.source) for figure in _footprint_figures(link))

@@ -67,9 +67,10 @@ class Select(Frozen):
         return self
 
 
-Path = Literal["mapped", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
+Path = Literal["mapped", "managed", "pageable", "pinned", "pin-on-transfer", "bounce", "direct"]
 """How bytes leave their home. pinned: page-locked before the run (PARK-13); pin-on-transfer: copied to a
-page-locked buffer each time (PARK-07); pageable: the driver does that; bounce: storage through host memory; direct:
+page-locked buffer each time (PARK-07); pageable: the driver does that; managed: pages migrate when they are touched
+(CUDA's managed memory, GUPTA-48); bounce: storage through host memory; direct:
 storage straight to the device (PARK-37)."""
 
 
@@ -96,7 +97,10 @@ class Residence(Frozen):
 
 
 class KvRule(Frozen):
-    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`."""
+    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`.
+
+    `prefix`: what is known of prompts (`workload.prefix_tokens`) waits in `memory` and comes to the cache in the prompt
+    pass (LMCache, HELM-90); without such a rule it is in the cache already."""
 
     select: Select
     memory: Name

@@ -4,11 +4,13 @@ from typing import Literal, Self
 
 from pydantic import model_validator
 
-from helmsman.schemas.base import Count, Document, mistake, version
+from helmsman.schemas.base import Count, Document, Index, mistake, version
 
 
 class Workload(Document):
-    """`batches` batches of `batch` sequences, each with a prompt and an output (HELM-49)."""
+    """`batches` batches of `batch` sequences, each with a prompt and an output (HELM-49).
+
+    `prefix_tokens` of each prompt were computed before: their keys and values are kept, and not computed again."""
 
     schema_id: Literal["helm.workload/1"] = version("helm.workload/1")
     prompt_tokens: Count = 128
@@ -16,6 +18,7 @@ class Workload(Document):
     batch: Count = 1
     batches: Count = 1
     context: Count = 256
+    prefix_tokens: Index = 0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -23,7 +26,15 @@ class Workload(Document):
             needed = self.prompt_tokens + self.output_tokens
             message = f"prompt_tokens + output_tokens ({needed}) exceed context ({self.context})"
             raise mistake(message, f"use a context of at least {needed}", "context")
+        if self.prefix_tokens >= self.prompt_tokens:
+            remedy = f"at most {self.prompt_tokens - 1}: the last token of a prompt is computed"
+            raise mistake("no token of the prompt is left", remedy, "prefix_tokens", self.prefix_tokens)
         return self
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens of each prompt that the prompt pass computes."""
+        return self.prompt_tokens - self.prefix_tokens
 
     @property
     def shape(self) -> str:

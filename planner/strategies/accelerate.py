@@ -6,7 +6,8 @@ from itertools import accumulate
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
-from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.machine import check_separate
+from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Residence, Schedule
@@ -32,7 +33,7 @@ class Accelerate:
 
     def placement(self, frame: Frame) -> Placement:
         """The device map. Raises UsageError on a machine without a separate accelerator."""
-        check_separate(frame, self.name)
+        check_separate(frame.roles, self.name)
         return on_accelerator(frame, _residence(frame), Schedule(overlap="none"))
 
     def label(self, frame: Frame) -> str:

@@ -15,7 +15,6 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.planner.strategies.streaming.question import Question, Recorded
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select
 
 
@@ -59,10 +58,7 @@ class FlexGen:
     @cached_property
     def placement(self) -> Placement:
         """FlexGen's rules. Raises UsageError for a machine without a separate accelerator."""
-        if not self.frame.roles.separate or not self.frame.roles.joined:
-            remedy = "use --strategy layer-split, or another machine"
-            problem = "FlexGen needs an accelerator with a memory of its own"
-            raise UsageError(problem, field="--strategy", value="flexgen", remedy=remedy)
+        self._question.check("flexgen")
         units = pieces(self.frame.model, {})
         layout = Layout(units, 0, len(units), weights_q4=self.compress, cache_q4=self._cache_q4)
         return self._scheduled(place(self.frame, replace(layout, ends=self._ends(layout))))

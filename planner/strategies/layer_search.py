@@ -35,7 +35,8 @@ def longest_context(split: LayerSplit) -> int:
 
     def fits(context: int) -> bool:
         tokens = max(1, min(split.workload.prompt_tokens, context - 1))
-        shape = {"context": context, "prompt_tokens": tokens, "output_tokens": 1}
+        known = min(split.workload.prefix_tokens, tokens - 1)
+        shape = {"context": context, "prompt_tokens": tokens, "output_tokens": 1, "prefix_tokens": known}
         at = replace(split, workload=split.workload.model_copy(update=shape))
         return any(not at.shortage(k) for k in at.candidates())
 

@@ -15,8 +15,7 @@ from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_t
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
-from helmsman.planner.predict import mean_step, predict
-from helmsman.planner.schedule import makespan
+from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.search import Score
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.formats import Format
@@ -48,11 +47,9 @@ class LayerSplit:
     costs: CostModel
 
     def candidates(self) -> tuple[int, ...]:
-        """Every k; only single-device plans where nothing joins the memories, or there is no accelerator."""
+        """Every k; the plan of the CPU alone where no accelerator is within reach."""
         units = self.model.units
-        if self.roles.accelerator is None:
-            return (units,)
-        return tuple(range(units + 1)) if self.roles.joined else (0, units)
+        return (units,) if self.roles.accelerator is None else tuple(range(units + 1))
 
     def evaluate(self, k: int) -> Score:
         """Seconds of candidate `k` under the objective, and what it lacks."""
@@ -72,8 +69,7 @@ class LayerSplit:
 
         A plan that streams KV overlaps transfers with work and is scheduled task by task instead."""
         if self._streams(k):
-            graph = lower(self.placement(k), iteration)
-            return makespan(graph, lambda task: self.costs.price(task).mid, self.costs.slowed())
+            return pass_seconds(lower(self.placement(k), iteration), self.costs)
         blocks, units = self.model.layers, self.model.units
         if k in (0, units):
             return self._unit_costs(iteration, 0 if k == 0 else 3).total(blocks)
@@ -241,7 +237,7 @@ def _host_selectors(model: Model, k: int) -> list[Select]:
 def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
     totals = {"embedding": 0.0, "block": 0.0, "output": 0.0, "crossing": 0.0}
     for task in graph.tasks:
-        if task.kind == "transfer":
+        if task.kind == "transfer" and task.op != "kv":
             unit = "crossing"
         elif task.layer is not None:
             unit = "block"

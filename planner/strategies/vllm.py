@@ -8,10 +8,11 @@ from math import ceil, floor
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors
-from helmsman.planner.machine import roles
+from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.streaming.known import store_label, store_rules
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Hardware
@@ -30,10 +31,12 @@ _FUSED = (("q", "k", "v"), ("o",), ("append",), ("gate", "up"), ("down",), ("nor
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """`offload`: GiB of weights in host memory; `utilization`: share of the accelerator's capacity that is used."""
+    """`offload`: GiB of weights in host memory; `utilization`: share of the accelerator's capacity that is used;
+    `store`: the memory in which LMCache keeps known tokens of prompts."""
 
     offload: float = 0.0
     utilization: float = UTILIZATION
+    store: str | None = None
 
     @property
     def name(self) -> str:
@@ -49,15 +52,17 @@ class Vllm:
         """The rules, on a machine of which vLLM uses its share. Raises UsageError without a separate accelerator.
 
         Offloaded weights are page-locked and read one operation at a time, when it runs (vLLM's UVA offloader)."""
-        check_separate(frame, self.name)
+        check_separate(frame.roles, self.name)
         used = self._within(frame)
         rules = [*self._offloaded(used), home(used, used.accelerator.memory)]
-        return on_accelerator(used, rules, Schedule(overlap="none"))
+        placed = on_accelerator(used, rules, Schedule(overlap="none"))
+        return replace(placed, kv=(*store_rules(used, self.store), *placed.kv))
 
     def label(self, frame: Frame) -> str:
         """`vllm cuda(38)`, and what is offloaded: `vllm cuda(38) 4 GiB offloaded`."""
-        more = f" {self.offload:g} GiB offloaded" if self.offload else ""
-        return f"{self.name} {frame.accelerator.kind}({frame.model.layers + 2}){more}"
+        here = f"{self.name} {frame.accelerator.kind}({frame.model.layers + 2})"
+        more = [f"{self.offload:g} GiB offloaded"] if self.offload else []
+        return " ".join([here, *more, *store_label(frame, self.store)])
 
     def smaller(self, frame: Frame) -> str | None:
         """The least whole `--cpu-offload-gb` with which it fits, if any does."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, output_tensors
-from helmsman.planner.strategies.engines.rules import check_separate, home, on_accelerator
+from helmsman.planner.machine import check_separate
+from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Residence, Schedule
@@ -34,7 +35,7 @@ class ZeroInference:
 
     def placement(self, frame: Frame) -> Placement:
         """The rules. Raises UsageError on a machine without a separate accelerator."""
-        check_separate(frame, self.name)
+        check_separate(frame.roles, self.name)
         if self.resident:
             return on_accelerator(frame, [home(frame, frame.accelerator.memory)], Schedule())
         ahead = Schedule(overlap="next-layer", prefetch=frame.prefetch)

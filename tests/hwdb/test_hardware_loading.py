@@ -185,6 +185,42 @@ def test_compose_says_what_it_is_made_of() -> None:
     assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine
 
 
+def test_several_gpus_are_composed() -> None:
+    machine = compose("2x RTX 3090", "5950X", 64 * GIB, None, 56e9)
+    assert [device.name for device in machine.devices] == ["cpu", "cuda", "cuda1"]
+    assert {link.kind for link in machine.links} == {"pcie4x8", "peer"}
+    peer = machine.link("vram1", "vram")
+    assert peer is not None and peer.bandwidth.value == 56e9 and machine.sources[peer.bandwidth.source].kind == "user"
+    assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine
+    assert compose("2xRTX3090", "5950X", 64 * GIB, None).link("vram", "vram1") is None
+    servers = compose("4x L40S", "2x Xeon Platinum 8480+", 512 * GIB, None)
+    assert {link.kind for link in servers.links} == {"pcie4x16"} and len(servers.links) == 8
+    assert servers.device("cpu").cores == 112
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cpu", "peer", "field"),
+    [
+        ("9x RTX 3090", "5950X", None, "--gpu"),
+        ("0x RTX 3090", "5950X", None, "--gpu"),
+        ("2x", "5950X", None, "--gpu"),
+        ("RTX 3090", "99x 5950X", None, "--cpu"),
+        ("RTX 3090", "5950X", 56e9, "--peer"),
+        ("2x Apple M1", "Apple M1", None, "--gpu"),
+        ("Radeon 8060S", "7950X", None, "--cpu"),
+    ],
+)
+def test_impossible_numbers_of_devices_are_refused(gpu: str, cpu: str, peer: float | None, field: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(gpu, cpu, 64 * GIB, None, peer)
+    assert caught.value.field == field and caught.value.remedy
+
+
+def test_a_size_for_gpus_is_for_each_of_them() -> None:
+    machine = override(load_hardware("rtx3090x2-5950x", None), 10 * GIB, None)
+    assert [machine.memory(name).available for name in ("vram", "vram1")] == [10 * GIB, 10 * GIB]
+
+
 def test_compose_without_a_gpu_is_the_cpu_alone() -> None:
     machine = compose(None, "7950X", 64 * GIB, None)
     assert [device.name for device in machine.devices] == ["cpu"]
@@ -263,7 +299,8 @@ def test_any_pair_composes_to_a_valid_sourced_machine(gpu: str, cpu: str, ram: i
     try:
         machine = compose(gpu, cpu, ram * GIB, link)
     except UsageError as error:
-        assert ("Apple" in gpu) != ("Apple" in cpu) or link
+        parts = find_gpu(gpu)[0], find_cpu(cpu)[0]
+        assert parts[0].integrated != parts[1].integrated or ("Apple" in gpu) != ("Apple" in cpu) or link
         assert error.field in ("--cpu", "--link")
         return
     assert parse_document(Hardware, machine.to_json().encode(), "composed") == machine

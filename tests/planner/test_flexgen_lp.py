@@ -158,6 +158,6 @@ def test_what_does_not_fit_says_what_would():
 
 
 def test_a_machine_of_one_memory_is_refused():
-    with pytest.raises(UsageError, match="memory of its own"):
+    with pytest.raises(UsageError, match="offloading gains nothing"):
         asked = frame("Qwen3-8B", "m4max-128gb")
         FlexGenLp(asked, Keeping("unified"), CostOptions()).decide({})

@@ -187,12 +187,15 @@ def test_printed_per_stage_form_equals_the_replay_where_all_are_bound_by_compute
         assert ours == pytest.approx(printed_seconds(printed, k, 1e9), rel=1e-9), (seed, k)
 
 
-def test_without_links_only_single_device_plans_are_candidates():
+@pytest.mark.parametrize("kept", [0, 1])
+def test_an_accelerator_out_of_reach_leaves_the_cpu(kept):
+    """Hidden states must get there and tokens back."""
     split = random_split(3)
-    unlinked = split.roles.hardware.model_copy(update={"links": ()})
+    unlinked = split.roles.hardware.model_copy(update={"links": split.roles.hardware.links[:kept]})
     split = replace(split, roles=roles(unlinked), costs=CostModel(unlinked))
-    assert split.candidates() == (0, split.model.units)
-    assert all(split.evaluate(k).value > 0 for k in split.candidates())
+    assert split.candidates() == (split.model.units,)
+    assert split.evaluate(split.model.units).value > 0
+    assert len(split.roles.unused) == 1
 
 
 @pytest.mark.parametrize("machine", ["m4max-128gb", "epyc9554-cpu", "rtx4060-laptop", "h100x2-hgx", "a100-optane"])

@@ -86,5 +86,5 @@ def test_what_does_not_fit_says_what_would():
 
 
 def test_a_machine_of_one_memory_is_refused():
-    with pytest.raises(UsageError, match="memory of its own"):
+    with pytest.raises(UsageError, match="offloading gains nothing"):
         TwinPilots(asked(machine="m4max-128gb")).decide({})

@@ -5,7 +5,6 @@ from itertools import groupby
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Path, Residence, Schedule, Select
 
 
@@ -30,14 +29,6 @@ def on_accelerator(frame: Frame, residence: Iterable[Residence], schedule: Sched
         activations=frame.roles.activations,
         schedule=schedule,
     )
-
-
-def check_separate(frame: Frame, name: str) -> None:
-    """Raise UsageError on a machine whose accelerator has no memory of its own."""
-    if not frame.roles.separate or not frame.roles.joined:
-        remedy = "use --strategy layer-split, or another machine"
-        problem = f"{name} is for accelerators with a memory of their own and links both ways"
-        raise UsageError(problem, field="--strategy", value=name, remedy=remedy)
 
 
 def stretches(chosen: Iterable[bool]) -> Iterator[tuple[int, int]]:

@@ -134,7 +134,7 @@ def _offloaded(split: Split) -> Iterator[ComputeRule]:
     if not split.op_offload or not roles.separate or split.device("host") != roles.host:
         return
     tokens: tuple[tuple[Literal["prefill", "decode"], int], ...]
-    tokens = (("prefill", work.batch * work.prompt_tokens), ("decode", work.batch))
+    tokens = (("prefill", work.batch * work.new_tokens), ("decode", work.batch))
     for phase in (phase for phase, count in tokens if count >= OFFLOADED_TOKENS):
         for tensor in block_tensors(split.frame.model, 0):
             if tensor.op in LINEAR_OPS and tensor.name.endswith(".weight"):

@@ -2,7 +2,7 @@
 as FlexGen does (Listing 1: the next layer is loaded while this one computes, then both are waited for)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from helmsman.lowering.placement import Placement
@@ -10,9 +10,10 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
+from helmsman.planner.strategies.streaming.known import store_rules
 from helmsman.planner.strategies.streaming.place import Frame, schedule
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.plan import ComputeRule, LayerRange, Residence, Select
+from helmsman.schemas.plan import ComputeRule, LayerRange, Path, Residence, Schedule, Select
 from helmsman.schemas.storage import STORAGE
 
 Tiers = Mapping[Kind, tuple[Tier, ...]]
@@ -24,7 +25,9 @@ class Keeping:
     """How tiers keep what they are given. `host`, `storage`: the memories that these tiers are; `compress`: matrices in
     4-bit groups wherever they live, but for vectors (E-GUPTA-01) and tables that are looked up; `cache`: how keys and
     values are divided, `away`: how many of the parts are in the host's tier; `delegate`: decode steps attend on the
-    host where caches of whole blocks are there; `path`: how storage is read."""
+    host where caches of whole blocks are there; `path`: how storage is read; `store`: where known tokens wait;
+    `inclusive`: what is on the accelerator is a copy, its home is the host's tier (a cache, not a flat hierarchy);
+    `managed`: pages of the host's tier migrate when operations touch them, none ahead (GUPTA-48)."""
 
     host: str
     storage: str | None = None
@@ -33,6 +36,9 @@ class Keeping:
     away: int = 0
     delegate: bool = False
     path: Literal["direct", "bounce"] = "bounce"
+    store: str | None = None
+    inclusive: bool = False
+    managed: bool = False
 
     def memory(self, frame: Frame, tier: Tier) -> str:
         """The memory that `tier` is. Raises UsageError where there is no storage."""
@@ -54,10 +60,18 @@ def place(frame: Frame, tiers: Tiers, keeping: Keeping) -> Placement:
         hardware=frame.roles.hardware,
         workload=frame.workload,
         residence=tuple(_residence(frame, tiers, keeping)),
-        kv=cache_rules(frame, keeping.cache, keeping.away, keeping.host),
+        kv=(*store_rules(frame, keeping.store), *cache_rules(frame, keeping.cache, keeping.away, keeping.host)),
         compute=(*attention, ComputeRule(select=Select(), device=frame.accelerator.name)),
         activations=frame.roles.activations,
-        schedule=schedule(frame).model_copy(update={"barrier": True, "expand": "before-use", "stage": "half"}),
+        schedule=_schedule(frame, keeping),
+    )
+
+
+def _schedule(frame: Frame, keeping: Keeping) -> Schedule:
+    """FlexGen's; nothing comes ahead, hence nothing is waited for, where pages migrate on touch."""
+    asked = replace(frame, overlap="none") if keeping.managed else frame
+    return schedule(asked).model_copy(
+        update={"barrier": not keeping.managed, "expand": "before-use", "stage": "half"},
     )
 
 
@@ -70,10 +84,19 @@ def _residence(frame: Frame, tiers: Tiers, keeping: Keeping) -> Iterator[Residen
 def _rule(frame: Frame, keeping: Keeping, tensor: Tensor, memory: str) -> Residence:
     quarter = keeping.compress and len(tensor.shape) > 1 and tensor.op != "embedding"
     layers = None if tensor.layer is None else LayerRange(start=0, stop=frame.model.layers)
+    here = keeping.inclusive and memory == frame.accelerator.memory
+    home = keeping.host if here else memory
     return Residence(
         select=Select(names=tensor.name, layers=layers),
-        memory=memory,
+        memory=home,
         format="q4" if quarter else frame.weights,
-        path=keeping.path if frame.roles.hardware.memory(memory).kind == STORAGE else "pinned",
+        path=_path(frame, keeping, home),
+        replicas=(memory,) if here else (),
         expanded=frame.weights,
     )
+
+
+def _path(frame: Frame, keeping: Keeping, memory: str) -> Path:
+    if frame.roles.hardware.memory(memory).kind == STORAGE:
+        return keeping.path
+    return "managed" if keeping.managed else "pinned"

@@ -73,13 +73,13 @@ class Prices:
         model, decoding = self.frame.model, phase == "decode"
         for tier in _AWAY if self.keeping.storage else _AWAY[:1]:
             yield "weights", tier, True, self._block + self._output / model.layers
-        tokens = 1 if decoding else self.frame.workload.prompt_tokens
+        tokens = 1 if decoding else self.frame.workload.new_tokens
         yield "cache", "host", False, float(self._cached(tokens))
         if self.keeping.delegate and decoding:
             outcomes = float(self._states(1, model.q_width))
             yield from (("cache", "host", coming, outcomes) for coming in (False, True))
-        elif decoding:
-            yield "cache", "host", True, float(self._cached(self.frame.workload.mean_context - 1))
+        elif past := self.frame.workload.mean_context - 1 if decoding else self.frame.workload.prefix_tokens:
+            yield "cache", "host", True, float(self._cached(past))
 
     def _work(self, phase: Phase) -> Form:
         """Seconds of the operations of a block; attention where the caches are, if that is delegated."""
@@ -121,7 +121,7 @@ class Prices:
         model, frame = self.frame.model, self.frame
         weights = model.layers * self._block + self._ends
         cache = float(model.layers * self._cached(frame.workload.context))
-        hidden = float(self._states(frame.workload.prompt_tokens, model.hidden))
+        hidden = float(self._states(frame.workload.new_tokens, model.hidden))
         buffers = {use.memory: use.buffers for use in memory_use(self._whole)}
         depth = 1 + (frame.prefetch if frame.overlap == "next-layer" else 0)
         coming = depth * max(self._stored(layer.tensors) for layer in sublayers(model) if layer.kind != "embedding")

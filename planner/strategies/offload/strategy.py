@@ -12,6 +12,7 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.offload.caches import cache_label, least_away
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
+from helmsman.planner.strategies.streaming.known import store_label
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.model import Model
@@ -81,7 +82,9 @@ class Offloading:
         parts = [self.allocator.title(self.frame.model)]
         parts += [keeping.host] if keeping.host != self.frame.roles.host.memory else []
         parts += ["q4"] if keeping.compress else []
+        parts += [name for name, on in (("inclusive", keeping.inclusive), ("managed", keeping.managed)) if on]
         parts += cache_label(self.frame.model, keeping.cache, keeping.away)
+        parts += store_label(self.frame, keeping.store)
         parts += ["host attention"] if keeping.delegate else []
         parts += [f"{work.batches}x{work.batch}"] if work.batches > 1 else []
         return " ".join(parts)

@@ -85,7 +85,7 @@ class Room:
         """Bytes of a layer that the accelerator holds while it passes: all of it comes for prompts."""
         weights = [each.weights[a, b] for each, a, b in found]
         work = self.frame.workload
-        held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.prompt_tokens)
+        held = held_together(self.frame.overlap == "next-layer", work.batch, work.batches, work.new_tokens)
         together = np.sum if held else np.max
         caches = np.sum([each.caches[a, b] for each, a, b in found], axis=0)
         return np.asarray(together(weights, axis=0) + caches + self._block_cache)

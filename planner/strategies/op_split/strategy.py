@@ -12,6 +12,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
+from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
@@ -29,7 +30,7 @@ from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
-from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
@@ -186,13 +187,7 @@ class OpSplit:
     @cached_property
     def units(self) -> tuple[Piece, ...]:
         """The units of a layer."""
-        if not self.frame.roles.separate or not self.frame.roles.joined:
-            raise UsageError(
-                "splits inside a layer need an accelerator with a memory of its own and links both ways",
-                field="--strategy",
-                value="op-split",
-                remedy="use --strategy layer-split, or another machine",
-            )
+        check_separate(self.frame.roles, "op-split")
         return self.frame.units(self.options.chunks)
 
     def layout(self, split: Split) -> Layout:
@@ -276,6 +271,7 @@ class OpSplit:
             f"no operation split of {self.frame.model.name} fits {self.frame.roles.hardware.name}",
             remedy=f"the smallest change: {lacks} (then {label(self.frame, layout)} fits){smaller}",
             lacks=missing,
+            largest_batch=most,
         )
 
     def _some_split_fits(self, workload: Workload) -> bool:

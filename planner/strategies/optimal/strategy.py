@@ -106,7 +106,7 @@ class Optimal:
     @cached_property
     def _composable(self) -> bool:
         """Whether blocks may be divided among a host and an accelerator."""
-        return self.question.frame.roles.joined
+        return self.question.frame.roles.accelerator is not None
 
     @cached_property
     def _alone(self) -> tuple[Finalist, ...]:

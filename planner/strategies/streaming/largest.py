@@ -12,6 +12,14 @@ def largest_batch(workload: Workload, fits: Callable[[Workload], bool]) -> int:
     return most(workload.batch - 1, lambda batch: fits(workload.model_copy(update={"batch": batch})))
 
 
+def doubling(limit: int, fits: Callable[[int], bool], known: int = 0) -> int:
+    """The same as `most`, where `known` fit already and few more are likely to: asks about those just above first."""
+    step = 1
+    while known + step <= limit and fits(known + step):
+        known, step = known + step, 2 * step
+    return known + most(min(step - 1, limit - known), lambda more: fits(known + more))
+
+
 def most(limit: int, fits: Callable[[int], bool]) -> int:
     """The largest 0 < n <= `limit` that fits, where what fits for n fits for fewer; 0 if not even one does.
 

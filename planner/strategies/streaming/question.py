@@ -8,12 +8,13 @@ from helmsman.lowering.placement import Placement, batches_together
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, plan_document
 from helmsman.planner.footprint import at_footprint
+from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.table_prices import table_prices
-from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Strategy
 from helmsman.schemas.units import format_bytes
 
@@ -29,10 +30,7 @@ class Question:
 
     def check(self, name: str) -> None:
         """Raise UsageError where strategy `name` has no accelerator with a memory of its own to work with."""
-        if not self.frame.roles.separate or not self.frame.roles.joined:
-            problem = "needs an accelerator with a memory of its own and links both ways"
-            remedy = "use --strategy layer-split, or another machine"
-            raise UsageError(problem, field="--strategy", value=name, remedy=remedy)
+        check_separate(self.frame.roles, name)
 
     def costs(self, placed: Placement) -> CostModel:
         """Prices of a candidate: of the operation table that fits it, and rooflines for the rest."""
@@ -70,7 +68,8 @@ class Question:
         batch = f"batches of at most {many}" if many else None
         others = [each for each in (option, batch) if each] or ["a shorter context or a smaller model"]
         message = f"{name} does not fit {self.frame.roles.hardware.name}"
-        return InfeasibleError(message, remedy=", or ".join([f"{lacks} would do", *others]), lacks=missing)
+        remedy = ", or ".join([f"{lacks} would do", *others])
+        return InfeasibleError(message, remedy=remedy, lacks=missing, largest_batch=many)
 
     def decision(self, name: str, label: str, placed: Placement, recorded: Recorded, evaluated: int = 1) -> Decision:
         """The plan of `placed`."""

@@ -18,7 +18,7 @@ _SHARED: Mapping[str, object] = {"table": None, "same_software": False}
 ENGINES: Mapping[str, Mapping[str, object]] = {
     "accelerate": _SHARED,
     "zero-inference": {**_SHARED, "resident": False},
-    "vllm": {**_SHARED, "cpu_offload_gb": 0.0, "gpu_memory_utilization": None},
+    "vllm": {**_SHARED, "cpu_offload_gb": 0.0, "gpu_memory_utilization": None, "kv_rule": None, "kv_store": None},
     "llama-cpp": {**_SHARED, "ngl": None, "override_tensor": None, "n_cpu_moe": None, "no_op_offload": False},
 }
 """By engine, the options that it has, with their defaults."""
@@ -65,6 +65,7 @@ def _zero(args: argparse.Namespace, frame: "Frame") -> "Engine":
 
 
 def _vllm(args: argparse.Namespace, frame: "Frame") -> "Engine":
+    from helmsman.cli.offloading import kv_store
     from helmsman.planner.strategies.vllm import UTILIZATION, Vllm
 
     offload, share = args.cpu_offload_gb, args.gpu_memory_utilization
@@ -74,7 +75,10 @@ def _vllm(args: argparse.Namespace, frame: "Frame") -> "Engine":
     if share is not None and not 0 < share <= 1:
         remedy = "use 0 < SHARE <= 1"
         raise UsageError("not a share of a memory", field="--gpu-memory-utilization", value=share, remedy=remedy)
-    return Vllm(offload, UTILIZATION if share is None else share)
+    if args.kv_rule not in (None, "accelerator", "lmcache"):
+        problem, remedy = "vLLM keeps its cache on the accelerator", "use lmcache, or leave it out"
+        raise UsageError(problem, field="--kv-rule", value=args.kv_rule, remedy=remedy)
+    return Vllm(offload, UTILIZATION if share is None else share, kv_store(args, frame))
 
 
 def _llama(args: argparse.Namespace, frame: "Frame") -> "Engine":

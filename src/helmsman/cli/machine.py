@@ -16,11 +16,13 @@ def add_machine_arguments(parser: Parser) -> None:
     """--hw, or --gpu --cpu --ram --link; and the overrides."""
     group = parser.add_argument_group("machine")
     group.add_argument("--hw", metavar="NAME|FILE|this", help="a known machine, a record, or this one's profile")
-    group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU")
-    group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU")
+    group.add_argument("--gpu", metavar="NAME", help="compose a machine: its GPU, or '2x NAME'")
+    group.add_argument("--cpu", metavar="NAME", help="compose a machine: its CPU, or '2x NAME'")
     group.add_argument("--ram", metavar="SIZE", help="compose a machine: its RAM, e.g. 64GB")
-    group.add_argument("--link", metavar="NAME", help="compose a machine: its link, e.g. pcie4x16")
-    group.add_argument("--vram-avail", metavar="SIZE", help="GPU memory a plan may use, e.g. 7GiB")
+    group.add_argument("--link", metavar="NAME", help="compose a machine: each GPU's link, e.g. pcie4x16")
+    peer = "compose a machine: between every two GPUs, a direction, e.g. 56GB/s (default: through host memory)"
+    group.add_argument("--peer", metavar="RATE", help=peer)
+    group.add_argument("--vram-avail", metavar="SIZE", help="memory of each GPU that a plan may use, e.g. 7GiB")
     group.add_argument("--ram-avail", metavar="SIZE", help="host memory a plan may use")
 
 
@@ -45,11 +47,22 @@ def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.hwdb.load_hardware import load_hardware
     from helmsman.schemas.units import parse_bytes
 
-    parts = [name for name in ("gpu", "cpu", "ram", "link") if getattr(args, name) is not None]
+    parts = [name for name in ("gpu", "cpu", "ram", "link", "peer") if getattr(args, name) is not None]
     if args.hw is not None and parts:
         raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
     if args.hw is not None:
         return load_hardware(args.hw, cache_directory())
     if args.cpu is None or args.ram is None:
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
-    return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link)
+    return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link, _peer(args.peer))
+
+
+def _peer(text: str | None) -> float | None:
+    """Bytes/s that --peer names."""
+    from helmsman.schemas.units import parse_rate
+
+    rate = None if text is None else parse_rate(text, "--peer")
+    if rate is not None and not 1e6 <= rate <= 1e13:
+        remedy = "write a rate such as 56GB/s"
+        raise UsageError("not a rate between GPUs", field="--peer", value=text, remedy=remedy)
+    return rate

@@ -1,20 +1,22 @@
 """Strategies that keep weights in several memories and compute on the accelerator: their arguments, their plans."""
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.offload.allocation import Percentages
+    from helmsman.planner.strategies.offload.caches import CacheRule
     from helmsman.planner.strategies.offload.place import Keeping
     from helmsman.planner.strategies.streaming.place import Frame
 
 Recorded = dict[str, str | int | float | bool]
 
-KV_RULES = ("accelerator", "host", "layerkv", "headinfer")
+KV_RULES = ("accelerator", "host", "layerkv", "headinfer", "lmcache")
 
 
 def add_offloading_arguments(group: "argparse._ArgumentGroup") -> None:
@@ -23,7 +25,13 @@ def add_offloading_arguments(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--percent", metavar="S,H,A", help=percent)
     group.add_argument("--home", metavar="MEMORY", help="the memory that is the host's tier (default: the CPU's)")
     rule = "where keys and values are: of as few blocks (layerkv) or heads (headinfer) in host memory as fit"
-    group.add_argument("--kv-rule", choices=KV_RULES, help=f"{rule} (default: accelerator)")
+    known = "lmcache: those of --prefix-tokens come from a store in the prompt pass (vllm too)"
+    group.add_argument("--kv-rule", choices=KV_RULES, help=f"{rule}; {known} (default: accelerator)")
+    inclusive = "flexgen, layerwise-map: the accelerator has copies of the host's tier (default: one place for each)"
+    group.add_argument("--inclusive", action="store_true", help=inclusive)
+    managed = "flexgen, layerwise-map, all-cpu: the host's tier is managed memory, whose pages migrate on touch"
+    group.add_argument("--managed", action="store_true", help=managed)
+    group.add_argument("--kv-store", metavar="MEMORY", help="lmcache: the store (default: the CPU's memory)")
     block = "flexgen-lp: choose the batches, at most N sequences together, for the most tokens per second"
     group.add_argument("--block", type=int, metavar="N", help=block)
 
@@ -85,15 +93,42 @@ def _keeping(args: argparse.Namespace, frame: "Frame") -> "Keeping":
         raise UsageError("keys and values are kept as they are", field="--compress", value=args.compress, remedy=remedy)
     hardware = frame.roles.hardware
     storage = next((memory.name for memory in hardware.memories if memory.kind == STORAGE), None)
-    return Keeping(_home(args, frame), storage, args.compress == "weights", args.kv_rule or "accelerator")
+    store = kv_store(args, frame)
+    cache: CacheRule = "accelerator" if store or args.kv_rule is None else args.kv_rule
+    path: Literal["direct", "bounce"] = args.nvme if storage_of(args, hardware) else "bounce"
+    return Keeping(
+        host=_memory("home", args, frame),
+        storage=storage,
+        compress=args.compress == "weights",
+        cache=cache,
+        path=path,
+        store=store,
+        inclusive=args.inclusive,
+        managed=args.managed,
+    )
 
 
-def _home(args: argparse.Namespace, frame: "Frame") -> str:
-    """The memory that --home names."""
-    if args.home is None:
+def kv_store(args: argparse.Namespace, frame: "Frame") -> str | None:
+    """The memory in which known tokens of prompts wait, with --kv-rule lmcache."""
+    known = frame.workload.prefix_tokens
+    if args.kv_rule != "lmcache":
+        if args.kv_store is not None:
+            remedy = "add it, or leave --kv-store out"
+            raise UsageError("goes with --kv-rule lmcache", field="--kv-store", value=args.kv_store, remedy=remedy)
+        return None
+    if not known:
+        problem, remedy = "a store needs prompts that are known in part", "add --prefix-tokens N"
+        raise UsageError(problem, field="--kv-rule", value="lmcache", remedy=remedy)
+    return _memory("kv_store", args, frame)
+
+
+def _memory(option: str, args: argparse.Namespace, frame: "Frame") -> str:
+    """The memory that --home or --kv-store names."""
+    name = getattr(args, option)
+    if name is None:
         return frame.roles.host.memory
     names = [memory.name for memory in frame.roles.hardware.memories]
-    if args.home not in names:
-        remedy = f"use one of {', '.join(names)}"
-        raise UsageError("this machine has no such memory", field="--home", value=args.home, remedy=remedy)
-    return str(args.home)
+    if name not in names:
+        field, remedy = f"--{option.replace('_', '-')}", f"use one of {', '.join(names)}"
+        raise UsageError("this machine has no such memory", field=field, value=name, remedy=remedy)
+    return str(name)

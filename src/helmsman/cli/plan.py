@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.batches import MAX, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
@@ -53,6 +55,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.hwdb.load_model import load_model
 
     _check_plot(args)
+    check_alone(args)
     check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
     model, hardware = load_model(args.model), machine(args)
     workload = _workload(args, model)
@@ -61,7 +64,8 @@ def execute(args: argparse.Namespace) -> int:
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
-    decision, searched, parts = decide(args, model, hardware, workload)
+    asked = partial(decide, args, model, hardware)
+    decision, searched, parts = largest(workload, asked) if args.batch == MAX else asked(workload)
     seconds = perf_counter() - began
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)
@@ -95,7 +99,10 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--prompt-tokens", type=int, default=128, metavar="N")
     group.add_argument("--output-tokens", type=int, default=128, metavar="N")
     group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
-    group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
+    known = "of the prompt, known before: keys and values are kept and not computed again"
+    group.add_argument("--prefix-tokens", type=int, default=0, metavar="N", help=known)
+    batch = "sequences that advance together; max: as many as fit"
+    group.add_argument("--batch", type=batch_size, default=1, metavar="N|max", help=batch)
     group.add_argument("--batches", type=int, default=1, metavar="N", help="batches, one after the other or in turns")
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
 
@@ -106,7 +113,7 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
 
     for name in ("prompt_tokens", "output_tokens", "batch", "batches", "context"):
         value = getattr(args, name)
-        if value is not None and not 1 <= value <= 10**9:
+        if value is not None and value != MAX and not 1 <= value <= 10**9:
             raise UsageError("must be between 1 and 1000000000", field=f"--{name.replace('_', '-')}", value=value)
     needed = args.prompt_tokens + args.output_tokens
     context = args.context or needed
@@ -118,7 +125,12 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
             remedy=f"use --context {needed} or more",
         )
     check_context(model, context)
-    shape = {name: getattr(args, name) for name in ("prompt_tokens", "output_tokens", "batch", "batches")}
+    if not 0 <= args.prefix_tokens < args.prompt_tokens:
+        remedy = f"use 0 to {args.prompt_tokens - 1} of the {args.prompt_tokens} tokens of a prompt"
+        raise UsageError("leaves nothing to compute", field="--prefix-tokens", value=args.prefix_tokens, remedy=remedy)
+    names = ("prompt_tokens", "output_tokens", "batch", "batches", "prefix_tokens")
+    shape = {name: getattr(args, name) for name in names}
+    shape["batch"] = 1 if args.batch == MAX else args.batch
     return Workload(**shape, context=context)
 
 

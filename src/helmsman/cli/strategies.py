@@ -13,6 +13,7 @@ from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
 from helmsman.cli.search_parts import search_parts
+from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
 
@@ -58,14 +59,15 @@ _OP_SPLIT: Mapping[str, object] = {
 _FILES = ("table", "write_table")
 """Options that a plan does not record: a table is in its hardware."""
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
-_OFFLOADING: Mapping[str, object] = {"percent": None, "home": None, "kv_rule": None}
+_OFFLOADING: Mapping[str, object] = {"home": None, "kv_rule": None, "kv_store": None, "managed": False}
+_TIERS: Mapping[str, object] = {**_OFFLOADING, "percent": None, "inclusive": False, "nvme": None}
 _LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False}
 _OWN: Mapping[str, Mapping[str, object]] = {
     "layer-split": {**_LAYER_SPLIT, "paper": False},
     "op-split": {**_STREAMING, **_OP_SPLIT, "paper": False},
-    "flexgen": {**_STREAMING, **_FLEXGEN, **_OFFLOADING},
-    "layerwise-map": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
-    "all-cpu": {"compress": "none", "table": None, "home": None, "kv_rule": None, "paper": False},
+    "flexgen": {**_STREAMING, **_FLEXGEN, **_TIERS},
+    "layerwise-map": {"compress": "none", "table": None, **_TIERS, "paper": False},
+    "all-cpu": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     "optimal": OPTIMAL,
     **HOST_SHARES,
@@ -172,7 +174,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     options = OpSplitOptions(
         chunks=_chunks(args, model),
         compress=args.compress,
-        storage=_storage(args, hardware),
+        storage=storage_of(args, hardware),
         path=args.nvme or "direct",
         pinning=args.pinning,
         offload=not args.no_cpu_offload,
@@ -187,10 +189,10 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.flexgen import FlexGen
 
-    for flag, value in (("--home", args.home), ("--kv-rule", args.kv_rule)):
-        if value is not None:
-            remedy = "add --percent S,H,A, or leave it out"
-            raise UsageError("goes with FlexGen's percentages alone", field=flag, value=value, remedy=remedy)
+    for name, default in _TIERS.items():
+        if getattr(args, name) != default:
+            flag, remedy = f"--{name.replace('_', '-')}", "add --percent S,H,A, or leave it out"
+            raise UsageError("goes with FlexGen's percentages alone", field=flag, remedy=remedy)
     if args.compress not in ("none", "all"):
         remedy = "use --compress none or all"
         raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
@@ -221,7 +223,7 @@ def _warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
     from helmsman.planner.strategies.op_split.table_check import table_warnings
 
     if args.table is not None and frame.roles.separate:
-        for warning in table_warnings(frame.roles.hardware.tables[0], frame, _storage(args, frame.roles.hardware)):
+        for warning in table_warnings(frame.roles.hardware.tables[0], frame, storage_of(args, frame.roles.hardware)):
             print(f"helm-plan: warning: {warning}", file=sys.stderr)
 
 
@@ -257,6 +259,9 @@ def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
         raise UsageError("is not a share of tokens", field="--kv-keep", value=keep, remedy="use 0 < SHARE <= 1")
     if not 0 <= select <= 1:
         raise UsageError("is not a share of a head", field="--kv-select", value=select, remedy="use 0 <= SHARE <= 1")
+    if args.activation_cache and args.prefix_tokens:
+        message, remedy = "a prompt pass reads keys and values of known tokens", "leave one of the two out"
+        raise UsageError(message, field="--activation-cache", remedy=remedy)
     use = CacheUse(keep=keep, select=select, holds="activations" if args.activation_cache else "kv")
     check_cache_use(model, use)
     return use
@@ -293,41 +298,12 @@ def _divisions(text: str, model: "Model", names: tuple[str, ...]) -> list[tuple[
     return [(name, str(min(wanted, most_parts(model, name)))) for name in names]
 
 
-def _storage(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
-    """The NVMe memories of the machine, when they may be used."""
-    if args.nvme is None:
-        return ()
-    from helmsman.schemas.storage import STORAGE
-
-    names = tuple(memory.name for memory in hardware.memories if memory.kind == STORAGE)
-    if not names:
-        remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
-        raise UsageError("this machine's record has no storage", field="--nvme", value=args.nvme, remedy=remedy)
-    _check_storage_links(args.nvme, hardware, names)
-    return names
-
-
-def _check_storage_links(path: str, hardware: "Hardware", names: tuple[str, ...]) -> None:
-    """Storage is read straight by the accelerator, or by the host."""
-    from helmsman.planner.machine import roles
-
-    parts = roles(hardware)
-    target = parts.accelerator if path == "direct" else parts.host
-    if not parts.separate or target is None:
-        return
-    lacking = next((name for name in names if hardware.link(name, target.memory) is None), None)
-    if lacking is not None:
-        other = "bounce" if path == "direct" else "direct"
-        remedy = f"use --nvme {other}, or a record with such a link"
-        raise UsageError(f"no link from {lacking} to {target.memory}", field="--nvme", value=path, remedy=remedy)
-
-
 def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:
     """The prices of the question as a table to edit and give back."""
     from helmsman.planner.strategies.op_split.tabulate import tabulate
 
     if args.write_table is not None:
-        storage = _storage(args, asked.frame.roles.hardware)
+        storage = storage_of(args, asked.frame.roles.hardware)
         write_text(args.write_table, tabulate(asked.frame, asked.costs, storage).to_json() + "\n")
 
 

@@ -1,0 +1,68 @@
+"""`helm-plan --batch max`: the largest batch that fits, whatever the strategy (E-GUPTA-05)."""
+
+import json
+
+import pytest
+
+from helmsman.cli.plan import main
+from helmsman.planner.strategies.streaming.largest import doubling
+
+ASKED = ("--model", "Qwen3-0.6B", "--hw", "rtx3060-5600x", "--prompt-tokens", "512", "--output-tokens", "32")
+GUPTA = ("--model", "opt-175b", "--hw", "a100-optane", "--output-tokens", "21", "--home", "optane", "--strategy")
+
+
+def run(capsys, *argv):
+    code = main([*argv, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 8, 9, 100])
+def test_doubling_finds_the_last_that_fits_and_asks_little_beyond(limit):
+    for answer in range(limit + 2):
+        asked = []
+        assert doubling(limit, lambda n, answer=answer, asked=asked: asked.append(n) or n <= answer) == min(
+            answer, limit
+        )
+        assert max(asked) <= max(1, 2 * answer + 1) and len(asked) <= 2 * limit.bit_length() + 1
+        for known in range(min(answer, limit) + 1):
+            assert doubling(limit, lambda n, answer=answer: n <= answer, known) == min(answer, limit)
+
+
+@pytest.mark.parametrize("strategy", ["layer-split", "flexgen", "all-cpu", "vllm", "accelerate"])
+def test_the_next_larger_batch_does_not_fit(capsys, strategy):
+    asked = (*ASKED, "--strategy", strategy)
+    code, plan = run(capsys, *asked, "--batch", "max")
+    batch = plan["workload"]["batch"]
+    assert code == 0 and batch > 1
+    code, same = run(capsys, *asked, "--batch", str(batch))
+    assert code == 0 and same == plan
+    code, answer = run(capsys, *asked, "--batch", str(batch + 1))
+    assert code == 3 and answer["error"]["code"] == "infeasible"
+
+
+def test_gupta_batches(capsys):
+    """8 sequences beside 8.3 % of the weights as they are, 44 and more where all are in Optane (E-GUPTA-05)."""
+    _, baseline = run(capsys, *GUPTA, "flexgen", "--percent", "0,80,20", "--batch", "max")
+    assert 8 <= baseline["workload"]["batch"] < 16
+    _, large = run(capsys, *GUPTA, "all-cpu", "--compress", "weights", "--batch", "max")
+    assert 44 <= large["workload"]["batch"] < 60
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "field"),
+    [
+        (("--strategy", "vllm", "--model", "Qwen3-14B"), 3, None),
+        (("--model", "Qwen3-32B"), 3, None),
+        (("--max-context",), 2, "--batch"),
+        (("--strategy", "op-split", "--write-table", "table.json"), 2, "--batch"),
+    ],
+)
+def test_what_has_no_largest_batch(capsys, argv, code, field):
+    found, answer = run(capsys, *ASKED, *argv, "--batch", "max")
+    assert found == code and answer["error"].get("field") == field and answer["error"]["remedy"]
+
+
+@pytest.mark.parametrize("text", ["most", "", "1.5", "0", "-3"])
+def test_a_batch_is_a_number_or_max(capsys, text):
+    code, answer = run(capsys, *ASKED, f"--batch={text}")
+    assert code == 2 and answer["error"]["field"] == "--batch"
