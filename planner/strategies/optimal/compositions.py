@@ -1,7 +1,7 @@
 """The compositions of one question: its ways as exact as the answer needs, by arrangement of the model's ends."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from math import inf
@@ -105,13 +105,22 @@ class Compositions:
         return bound
 
     def _composed(self, room: "_Limited") -> Composed:
-        """The composition; once more where the best of it used ways that were sums of parts until then."""
+        """The composition; once more where lowering the ways of the best shows that it takes longer than they added up
+        to."""
         for _ in range(_REPEATED):
             composed = compose(*self._stacked(room), slack=SLACK, most=_MOST, cases=_CASES)
-            used = {way for each in composed.best[:_LOWERED] for way, _ in each.counts}
-            if not self._lower(np.array(sorted(used), dtype=np.intp)):
+            used = sorted({way for each in composed.best[:_LOWERED] for way, _ in each.counts})
+            if not self._lower(np.array(used, dtype=np.intp)):
                 break
-        return composed
+            if self._seconds(room, composed.best[0]) <= composed.best[0].seconds * (1 + SLACK):
+                break
+        best = tuple(replace(each, seconds=self._seconds(room, each)) for each in composed.best)
+        return replace(composed, best=tuple(sorted(best, key=lambda each: each.seconds)))
+
+    def _seconds(self, room: "_Limited", composition: Composition) -> float:
+        """The objective of a composition by what is known of its ways."""
+        ways, counts = (np.array(each) for each in zip(*composition.counts, strict=True))
+        return float(room.room.seconds(room.room.ends + counts @ self.ways.lanes[ways]))
 
     def _lower(self, ways: Chosen) -> bool:
         """Whether any of `ways` was a sum of parts until now."""
