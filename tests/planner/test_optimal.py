@@ -1,18 +1,21 @@
 """`optimal`: against trying everything, against other strategies, and what its certificate says."""
 
 import random
+from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
-from questions import asked, limited, simulated
+from questions import asked, simulated
 
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.footprint import at_footprint
 from helmsman.planner.machine import roles
+from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.layer_search import decide as decide_split
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
-from helmsman.planner.strategies.optimal.block_ways import block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -74,8 +77,8 @@ def test_the_simulator_takes_as_long_as_the_plan_says():
 
 
 def test_what_fits_the_accelerator_is_there_and_proven():
-    decision = Optimal(asked("opt-125m"), STEP).decide({})
-    assert decision.plan.label == "optimal 12 cuda"
+    decision = Optimal(asked("Qwen3-0.6B"), STEP).decide({})
+    assert decision.plan.label == "optimal 28 cuda"
     assert decision.plan.certificate.gap <= 0.01
 
 
@@ -110,21 +113,13 @@ def test_limits_that_cannot_be_kept_name_the_smallest_change():
 
 
 def test_what_fits_nowhere_says_what_is_missing():
-    question = asked("opt-125m", vram=1 * MB)
-    small = roles(
-        limited("rtx4060-laptop", 1 * MB).model_copy(
-            update={
-                "memories": tuple(
-                    memory.model_copy(update={"available": 10 * MB})
-                    for memory in question.frame.roles.hardware.memories
-                )
-            }
-        )
-    )
-    frame = question.frame.__class__(question.frame.model, small, question.frame.workload)
+    question = asked("opt-125m")
+    hardware = question.frame.roles.hardware
+    memories = tuple(memory.model_copy(update={"available": 10 * MB}) for memory in hardware.memories)
+    small = roles(hardware.model_copy(update={"memories": memories}))
     with pytest.raises(InfeasibleError, match="optimal does not fit") as caught:
-        Optimal(Question(frame, CostOptions()), STEP).decide({})
-    assert "more in dram" in caught.value.remedy
+        Optimal(replace(question, frame=replace(question.frame, roles=small)), STEP).decide({})
+    assert "more in dram" in caught.value.remedy and caught.value.lacks
 
 
 def test_ways_are_each_there_once():
@@ -143,15 +138,17 @@ def test_sums_of_parts_are_at_most_what_a_way_asks_for():
 
 
 def test_bytes_of_blocks_are_those_of_the_plan():
-    question = asked("Qwen3-0.6B", layers=4, vram=500 * MB)
-    optimal = Optimal(question, REQUEST)
-    model, blocks = question.frame.model, optimal.blocks
-    host = on_host(model)
-    for row in random.Random(2).sample(range(len(blocks.ways)), 25):
-        way = blocks.ways[row]
-        first, other = (
-            question.lacks(place(question.frame, Assignment((each, host, host, host), "host", "host", blocks.shares)))
-            for each in (way, host)
-        )
-        assert set(first) >= set() and set(other) >= set()
-    assert at_footprint(place(question.frame, Assignment((host,) * 4, "host", "host", {}))) is not None
+    question = asked("opt-125m", layers=4, vram=500 * MB, batch=4)
+    blocks, host = Optimal(question, REQUEST).blocks, on_host(question.frame.model)
+    without = kept_of(question, (host,) * 4, blocks)
+    base = blocks.summed.kept[blocks.ways.index(host)]
+    for row in random.Random(2).sample(range(len(blocks.ways)), 40):
+        with_it = kept_of(question, (blocks.ways[row], host, host, host), blocks)
+        assert with_it - without == pytest.approx(blocks.summed.kept[row] - base)
+
+
+def kept_of(question: Question, ways: tuple[BlockWay, ...], blocks: Blocks) -> np.ndarray:
+    """Bytes that the host's and the accelerator's memory keep."""
+    placed = place(question.frame, Assignment(ways, "host", "host", blocks.shares))
+    kept = {use.memory: use.weights + use.kv + use.pinned for use in memory_use(placed)}
+    return np.array([kept["dram"], kept["vram"]], dtype=float)

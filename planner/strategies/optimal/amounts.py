@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
@@ -19,11 +20,13 @@ from helmsman.planner.strategies.streaming.shared_rows import delays
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Device
 
+Bools = NDArray[np.bool_]
+
 CHAIN = "chain"
 """The lane in which operations of one batch follow each other."""
 
-GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("norm2",), ("gate", "up"), ("down",))
-"""Operations of a block in order; those of a group may run at the same time."""
+GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("norm2",), ("gate",), ("up",), ("down",))
+"""Operations of a block in order; those of a group do not wait for each other."""
 
 OPS = tuple(op for group in GROUPS for op in group)
 
@@ -85,12 +88,12 @@ class Basis:
         their speed while the link is busy, as many seconds less as that leaves the link in their time."""
         here, there = (self._durations(shares, side, beside) for side in ("host", "accelerator"))
         into, back = ((1 - beside) * latency for latency in self._latencies)
-        return _chained(shares, here, there, into, back)
+        return _chained(self._groups, shares, (here, there), (into, back))
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
         here, there = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
-        return _chained(shares, here, there, *self._latencies)
+        return _chained(self._groups, shares, (here, there), self._latencies)
 
     def through(self, shares: Shares) -> Numbers:
         """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
@@ -110,7 +113,10 @@ class Basis:
         """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
         total = self._total([task for task in tasks if task.layer is not None])
         work = TaskGraph(self.iteration, settled(tasks))
-        total[0] = max(summed[0], scheduled(work, self.costs.hardware, self._price, self.costs.slowed()))
+        last = {task.resource for task in tasks if _computed(task) == OPS[-1]}
+        together = min(self._latencies) if len(last) > 1 else 0.0
+        chain = scheduled(work, self.costs.hardware, self._price, self.costs.slowed()) + together
+        total[0] = max(summed[0], chain)
         more = total[0] - summed[0]
         for name, share in self._beside.items():
             place = self._places[name]
@@ -158,6 +164,14 @@ class Basis:
         weights = (shares.come * shares.accelerator) @ whole + (shares.come * shares.both) @ part
         weights = weights + shares.rest @ (whole - part)
         return np.asarray(weights + shares.cached[:, None] * self._cache + shares.sent[:, None] * self._sent)
+
+    @cached_property
+    def _groups(self) -> tuple[slice, ...]:
+        """The groups of operations that the model has."""
+        ends = np.cumsum([len(group) for group in GROUPS])
+        there = {_computed(task) for task in self.here}
+        parts = ((group, slice(int(end) - len(group), int(end))) for group, end in zip(GROUPS, ends, strict=True))
+        return tuple(part for group, part in parts if there & set(group))
 
     @cached_property
     def _pools(self) -> Pools:
@@ -249,20 +263,29 @@ class Basis:
         return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
 
 
-def _chained(shares: Shares, here: Numbers, there: Numbers, into: float, back: float) -> Numbers:
-    """Seconds (ways) of operations that take `here` and `there` (ways, operations) on either side."""
-    at_host = at_accelerator = done = np.zeros(len(here))
-    start = 0
-    for group in GROUPS:
-        part, start = slice(start, start + len(group)), start + len(group)
-        works = (shares.host[:, part] + shares.both[:, part] > 0).any(axis=1)
-        works_away = (shares.accelerator[:, part] + shares.both[:, part] > 0).any(axis=1)
-        end = np.where(works, at_host + here[:, part].sum(axis=1), 0.0)
-        end_away = np.where(works_away, at_accelerator + there[:, part].sum(axis=1), 0.0)
-        at_host = np.maximum(end, np.where(works_away, end_away + back, 0.0))
-        at_accelerator = np.maximum(end_away, np.where(works, end + into, 0.0))
-        done = np.maximum(end, end_away)
-    return done
+def _chained(
+    groups: Sequence[slice], shares: Shares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
+) -> Numbers:
+    """Seconds (ways) from when what a block reads is on a side until what it makes is on one, as the next block's norm
+    needs it. `seconds` (ways, operations) on the host and on the accelerator; `crossing` to the accelerator and back."""
+    (here, there), (into, back) = seconds, crossing
+    at_host = at_accelerator = np.zeros(len(here))
+    for part in groups:
+        works, works_away = (whole[:, part] + shares.both[:, part] > 0 for whole in (shares.host, shares.accelerator))
+        end, crossed = _side_done(works, at_host, here[:, part], into)
+        end_away, crossed_back = _side_done(works_away, at_accelerator, there[:, part], back)
+        at_host, at_accelerator = np.maximum(end, crossed_back), np.maximum(end_away, crossed)
+    return np.minimum(at_host, at_accelerator)
+
+
+def _side_done(works: Bools, begin: Numbers, seconds: Numbers, crossing: float) -> tuple[Numbers, Numbers]:
+    """When a side has done its part of a group (ways, operations) that it `works` on, and when all of that is on the
+    other side: every operation's crosses by itself, one after the other. 0 where it does nothing."""
+    some, count = works.any(axis=1), works.sum(axis=1)
+    end = begin + seconds.sum(axis=1)
+    first = begin + np.where(works, seconds, np.inf).min(axis=1, initial=np.inf)
+    crossed = np.maximum(end + crossing, np.where(some, first, 0.0) + count * crossing)
+    return np.where(some, end, 0.0), np.where(some, crossed, 0.0)
 
 
 def settled(tasks: Sequence[Task]) -> tuple[Task, ...]:

@@ -43,6 +43,11 @@ class BlockWay:
         return len(set(self.parts)) == 1 and "both" not in self.parts and self.prompt == "alike"
 
     @property
+    def needs_vectors_away(self) -> bool:
+        """Whether the accelerator reads norms and biases."""
+        return not self.whole or self.parts[0] != "host"
+
+    @property
     def weights_come(self) -> bool:
         """Whether decode steps wait for weights."""
         pairs = enumerate(zip(self.parts, self.resident, strict=True))

@@ -220,8 +220,10 @@ class Blocks:
         at_home = np.array([way.cache == "host" for way in self.ways])
         locked = np.array([way.cache_comes for way in self.ways]) & page_locks(self.frame.roles.hardware)
         extra = 2.0 * pinned_extra(work, self.frame.model.kv_width, self.frame.kv)
-        host = total - away + at_home * cache + locked * extra + self._vectors
-        accelerator = away + ~at_home * cache + np.array([way.parts[0] != "host" for way in self.ways]) * self._vectors
+        here = np.array([not way.whole or not way.needs_vectors_away for way in self.ways]) * self._vectors
+        there = np.array([way.needs_vectors_away for way in self.ways]) * self._vectors
+        host = total - away + at_home * cache + locked * extra + here
+        accelerator = away + ~at_home * cache + there
         if not self.frame.roles.separate:
             return np.asarray((host + accelerator)[:, None])
         return np.stack([host, accelerator], axis=1)

@@ -62,7 +62,7 @@ class Compositions:
 
     blocks: Blocks
     prefetch: int = 1
-    less: Mapping[str, int] = field(default_factory=dict)
+    less: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         summed = self.blocks.summed

@@ -8,7 +8,7 @@ from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.place import ENDS, Frame, vectors
+from helmsman.planner.strategies.streaming.place import ENDS, Frame
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
@@ -46,7 +46,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
         workload=frame.workload,
         residence=(
             *_end_homes(frame, chosen),
-            *(_vectors(frame, ways) if all(way.whole for way in chosen.blocks) else vectors(frame)),
+            *_vectors(frame, ways),
             *(rule for way, where in ways.items() for rule in _weights(frame, chosen, way, where)),
             Residence(select=rest, memory=host.memory, format=frame.weights),
         ),
@@ -108,12 +108,14 @@ def _device(frame: Frame, end: End) -> Device:
 
 
 def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residence]:
-    """Norms and biases of blocks that one side computes live there."""
+    """Norms and biases live where their block is computed: on both sides, where both have a part of it."""
+    host, away = frame.roles.host.memory, frame.accelerator.memory if frame.roles.accelerator else ""
     for way, where in ways.items():
-        if way.parts[0] == "accelerator":
+        if way.needs_vectors_away:
+            memory, copies = (away, ()) if way.whole or host == away else (host, (away,))
             for name in ("*norm*", "*.bias"):
                 select = Select(names=name, layers=where)
-                yield Residence(select=select, memory=frame.accelerator.memory, format=frame.weights)
+                yield Residence(select=select, memory=memory, format=frame.weights, replicas=copies)
 
 
 def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[Residence]:

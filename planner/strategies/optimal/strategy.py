@@ -34,6 +34,9 @@ _AHEAD = (1, 2)
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
 
+_TRIES = 3
+"""So often a search is repeated with less room."""
+
 LIMITS: Mapping[Phase, str] = {"prefill": "ttft", "decode": "tpot"}
 """What a limit of a phase is called."""
 
@@ -123,28 +126,41 @@ class Optimal:
 
     def _composed(self, ahead: int) -> Iterator[Finalist]:
         """The best compositions with room for so many blocks ahead."""
-        for ends, composition in islice(self._found(ahead).best, _FINALISTS):
-            counts = {self._compositions(ahead).name(way): count for way, count in composition.counts}
-            rows = ordered(counts, self.blocks.pace, 1 + ahead)
-            blocks = tuple(self.blocks.ways[row] for row in rows)
-            found = self._finalist(self.question, Assignment(blocks, *ends, self.blocks.shares, ahead))
+        for chosen in self._assignments(ahead, self._found(ahead)):
+            found = self._finalist(self.question, chosen)
             if found is not None:
                 yield found
 
+    def _assignments(self, ahead: int, found: Found) -> Iterator[Assignment]:
+        for ends, composition in islice(found.best, _FINALISTS):
+            counts = {self._spaces[ahead].name(way): count for way, count in composition.counts}
+            rows = ordered(counts, self.blocks.pace, 1 + ahead)
+            blocks = tuple(self.blocks.ways[row] for row in rows)
+            yield Assignment(blocks, *ends, self.blocks.shares, ahead)
+
     def _found(self, ahead: int) -> Found:
-        """The search."""
+        """The search, repeated with less room while its best lacks something after all; the bound is that of the
+        first."""
         if ahead not in self._searched:
-            self._searched[ahead] = self._compositions(ahead).search(self.aim)
+            space = self._spaces[ahead] = Compositions(self.blocks, ahead)
+            found = first = space.search(self.aim)
+            for _ in range(_TRIES):
+                lacking = self._lacking(ahead, found)
+                if not lacking:
+                    break
+                space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
+                found = space.search(self.aim)
+            self._searched[ahead] = replace(found, bound=first.bound)
         return self._searched[ahead]
+
+    def _lacking(self, ahead: int, found: Found) -> dict[str, int]:
+        """What the best composition lacks; nothing if there is none."""
+        best = next(self._assignments(ahead, found), None)
+        return {} if best is None else self.question.lacks(place(self.question.frame, best))
 
     @cached_property
     def _searched(self) -> dict[int, Found]:
         return {}
-
-    def _compositions(self, ahead: int) -> Compositions:
-        if ahead not in self._spaces:
-            self._spaces[ahead] = Compositions(self.blocks, ahead)
-        return self._spaces[ahead]
 
     @cached_property
     def _spaces(self) -> dict[int, Compositions]:
