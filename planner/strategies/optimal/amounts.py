@@ -95,11 +95,11 @@ class Basis:
         here, there = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
         return _chained(self._groups, shares, (here, there), self._latencies)
 
-    def through(self, shares: Shares) -> Numbers:
+    def through(self, shares: Shares) -> tuple[Numbers, Numbers]:
         """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
-        comes for an operation follows what comes for those before it."""
+        comes for an operation follows what comes for those before it. And seconds of what follows the last of these."""
         if self.link is None:
-            return np.zeros(len(shares.host))
+            return np.zeros(len(shares.host)), np.zeros(len(shares.host))
         lane = self._places[self.link]
         whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
         coming = shares.come * (shares.accelerator * whole + shares.both * part) + shares.rest * (whole - part)
@@ -107,7 +107,9 @@ class Basis:
         sides = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
         work = np.maximum(*sides)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
-        return np.asarray(np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1))
+        through = np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1)
+        after = np.where(coming > 0, left - work, np.inf).min(axis=1)
+        return np.asarray(through), np.where(np.isfinite(after), after, 0.0)
 
     def exact(self, tasks: Sequence[Task], summed: Numbers) -> Numbers:
         """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
@@ -267,7 +269,7 @@ def _chained(
     groups: Sequence[slice], shares: Shares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
 ) -> Numbers:
     """Seconds (ways) from when what a block reads is on a side until what it makes is on one, as the next block's norm
-    needs it. `seconds` (ways, operations) on the host and on the accelerator; `crossing` to the accelerator and back."""
+    needs it. `seconds` (ways, operations) on host and accelerator; `crossing` to the latter and back."""
     (here, there), (into, back) = seconds, crossing
     at_host = at_accelerator = np.zeros(len(here))
     for part in groups:

@@ -113,8 +113,8 @@ class Blocks:
         beside = np.maximum(chain, basis.slowed(self._shares(phase)))
         place = self.lanes.index((phase, basis.link)) if basis.link is not None else None
         link = np.zeros(len(chain)) if place is None else self.summed.lanes[:, place]
-        through = basis.through(self._shares(phase))
-        return tuple(Pace(*map(float, each)) for each in zip(chain, beside, link, through, strict=True))
+        through, after = basis.through(self._shares(phase))
+        return tuple(Pace(*map(float, each)) for each in zip(chain, beside, link, through, after, strict=True))
 
     @property
     def _one(self) -> Frame:

@@ -117,7 +117,7 @@ class _Search:
         room = replace(self.room, free=self.room.free - low @ self.room.buffers)
         inner = self.ways.only(names)
         known = None if likely is None else np.flatnonzero(np.isin(names, likely))
-        relaxed = relaxation(inner, room, known)
+        relaxed = relaxation(self._charged(inner, low), room, known)
         if relaxed is None:
             return
         if relaxed.bound >= self.worst:
@@ -126,6 +126,11 @@ class _Search:
         case = _Case(low, high, names, inner, room, relaxed)
         self._round(case)
         heappush(self.waiting, (relaxed.bound, next(self.serial), case))
+
+    def _charged(self, ways: Ways, low: Numbers) -> Ways:
+        """Ways that also keep their part of what is on its way beyond `low`: the most is at least the mean."""
+        more = np.maximum(0.0, ways.coming - low) @ self.room.buffers / self.room.blocks
+        return replace(ways, kept=ways.kept + more)
 
     def _divide(self, case: _Case) -> bool:
         """Two smaller cases instead of one whose relaxation has more on its way than it is charged for, if that may

@@ -24,8 +24,17 @@ Ends = tuple[End, End]
 SLACK = 3e-3
 """What is not looked for: compositions so little better, as a share."""
 
-_ROUNDS, _REPEATED, _LOWERED, _MOST, _CASES = 8, 3, 2, 100, 6
+_ROUNDS, _REPEATED = 8, 3
+"""So often the ways of a relaxation are lowered themselves, and compositions are looked for again after that."""
+
+_LOWERED = 2
+"""Of so many of the best compositions all ways are lowered."""
+
+_MOST, _CASES = 100, 6
+"""Of how many partial compositions and divided cases a search consists at most."""
+
 _USED = 1e-6
+"""Fewer blocks are none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,14 @@ _SWAPS = 120
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Seconds of a block of one way: its operations while nothing comes (`chain`) and while the link never rests
-    (`beside`), what comes for it (`link`), and from when that begins to come until it is done (`through`)."""
+    (`beside`), what comes for it (`link`), and from when that begins to come until it is done (`through`), of which
+    nothing that came is needed any more during the last (`after`)."""
 
     chain: float
     beside: float
     link: float
     through: float
+    after: float
 
 
 def ordered(counts: Mapping[int, int], pace: Sequence[Pace], buffers: int) -> tuple[int, ...]:
@@ -44,7 +46,7 @@ def seconds(rows: Sequence[int], pace: Sequence[Pace], buffers: int) -> float:
         now += part * block.beside + (1 - part) * block.chain
         if block.link > 0.0:
             now = max(now, start + block.through)
-            done.append(now)
+            done.append(now - block.after)
     return now
 
 
