@@ -38,7 +38,7 @@ _MOST_LOSSES = 3
 @dataclass(frozen=True, eq=False)
 class Shares:
     """Who does an operation in every way (ways, operations), 0 or 1: the `host`, `both` or the `accelerator`; `come`:
-    whether the accelerator's rows of its weights come, `rest`: whether the host's rows come too, for prompts.
+    whether the accelerator's rows of its weights come.
 
     `cached`, `sent` (ways): whether past keys and values come, and new ones go home."""
 
@@ -46,7 +46,6 @@ class Shares:
     both: Numbers
     accelerator: Numbers
     come: Numbers
-    rest: Numbers
     cached: Numbers
     sent: Numbers
 
@@ -102,7 +101,7 @@ class Basis:
             return np.zeros(len(shares.host)), np.zeros(len(shares.host))
         lane = self._places[self.link]
         whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
-        coming = shares.come * (shares.accelerator * whole + shares.both * part) + shares.rest * (whole - part)
+        coming = shares.come * (shares.accelerator * whole + shares.both * part)
         coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
         sides = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
         work = np.maximum(*sides)
@@ -164,7 +163,6 @@ class Basis:
         """Seconds (ways, lanes) of what comes and goes."""
         whole, part = self._by_op(self.there, _weights_of), self._by_op(self.split, _weights_of)
         weights = (shares.come * shares.accelerator) @ whole + (shares.come * shares.both) @ part
-        weights = weights + shares.rest @ (whole - part)
         return np.asarray(weights + shares.cached[:, None] * self._cache + shares.sent[:, None] * self._sent)
 
     @cached_property

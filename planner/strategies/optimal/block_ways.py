@@ -48,6 +48,13 @@ class BlockWay:
         return not self.whole or self.parts[0] != "host"
 
     @property
+    def half_comes(self) -> bool:
+        """Whether prompts would need rows that come beside rows of the same matrix that are there: an operation's
+        weights on one device all live there, or all elsewhere."""
+        kept = any(part == "both" and here for part, here in zip(self.parts, self.resident, strict=True))
+        return kept and self.prompt == "accelerator"
+
+    @property
     def weights_come(self) -> bool:
         """Whether decode steps wait for weights."""
         pairs = enumerate(zip(self.parts, self.resident, strict=True))
@@ -129,7 +136,9 @@ def _variants(ops: tuple[str, ...], parts: tuple[Part, ...]) -> Iterator[BlockWa
         ("alike",) if all(part == "accelerator" for part in parts) else ("alike", "accelerator")
     )
     for resident, cache, prompt in product(_residents(ops, away), caches, prompts):
-        yield BlockWay(parts, resident, cache, prompt)
+        way = BlockWay(parts, resident, cache, prompt)
+        if not way.half_comes:
+            yield way
 
 
 def _residents(ops: tuple[str, ...], away: list[bool]) -> Iterator[tuple[bool, ...]]:

@@ -148,7 +148,6 @@ class Blocks:
             both=both,
             accelerator=away,
             come=np.asarray(comes, dtype=np.float64),
-            rest=np.asarray(moved * self._here * self._part("both"), dtype=np.float64),
             cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
             sent=np.asarray(attends & home, dtype=np.float64),
         )

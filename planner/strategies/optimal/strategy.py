@@ -191,7 +191,7 @@ class Optimal:
         faster there."""
         if "prefill" in self.aim.phases or not self._composable:
             return best
-        blocks = tuple(replace(way, prompt="accelerator") if _mixed(way) else way for way in best.chosen.blocks)
+        blocks = tuple(_prompts_away(way) for way in best.chosen.blocks)
         moved = self._finalist(best.question, replace(best.chosen, blocks=blocks))
         if moved is None or moved.seconds > best.seconds * (1 + SLACK):
             return best
@@ -229,6 +229,7 @@ class Optimal:
         return InfeasibleError(f"no plan reaches {text}", field="--slo", remedy=remedy)
 
 
-def _mixed(way: BlockWay) -> bool:
-    """Whether the host has a part of a block."""
-    return set(way.parts) != {"accelerator"}
+def _prompts_away(way: BlockWay) -> BlockWay:
+    """A way with prompts on the accelerator, where it can have them there."""
+    moved = replace(way, prompt="accelerator")
+    return way if moved.half_comes or set(way.parts) == {"accelerator"} else moved

@@ -79,7 +79,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
 def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
-    group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="layer-split")
+    group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
     group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
     group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
