@@ -27,6 +27,11 @@ def planned(capsys, *argv):
     return json.loads(out)
 
 
+def split(capsys, *argv):
+    """The best layer split."""
+    return planned(capsys, "--strategy", "layer-split", *argv)
+
+
 @pytest.mark.parametrize(
     ("model", "hardware", "label"),
     [
@@ -40,17 +45,17 @@ def planned(capsys, *argv):
 )
 def test_published_plans(capsys, model, hardware, label):
     """HELM Table 6.5."""
-    assert planned(capsys, "--model", model, "--hw", hardware)["label"] == label
+    assert split(capsys, "--model", model, "--hw", hardware)["label"] == label
 
 
 def test_the_running_example_without_corrections(capsys):
     """E-HELM-02: 205.5 ms from 45, 218 and 16 GB/s."""
-    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections")
+    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections")
     assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.01)
 
 
 def test_the_printed_formulas_give_the_running_example_too(capsys):
-    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections", "--paper")
+    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--no-corrections", "--paper")
     assert plan["label"] == "cpu(21)->cuda(17)"
     assert plan["predicted"]["decode"]["seconds"]["mid"] == pytest.approx(0.2055, rel=0.02)
     assert {term["source"] for term in plan["predicted"]["decode"]["terms"]} == {"paper"}
@@ -66,7 +71,8 @@ def test_json_is_one_plan_and_the_same_every_time(capsys, tmp_path):
 
 
 def test_the_table_says_what_a_person_asks(capsys):
-    code, out, _ = run(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "-v")
+    question = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--strategy", "layer-split")
+    code, out, _ = run(capsys, *question, "-v")
     assert code == 0
     for word in ("cpu(21)->cuda(17)", "tokens/s", "TTFT", "bottleneck", "lower bound", "memory", "runner-up",
                  "does not fit", "more in vram would allow cpu(20)->cuda(18)", "attention on cuda"):  # fmt: skip
@@ -82,8 +88,8 @@ def test_a_plan_is_a_model_and_quiet_is_quiet(capsys, tmp_path):
 
 def test_composed_machines_and_overrides(capsys):
     parts = ("--gpu", "RTX 4070", "--cpu", "ryzen 7 5800x", "--ram", "64GB", "--link", "pcie4x16")
-    plan = planned(capsys, "--model", "Qwen3-8B", *parts)
-    more = planned(capsys, "--model", "Qwen3-8B", *parts, "--vram-avail", "9GB")
+    plan = split(capsys, "--model", "Qwen3-8B", *parts)
+    more = split(capsys, "--model", "Qwen3-8B", *parts, "--vram-avail", "9GB")
     assert plan["label"].startswith("cpu(")
     assert more["hardware"]["memories"][1]["available"] == 9 * 10**9
     assert more["label"] != plan["label"]
@@ -91,20 +97,20 @@ def test_composed_machines_and_overrides(capsys):
 
 def test_longest_context_is_the_last_that_fits(capsys):
     argv = ("--model", "Qwen3-8B", "--hw", "rtx3060-5600x")
-    longest = planned(capsys, *argv, "--max-context")["max_context"]
-    assert planned(capsys, *argv, "--context", longest)
+    longest = split(capsys, *argv, "--max-context")["max_context"]
+    assert split(capsys, *argv, "--context", longest)
     if longest < 40960:
-        assert run(capsys, *argv, "--context", longest + 1)[0] == 3
+        assert run(capsys, "--strategy", "layer-split", *argv, "--context", longest + 1)[0] == 3
 
 
 def test_a_sliding_window_limits_the_longest_context(capsys):
-    found = planned(capsys, "--model", "Mistral-7B-v0.1", "--hw", "rtx4090-7950x", "--max-context")
+    found = split(capsys, "--model", "Mistral-7B-v0.1", "--hw", "rtx4090-7950x", "--max-context")
     assert (found["max_context"], found["limited_by"]) == (4096, "model")
 
 
 def test_the_printed_formulas_with_corrections_stay_near_the_measured_step(capsys):
     """HELM Table 6.5: 244.3 ms measured, 263.5 ms printed."""
-    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--paper")
+    plan = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--paper")
     seconds = plan["predicted"]["decode"]["seconds"]
     assert 0.22 < seconds["mid"] < 0.29
     assert seconds["low"] < seconds["mid"] < seconds["high"]
@@ -122,12 +128,36 @@ def test_other_kinds_of_machines_can_be_planned(capsys, machine):
     assert plan["predicted"]["decode"]["gap"] >= 0
 
 
-def test_planning_stays_light():
-    """Bar 4: no numpy, no executor; under 150 MiB."""
+def test_the_default_is_the_optimum_with_its_proof(capsys):
+    code, out, _ = run(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
+    assert code == 0 and "plan         optimal " in out and "proof        decode step" in out
+    plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
+    proof = plan["certificate"]
+    assert plan["strategy"]["name"] == "optimal"
+    assert proof["lower_bound"] <= proof["seconds"] == plan["predicted"]["decode"]["seconds"]["mid"]
+    best = split(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")["predicted"]["decode"]["seconds"]["mid"]
+    assert proof["seconds"] < 0.9 * best
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("ttft", "--slo"), ("ttft=0s", "not a time"), ("tpot=fast", "not a time"), ("tpot=1s,tpot=2s", "twice"),
+     ("tpot=0.001ms,ttft=0.001ms", "loosen more than one"), ("tpot=1ms", "the smallest change: tpot=")],
+)  # fmt: skip
+def test_limits_that_are_none_or_cannot_be(capsys, text, words):
+    code, out, err = run(capsys, "--model", "opt-125m", "--hw", "rtx4060-laptop", "--slo", text)
+    assert code in (2, 3) and out == "" and words in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("strategy", "modules"), [("layer-split", "numpy scipy pyarrow"), ("optimal", "scipy pyarrow matplotlib")]
+)
+def test_planning_stays_light(strategy, modules):
+    """Bar 4: layer splits without numpy, nothing with the executor; under 150 MiB."""
     script = (
         "import pathlib, sys; from helmsman.cli.plan import main; "
-        "main(['--model', 'Qwen3-8B', '--hw', 'rtx4060-laptop', '-q']); "
-        "heavy = {'numpy', 'scipy', 'pyarrow', 'torch', 'networkx', 'helmsman.executor'} & set(sys.modules); "
+        f"main(['--model', 'Qwen3-8B', '--hw', 'rtx4060-laptop', '-q', '--strategy', '{strategy}']); "
+        f"heavy = {{*'{modules} torch networkx helmsman.executor'.split()}} & set(sys.modules); "
         "status = pathlib.Path('/proc/self/status').read_text().splitlines(); "
         "peak = next(line.split()[1] for line in status if line.startswith('VmHWM')); "
         "print(sorted(heavy), int(peak) // 1024)"
@@ -140,7 +170,7 @@ def test_planning_stays_light():
 
 def test_offloaded_kv_frees_the_accelerator(capsys):
     argv = ("--model", "Qwen3-8B", "--hw", "rtx3090-epyc7h12", "--context", "40000", "--prompt-tokens", "30000")
-    kept, away = planned(capsys, *argv), planned(capsys, *argv, "--kv-offload")
+    kept, away = split(capsys, *argv), split(capsys, *argv, "--kv-offload")
     at = {use["memory"]: use for use in away["predicted"]["memory"]}
     assert at["vram"]["kv"] == 0 < at["dram"]["kv"]
     assert (away["schedule"]["overlap"], away["schedule"]["prefetch"]) == ("next-layer", 1)
@@ -169,8 +199,9 @@ MODEL = ("--model", "Qwen3-8B")
         ((*MODEL, *HW, "--context", "50000"), 2, "40960"),
         ((*MODEL, *HW, "--batch", "-3"), 2, "--batch"),
         ((*MODEL, *HW, "--format", "q9"), 2, "--format"),
-        ((*MODEL, *HW, "--paper", "--batch", "2"), 2, "--batch"),
-        (("--model", "Llama-3.1-70B", *HW), 3, "smallest change"),
+        ((*MODEL, *HW, "--max-context"), 2, "--max-context"),
+        ((*MODEL, *HW, "--strategy", "layer-split", "--paper", "--batch", "2"), 2, "--batch"),
+        (("--model", "Llama-3.1-70B", *HW), 3, "more in dram would do"),
         (("--model", "Mixtral-8x7B-v0.1", *HW), 5, "experts"),
         ((*MODEL, "--hw", "this"), 6, "helm-profile"),
         ((*MODEL, *HW, "-o", "/no/such/folder/p.json"), 2, "cannot be written"),
@@ -216,7 +247,7 @@ def test_this_is_the_latest_profile(capsys, tmp_path, monkeypatch):
     (tmp_path / "helmsman").mkdir()
     for name, system in (("profile-1.json", "l40s-epyc7413"), ("profile-2.json", "rtx4060-laptop")):
         (tmp_path / "helmsman" / name).write_text(load_hardware(system, None).to_json())
-    assert planned(capsys, *MODEL, "--hw", "this")["label"] == "cpu(21)->cuda(17)"
+    assert split(capsys, *MODEL, "--hw", "this")["label"] == "cpu(21)->cuda(17)"
 
 
 @pytest.mark.parametrize(
