@@ -28,7 +28,7 @@ REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
 MB = 10**6
 
 
-def least_by_trying(optimal: Optimal, seed: int, count: int = 12) -> float:
+def least_by_trying(optimal: Optimal, seed: int, count: int = 7) -> float:
     """Of two blocks: the least predicted seconds over every pair of some ways and every arrangement of the ends."""
     ways = [on_host(optimal.question.frame.model), on_accelerator(optimal.question.frame.model)]
     ways += random.Random(seed).sample(optimal.blocks.ways, count)

@@ -83,15 +83,15 @@ class Basis:
     def chain(self, shares: Shares, beside: float = 0.0) -> Numbers:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once.
 
-        What one side has made is on the other after the latency of its link. `beside`: of operations that lose less of
-        their speed while the link is busy, as many seconds less as that leaves the link in their time."""
+        What one side has made is on the other after the latency of its link. `beside`: of operations that delay each
+        second of what comes by less than this, as many seconds less as that leaves the link in their time."""
         here, there = (self._durations(shares, side, beside) for side in ("host", "accelerator"))
         into, back = ((1 - beside) * latency for latency in self._latencies)
         return _chained(self._groups, shares, (here, there), (into, back))
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
-        here, there = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
+        here, there = (self._durations(shares, side) / (1 - self._losses[side][0]) for side in ("host", "accelerator"))
         return _chained(self._groups, shares, (here, there), self._latencies)
 
     def through(self, shares: Shares) -> tuple[Numbers, Numbers]:
@@ -103,7 +103,7 @@ class Basis:
         whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
         coming = shares.come * (shares.accelerator * whole + shares.both * part)
         coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
-        sides = (self._durations(shares, side) / (1 - self._losses[side]) for side in ("host", "accelerator"))
+        sides = (self._durations(shares, side) / (1 - self._losses[side][0]) for side in ("host", "accelerator"))
         work = np.maximum(*sides)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
         through = np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1)
@@ -156,8 +156,8 @@ class Basis:
         """Seconds (ways, operations) of what a side does."""
         whole = shares.host if side == "host" else shares.accelerator
         total = whole * self.alone(side) + shares.both * self._seconds[side, "split"]
-        losses = np.minimum(self._losses[side], beside)
-        return np.asarray(total * (1 - beside) / (1 - losses))
+        loss, speed = self._losses[side]
+        return np.asarray(total * (1 - np.maximum(0.0, beside * speed - loss) / (1 - loss)))
 
     def _moved(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
@@ -242,23 +242,31 @@ class Basis:
         return self._total([task for task in self.there if _goes_home(task)])
 
     @cached_property
-    def _losses(self) -> Mapping[str, Numbers]:
-        """By side and operation, which share of its speed it loses while something comes."""
+    def _losses(self) -> Mapping[str, tuple[Numbers, Numbers]]:
+        """By side and operation, which share of its speed it loses while something comes, and which share of its own
+        speed that keeps."""
         moving = [task for task in self.there if _weights_of(task) is not None]
-        if not moving:
-            return dict.fromkeys(("host", "accelerator"), np.zeros(len(OPS)))
-        largest = max(moving, key=lambda task: task.bytes)
-        sides = {"host": self.here, "accelerator": self.there}
-        return {side: np.array([self._loss(tasks, op, largest) for op in OPS]) for side, tasks in sides.items()}
+        largest = max(moving, key=lambda task: task.bytes, default=None)
+        return {"host": self._beside_link(self.here, largest), "accelerator": self._beside_link(self.there, largest)}
 
-    def _loss(self, tasks: Sequence[Task], op: str, moving: Task) -> float:
-        work = next((task for task in tasks if _computed(task) == op), None)
-        return 0.0 if work is None else 1.0 - 1.0 / delays(self.costs, work, moving)[0]
+    def _beside_link(self, tasks: Sequence[Task], moving: Task | None) -> tuple[Numbers, Numbers]:
+        loss, speed = np.zeros(len(OPS)), np.ones(len(OPS))
+        for task in tasks if moving is not None else ():
+            op = _computed(task)
+            if op is not None and moving is not None:
+                work, link = delays(self.costs, task, moving)
+                loss[OPS.index(op)], speed[OPS.index(op)] = 1 - 1 / work, 1 / link
+        return loss, speed
 
     @cached_property
     def _beside(self) -> Mapping[str, float]:
-        """Chains beside a busy link, by the share of their speed that operations lose."""
-        values = np.unique(np.round(np.concatenate(tuple(self._losses.values())), 3))
+        """Chains beside a busy link, by the seconds that one of what comes costs while an operation runs.
+
+        While an operation loses a share l of its speed and what comes keeps a share v of its own, a second of that
+        takes 1 / v seconds, each of which delays by l: so chain + m x link is a bound for m = l / v, if operations
+        that cost less hide as much of the link as they can."""
+        costs = [np.minimum(1.0, loss / speed) for loss, speed in self._losses.values()]
+        values = np.unique(np.round(np.concatenate(costs), 3))
         kept = values[values > 0.0][::-1][:_MOST_LOSSES]
         return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
 

@@ -66,6 +66,13 @@ class Blocks:
         """The number of the phase of every lane."""
         return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
 
+    @cached_property
+    def link(self) -> int | None:
+        """The lane on which weights come in the last of the phases."""
+        phase = self.phases[-1]
+        name = self.bases[phase].link
+        return None if name is None else self.lanes.index((phase, name))
+
     def ends(self, embedding: End, output: End) -> Numbers:
         """Seconds by lane of the ends of the model."""
         last = on_host(self.frame.model) if output == "host" else on_accelerator(self.frame.model)
@@ -111,8 +118,7 @@ class Blocks:
         basis, offset = self.bases[phase], self.lanes.index((phase, CHAIN))
         chain = self.summed.lanes[:, offset]
         beside = np.maximum(chain, basis.slowed(self._shares(phase)))
-        place = self.lanes.index((phase, basis.link)) if basis.link is not None else None
-        link = np.zeros(len(chain)) if place is None else self.summed.lanes[:, place]
+        link = np.zeros(len(chain)) if self.link is None else self.summed.lanes[:, self.link]
         through, after = basis.through(self._shares(phase))
         return tuple(Pace(*map(float, each)) for each in zip(chain, beside, link, through, after, strict=True))
 

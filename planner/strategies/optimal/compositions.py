@@ -33,6 +33,9 @@ _LOWERED = 2
 _MOST, _CASES = 100, 6
 """Of how many partial compositions and divided cases a search consists at most."""
 
+_EASED = 2
+"""So many compositions are kept of those that leave the link some rest."""
+
 _USED = 1e-6
 """Fewer blocks are none."""
 
@@ -96,6 +99,26 @@ class Compositions:
             bound = min(bound, composed.bound)
         of = dict(zip(self._memories, map(float, prices), strict=True))
         return Found(tuple(found), bound, of, len(self.blocks.ways))
+
+    def eased(self, aim: Aim, found: Found, share: float) -> tuple[tuple[Ends, Composition], ...]:
+        """Compositions with the ends of the best whose blocks need the link for no more than a `share` of its seconds.
+
+        What comes runs ahead by few blocks only, so a link that must never rest does rest, however blocks are ordered;
+        one that need not rest nearly all the time costs little and is on time."""
+        (ends, best), link = found.best[0], self.blocks.link
+        if link is None:
+            return ()
+        room = self._room(ends, aim)
+        ways, counts = (np.array(each) for each in zip(*best.counts, strict=True))
+        most = share * float(counts @ self.ways.lanes[ways, link])
+        stacked, free = self._stacked(room)
+        flows = np.zeros((len(free.buffers), 1))
+        held = Ways(stacked.lanes, np.hstack([stacked.kept, stacked.lanes[:, [link]]]), stacked.coming)
+        less = replace(free, free=np.append(free.free, most), buffers=np.hstack([free.buffers, flows]))
+        composed = compose(held, less, keep=_EASED, slack=SLACK, most=1, cases=_CASES)
+        self._lower(np.unique([way for each in composed.best for way, _ in each.counts]).astype(np.intp))
+        best_ones = (replace(each, seconds=self._seconds(room, each)) for each in composed.best)
+        return tuple((ends, each) for each in sorted(best_ones, key=lambda each: each.seconds))
 
     def name(self, way: int) -> int:
         """The row of the blocks' ways that composition way `way` is."""

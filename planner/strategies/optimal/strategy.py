@@ -1,19 +1,19 @@
 """`optimal`: the best composition of blocks for one question, as a plan with its proof."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import islice
 from math import inf
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import batches_together
+from helmsman.lowering.placement import batches_together, known
 from helmsman.planner.decide import Decision
 from helmsman.planner.machine import Roles
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.compositions import SLACK, Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.compose import Composition
+from helmsman.planner.strategies.optimal.compositions import SLACK, Aim, Compositions, Ends, Found
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.order import ordered
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -25,11 +25,12 @@ from helmsman.schemas.units import format_seconds
 
 NAME = "optimal"
 
-_FINALISTS = 3
+_FINALISTS = 2
 """So many compositions are predicted."""
 
-_AHEAD = (1, 2)
-"""For how many blocks ahead there may be room."""
+_TRIED = ((1, 1.0), (1, 0.85), (1, 0.7), (2, 1.0), (2, 0.85))
+"""For how many blocks ahead there is room, and how much of the best composition's traffic there is, until a plan is
+good."""
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
@@ -95,8 +96,8 @@ class Optimal:
     def finalists(self) -> tuple[Finalist, ...]:
         """The best that fit, as they are predicted, best first."""
         found = list(self._alone)
-        for ahead in _AHEAD if self._composable else ():
-            found += self._composed(ahead)
+        for ahead, share in _TRIED if self._composable else ():
+            found += self._composed(ahead, share)
             found.sort(key=lambda each: each.seconds)
             if not found or found[0].seconds <= self.bound * (1 + _GOOD) or not self._streams(found[0]):
                 break
@@ -124,15 +125,20 @@ class Optimal:
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
 
-    def _composed(self, ahead: int) -> Iterator[Finalist]:
-        """The best compositions with room for so many blocks ahead."""
-        for chosen in self._assignments(ahead, self._found(ahead)):
-            found = self._finalist(self.question, chosen)
-            if found is not None:
-                yield found
+    def _composed(self, ahead: int, share: float) -> Iterator[Finalist]:
+        """The best compositions with room for so many blocks ahead, whose link works for so much of its seconds."""
+        found = self._found(ahead)
+        if share == 1.0:
+            best = found.best[:_FINALISTS]
+        else:
+            best = self._spaces[ahead].eased(self.aim, found, share) if found.best else ()
+        for chosen in self._assignments(ahead, best):
+            predicted = self._finalist(self.question, chosen)
+            if predicted is not None:
+                yield predicted
 
-    def _assignments(self, ahead: int, found: Found) -> Iterator[Assignment]:
-        for ends, composition in islice(found.best, _FINALISTS):
+    def _assignments(self, ahead: int, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Assignment]:
+        for ends, composition in best:
             counts = {self._spaces[ahead].name(way): count for way, count in composition.counts}
             rows = ordered(counts, self.blocks.pace, 1 + ahead)
             blocks = tuple(self.blocks.ways[row] for row in rows)
@@ -155,7 +161,7 @@ class Optimal:
 
     def _lacking(self, ahead: int, found: Found) -> dict[str, int]:
         """What the best composition lacks; nothing if there is none."""
-        best = next(self._assignments(ahead, found), None)
+        best = next(self._assignments(ahead, found.best[:1]), None)
         return {} if best is None else self.question.lacks(place(self.question.frame, best))
 
     @cached_property
@@ -176,7 +182,7 @@ class Optimal:
 
     def _finalist(self, question: Question, chosen: Assignment) -> Finalist | None:
         """An assignment as it is predicted; None if it does not fit, or is over a limit."""
-        placed = place(question.frame, chosen)
+        placed = known(place(question.frame, chosen))
         if not question.fits(placed):
             return None
         costs, together, work = question.costs(placed), batches_together(placed), placed.workload

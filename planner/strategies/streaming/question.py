@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placement, batches_together
+from helmsman.lowering.placement import Placed, Placement, batches_together
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, plan_document
 from helmsman.planner.footprint import at_footprint
@@ -32,7 +32,7 @@ class Question:
         """Raise UsageError where strategy `name` has no accelerator with a memory of its own to work with."""
         check_separate(self.frame.roles, name)
 
-    def costs(self, placed: Placement) -> CostModel:
+    def costs(self, placed: Placed) -> CostModel:
         """Prices of a candidate: of the operation table that fits it, and rooflines for the rest."""
         return CostModel(at_footprint(placed), self.cost_options, table_prices(placed))
 
@@ -41,11 +41,11 @@ class Question:
         graph = lower(placed, mean_step(placed.workload, batches_together(placed)))
         return pass_seconds(graph, self.costs(placed))
 
-    def fits(self, placed: Placement) -> bool:
+    def fits(self, placed: Placed) -> bool:
         """Whether a candidate fits every memory."""
         return not self.lacks(placed)
 
-    def lacks(self, placed: Placement) -> dict[str, int]:
+    def lacks(self, placed: Placed) -> dict[str, int]:
         """Bytes that a candidate lacks, by memory."""
         return shortages(memory_use(placed))
 
