@@ -188,6 +188,22 @@ def _wrong(plans: list[Executed]) -> Iterator[str]:
             yield f"{one.asked} measured {apart:.1%} slower than {other.asked}"
 
 
+def _margin(plans: list[Executed]) -> Iterator[str]:
+    """How much faster `optimal` is than the best other by prediction, as predicted and as measured round by round."""
+    ours = next((each for each in plans if each.asked == "optimal"), None)
+    others = [each for each in plans if each is not ours]
+    if ours is None or not others:
+        return
+    best = min(others, key=lambda each: each.predicted)
+    fastest = min(others, key=lambda each: each.measured)
+    gains = [theirs.measured / mine.measured - 1 for mine, theirs in zip(ours.rounds, best.rounds, strict=True)]
+    yield (
+        f"optimal is {best.predicted / ours.predicted - 1:.1%} faster than {best.asked} by prediction, "
+        f"{statistics.median(gains):.1%} measured [{min(gains):.1%} .. {max(gains):.1%}]; "
+        f"than the fastest other, {fastest.asked}, {fastest.measured / ours.measured - 1:.1%}"
+    )
+
+
 def _report(plans: list[Executed], args: argparse.Namespace) -> int:
     for each in sorted(plans, key=lambda each: each.measured):
         print(each)
@@ -197,6 +213,8 @@ def _report(plans: list[Executed], args: argparse.Namespace) -> int:
     print(f"{pairs - len(wrong)} of {pairs} pairs in the predicted order" + "".join(f"\n  {line}" for line in wrong))
     beyond = [each.asked for each in plans if abs(each.error) > max(TOLERANCE, 2 * each.noise)]
     print(f"predictions beyond the bar: {', '.join(beyond) or 'none'}")
+    for line in _margin(plans):
+        print(line)
     if args.out:
         rows = [
             {
