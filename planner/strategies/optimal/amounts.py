@@ -30,6 +30,9 @@ GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("no
 
 OPS = tuple(op for group in GROUPS for op in group)
 
+_TURNING = ("chain back to the host", "chain back to the accelerator")
+"""The chain with what brings the hidden state back to the side where the next block is entered."""
+
 _MOVING = ("transfer", "decompress", "pin")
 _MOST_LOSSES = 3
 """So many different losses beside a busy link are told apart."""
@@ -67,7 +70,8 @@ class Basis:
         """What is counted, in order: the chain, queues, memories and links that several share, and the chain beside a
         busy link."""
         queues = dict.fromkeys(task.resource for task in (*self.here, *self.there))
-        return (CHAIN, *queues, *(f"pool {name}" for name in self._pools.capacity), *self._beside)
+        pools = (f"pool {name}" for name in self._pools.capacity)
+        return (CHAIN, *queues, *pools, *_TURNING, *self._beside)
 
     def of(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes)."""
@@ -75,6 +79,8 @@ class Basis:
         lanes = shares.host @ self._parts["here"] + shares.both @ self._parts["split"]
         lanes = lanes + shares.accelerator @ self._parts["there"] + moved
         lanes[:, 0] = self.chain(shares)
+        for name, more in zip(_TURNING, self._turning(shares), strict=True):
+            lanes[:, self._places[name]] = lanes[:, 0] + more
         link = lanes[:, self.lanes.index(self.link)] if self.link else np.zeros(len(lanes))
         for name, share in self._beside.items():
             lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * link
@@ -88,6 +94,17 @@ class Basis:
         here, there = (self._durations(shares, side, beside) for side in ("host", "accelerator"))
         into, back = ((1 - beside) * latency for latency in self._latencies)
         return _chained(self._groups, shares, (here, there), (into, back))
+
+    def _turning(self, shares: Shares) -> tuple[Numbers, Numbers]:
+        """Seconds (ways) more for a block that is entered on the host and left on the accelerator, and the other way
+        round; less where that turns another one back.
+
+        Blocks in a row pay for every turn that none of them takes back, but for one."""
+        first, last = OPS.index("norm1"), OPS.index("down")
+        enters = shares.accelerator[:, first] + shares.both[:, first]
+        into, back = self._latencies
+        leaves = shares.accelerator[:, last]
+        return back * (leaves - enters), into * (enters - np.maximum(leaves, shares.both[:, last]))
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
@@ -119,6 +136,8 @@ class Basis:
         chain = scheduled(work, self.costs.hardware, self._price, self.costs.slowed()) + together
         total[0] = max(summed[0], chain)
         more = total[0] - summed[0]
+        for name in _TURNING:
+            total[self._places[name]] = summed[self._places[name]] + more
         for name, share in self._beside.items():
             place = self._places[name]
             total[place] = summed[place] + (1 - share) * more
@@ -128,6 +147,8 @@ class Basis:
         """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
         total, after = self._total(tasks), sum(self._price(task) for task in tasks if task.op in ("final_norm", "head"))
         total[0] = sum(self._price(task) for task in tasks)
+        for name, latency in zip(_TURNING, self._latencies[::-1], strict=True):
+            total[self._places[name]] = total[0] - latency
         if self.link:
             total[self._places[self.link]] += after
         for name, share in self._beside.items():
@@ -267,7 +288,8 @@ class Basis:
         that cost less hide as much of the link as they can."""
         costs = [np.minimum(1.0, loss / speed) for loss, speed in self._losses.values()]
         values = np.unique(np.round(np.concatenate(costs), 3))
-        kept = values[values > 0.0][::-1][:_MOST_LOSSES]
+        slowed = any((speed < 1.0).any() for _, speed in self._losses.values())
+        kept = [*values[values > 0.0][::-1][:_MOST_LOSSES], *([1.0] if slowed and values[-1] < 1.0 else [])]
         return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
 
 

@@ -7,18 +7,23 @@ from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 
-_SHOWN = 3
+_MOST = 200
+"""Characters that a plan's label may have."""
 
 
 def label(frame: Frame, chosen: Assignment) -> str:
-    """`optimal 20 cpu, 12 cuda, 4 cuda<-cpu`: how many blocks run in which way, most first.
+    """`optimal 20 cpu, 12 cuda, 4 cuda<-cpu`: how many blocks run in which way, most first, as far as there is room.
 
     `<-`: weights come from the other side; `+KV`: so do keys and values; in brackets what a side has of a block, where
     both work on it; `cpu|cuda` share the rows of an operation."""
     counts = Counter(chosen.blocks).most_common()
-    shown = [f"{count} {_named(frame, way)}" for way, count in counts[:_SHOWN]]
-    rest = sum(count for _, count in counts[_SHOWN:])
-    return f"optimal {', '.join([*shown, *([f'{rest} others'] if rest else [])])}"
+    named = [f"{count} {_named(frame, way)}" for way, count in counts]
+    texts = (_text(named[:shown], sum(count for _, count in counts[shown:])) for shown in range(len(named), -1, -1))
+    return next(text for text in texts if len(text) <= _MOST)
+
+
+def _text(shown: list[str], others: int) -> str:
+    return f"optimal {', '.join([*shown, *([f'{others} others'] if others else [])])}"
 
 
 def _named(frame: Frame, way: BlockWay) -> str:

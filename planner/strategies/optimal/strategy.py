@@ -25,12 +25,12 @@ from helmsman.schemas.units import format_seconds
 
 NAME = "optimal"
 
-_FINALISTS = 2
+_FINALISTS = 3
 """So many compositions are predicted."""
 
-_TRIED = ((1, 1.0), (1, 0.85), (1, 0.7), (2, 1.0), (2, 0.85))
+_TRIED = ((1, 1.0), (1, 0.0), (1, 0.85), (1, 0.7), (2, 1.0), (2, 0.85))
 """For how many blocks ahead there is room, and how much of the best composition's traffic there is, until a plan is
-good."""
+good: without any, compositions are predicted as they add up."""
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
@@ -119,8 +119,9 @@ class Optimal:
         roles, layers, model = frame.roles, frame.model.layers, frame.model
         solo = replace(frame, roles=Roles(roles.hardware, roles.solo, roles.solo, roles.accelerator))
         asked = [(solo, Assignment((on_host(model),) * layers, "host", "host", {}))]
-        if roles.accelerator is not None:
-            asked.append((frame, Assignment((on_accelerator(model),) * layers, "accelerator", "accelerator", {})))
+        away = (on_accelerator(model),) * layers
+        ends: tuple[Ends, ...] = (("accelerator", "accelerator"), ("host", "accelerator"), ("host", "host"))
+        asked += [(frame, Assignment(away, *each, {})) for each in ends if roles.accelerator is not None]
         questions = ((replace(self.question, frame=each), chosen) for each, chosen in asked)
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
