@@ -139,6 +139,14 @@ def test_the_default_is_the_optimum_with_its_proof(capsys):
     assert proof["seconds"] < 0.9 * best
 
 
+def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
+    asked = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "150MB")
+    early, late = (planned(capsys, *asked, "--effort", effort)["certificate"] for effort in (1, 2000))
+    assert early["lower_bound"] <= late["seconds"] * (1 + 1e-9) and late["lower_bound"] <= early["seconds"] * (1 + 1e-9)
+    assert late["gap"] <= early["gap"] + 1e-9
+    assert run(capsys, *asked, "--effort", "0")[0] == 2
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [("ttft", "--slo"), ("ttft=0s", "not a time"), ("tpot=fast", "not a time"), ("tpot=1s,tpot=2s", "twice"),

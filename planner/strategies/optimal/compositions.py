@@ -30,8 +30,8 @@ _ROUNDS, _REPEATED = 8, 3
 _LOWERED = 2
 """Of so many of the best compositions all ways are lowered."""
 
-_MOST, _CASES = 100, 6
-"""Of how many partial compositions and divided cases a search consists at most."""
+_CASES = 6
+"""Of how many divided cases a search consists at most."""
 
 _EASED = 2
 """So many compositions are kept of those that leave the link some rest."""
@@ -69,11 +69,13 @@ class Found:
 
 @dataclass
 class Compositions:
-    """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way;
-    `less`: by memory, bytes that must stay free beside what is known here."""
+    """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
+    how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
+    known here."""
 
     blocks: Blocks
     prefetch: int = 1
+    effort: int = 100
     less: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -140,7 +142,7 @@ class Compositions:
         """The composition; once more where lowering the ways of the best shows that it takes longer than they added up
         to."""
         for _ in range(_REPEATED):
-            composed = compose(*self._stacked(room), slack=SLACK, most=_MOST, cases=_CASES)
+            composed = compose(*self._stacked(room), slack=SLACK, most=self.effort, cases=_CASES)
             used = sorted({way for each in composed.best[:_LOWERED] for way, _ in each.counts})
             if not self._lower(np.array(used, dtype=np.intp)):
                 break

@@ -13,7 +13,7 @@ from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.compose import Composition
-from helmsman.planner.strategies.optimal.compositions import SLACK, Aim, Compositions, Ends, Found
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Ends, Found
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.order import ordered
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -38,8 +38,13 @@ _GOOD = 0.005
 _TRIES = 3
 """So often a search is repeated with less room."""
 
+EFFORT = 100
+
 LIMITS: Mapping[Phase, str] = {"prefill": "ttft", "decode": "tpot"}
 """What a limit of a phase is called."""
+
+_ROUNDING = 1e-9
+"""Relative difference that is none."""
 
 _MARGIN = 1.001
 """A limit to ask for, as a multiple of what is reached."""
@@ -56,10 +61,12 @@ class Finalist:
 
 @dataclass(frozen=True)
 class Optimal:
-    """The best plan for one question under `aim`."""
+    """The best plan for one question under `aim`; `effort`: of how many partial compositions a search consists at most
+    beside those around its relaxation."""
 
     question: Question
     aim: Aim
+    effort: int = EFFORT
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan with its certificate. Raises InfeasibleError when nothing fits, with the smallest change."""
@@ -149,7 +156,7 @@ class Optimal:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
         if ahead not in self._searched:
-            space = self._spaces[ahead] = Compositions(self.blocks, ahead)
+            space = self._spaces[ahead] = Compositions(self.blocks, ahead, self.effort)
             found = first = space.search(self.aim)
             for _ in range(_TRIES):
                 lacking = self._lacking(ahead, found)
@@ -200,7 +207,7 @@ class Optimal:
             return best
         blocks = tuple(_prompts_away(way) for way in best.chosen.blocks)
         moved = self._finalist(best.question, replace(best.chosen, blocks=blocks))
-        if moved is None or moved.seconds > best.seconds * (1 + SLACK):
+        if moved is None or moved.seconds > best.seconds * (1 + _ROUNDING):
             return best
         return min((best, moved), key=self._prompt_seconds)
 

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from helmsman.scheduler.iteration import Phase
     from helmsman.schemas.workload import Workload
 
-OPTIMAL: Mapping[str, object] = {"slo": None, "table": None}
+OPTIMAL: Mapping[str, object] = {"slo": None, "effort": 100, "table": None}
 """The options of `optimal`, with their defaults."""
 
 _PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
+_MOST_EFFORT = 10**6
 _UNITS = {"ms": 1e-3, "s": 1.0}
 _PROMPTS_TOO = 1e-3
 """How much a decode step counts where the prompt is what matters: enough to choose among plans that are equal."""
@@ -26,6 +27,8 @@ _PROMPTS_TOO = 1e-3
 def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
     """What `optimal` alone has."""
     group.add_argument("--slo", metavar="ttft=2s,tpot=100ms", help="optimal: no plan that is slower than this")
+    text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
+    group.add_argument("--effort", type=int, default=100, metavar="N", help=text)
 
 
 def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> "Decision":
@@ -35,7 +38,10 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     from helmsman.planner.strategies.streaming.question import Question
 
     costs = CostOptions(not args.no_corrections, args.l3_blend)
-    return Optimal(Question(frame, costs), aim(args, frame.workload)).decide(recorded)
+    if not 1 <= args.effort <= _MOST_EFFORT:
+        remedy = f"use between 1 and {_MOST_EFFORT}"
+        raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
+    return Optimal(Question(frame, costs), aim(args, frame.workload), args.effort).decide(recorded)
 
 
 def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":
