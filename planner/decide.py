@@ -1,13 +1,17 @@
 """What a strategy decides: a plan, the candidates it was chosen from, and the evidence it rests on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from helmsman.lowering.placement import Placement
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
 from helmsman.schemas.read import digest
+
+if TYPE_CHECKING:
+    from helmsman.schemas.explanation import Explanation
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +32,8 @@ class Rejected:
 class Decision:
     """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit.
 
-    `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced."""
+    `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced;
+    `explained`: why it is as fast as it is, found when asked, where the strategy can say."""
 
     plan: Plan
     seconds: float
@@ -36,6 +41,7 @@ class Decision:
     rejected: tuple[Rejected, ...]
     unused: tuple[str, ...] = ()
     evaluated: int = 1
+    explained: "Callable[[], Explanation] | None" = None
 
     @property
     def nearest(self) -> Rejected | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.comparison import Comparison
+from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
@@ -15,6 +16,7 @@ from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
     "comparison": Comparison,
+    "explanation": Explanation,
     "hardware": Hardware,
     "model": Model,
     "optable": OperationTable,

@@ -286,10 +286,10 @@ class Basis:
         While an operation loses a share l of its speed and what comes keeps a share v of its own, a second of that
         takes 1 / v seconds, each of which delays by l: so chain + m x link is a bound for m = l / v, if operations
         that cost less hide as much of the link as they can."""
-        costs = [np.minimum(1.0, loss / speed) for loss, speed in self._losses.values()]
-        values = np.unique(np.round(np.concatenate(costs), 3))
+        costs = np.concatenate([np.minimum(1.0, loss / speed) for loss, speed in self._losses.values()])
+        rounded, first = np.unique(np.round(costs, 3), return_index=True)
         slowed = any((speed < 1.0).any() for _, speed in self._losses.values())
-        kept = [*values[values > 0.0][::-1][:_MOST_LOSSES], *([1.0] if slowed and values[-1] < 1.0 else [])]
+        kept = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES], *([1.0] if slowed and rounded[-1] < 1.0 else [])]
         return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
 
 

@@ -1,7 +1,7 @@
 """The ways to run a block of one question in numbers: seconds by lane of both phases, bytes kept and on their way."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +23,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_accelerator,
     on_host,
 )
+from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.order import Pace
 from helmsman.planner.strategies.optimal.rules import Assignment, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
@@ -35,12 +36,16 @@ _PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
 
 @dataclass(frozen=True)
 class Blocks:
-    """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices."""
+    """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices; `fractional`: whether rows
+    that both sides share are divided anywhere, not between panels alone, so that seconds have slopes; `lowered`: what
+    is known of this question on machines that differ in their figures alone."""
 
     frame: Frame
     ways: tuple[BlockWay, ...]
     costs: CostModel
     phases: tuple[Phase, ...] = PHASES
+    fractional: bool = False
+    lowered: dict[object, tuple[Task, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def summed(self) -> Ways:
@@ -130,8 +135,19 @@ class Blocks:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
         first, last = _side(way, 0), _side(way, -1)
         shares = self.shares if "both" in way.parts else {}
-        placed = place(self._one, Assignment((way,), first, last, shares))
-        return lower(placed, self._iteration(phase)).tasks
+        borders = self._borders if shares else {}
+        known = way, phase, *(border.rows for border in borders.values())
+        if known not in self.lowered:
+            placed = place(self._one, Assignment((way,), first, last, shares))
+            self.lowered[known] = lower(placed, self._iteration(phase)).tasks
+        return divided(self.lowered[known], borders) if self.fractional else self.lowered[known]
+
+    @cached_property
+    def _borders(self) -> Mapping[str, Border]:
+        """Between the accelerator's rows and the host's."""
+        frame = self.frame
+        extents = {op: op_extent(frame.model, op)[1] for op in decided(frame.model) if op != "attention"}
+        return {op: Border(rows(frame, op, "both", self.shares), self.shares[op], all_) for op, all_ in extents.items()}
 
     def _iteration(self, phase: Phase) -> Iteration:
         work = self.frame.workload
@@ -188,7 +204,8 @@ class Blocks:
         for op in decided(self.frame.model):
             extent = op_extent(self.frame.model, op)[1]
             if extent > 1 and divisible(self.frame.model):
-                found[OPS.index(op)] = rows(self.frame, op, "both", self.shares) / extent
+                between_panels = rows(self.frame, op, "both", self.shares) / extent
+                found[OPS.index(op)] = self._borders[op].share if self.fractional else between_panels
         return found
 
     @cached_property

@@ -18,6 +18,8 @@ from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.scheduler.iteration import PHASES, Phase
 
+SIDES: tuple[End, ...] = ("host", "accelerator")
+
 Ends = tuple[End, End]
 """Where the embedding and the output live and run."""
 
@@ -71,35 +73,38 @@ class Found:
 class Compositions:
     """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
     how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
-    known here."""
+    known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be."""
 
     blocks: Blocks
     prefetch: int = 1
     effort: int = 100
     less: dict[str, int] = field(default_factory=dict)
+    among: Chosen | None = None
+    arrangements: tuple[Ends, ...] = tuple(product(SIDES, SIDES))
 
     def __post_init__(self) -> None:
         summed = self.blocks.summed
-        self.names = undominated(summed)
+        among = np.arange(len(summed)) if self.among is None else self.among
+        self.names = among[undominated(summed.only(among))]
         self.ways = summed.only(self.names)
         self.lowered = np.zeros(len(self.names), dtype=np.bool_)
 
     def search(self, aim: Aim) -> Found:
         """The best compositions under `aim`."""
-        rooms = {ends: self._room(ends, aim) for ends in self._arrangements}
+        rooms = {ends: self.room(ends, aim) for ends in self.arrangements}
         bounds = {ends: self._settled(room) for ends, room in rooms.items()}
         found: list[tuple[Ends, Composition]] = []
-        bound, prices = inf, np.zeros(len(self._memories))
+        bound, prices = inf, np.zeros(len(self.memories))
         for ends in sorted(rooms, key=lambda each: bounds[each]):
             if found and bounds[ends] >= found[0][1].seconds * (1 - SLACK):
                 bound = min(bound, bounds[ends])
                 continue
             composed = self._composed(rooms[ends])
             if composed.best and (not found or composed.best[0].seconds < found[0][1].seconds):
-                prices = np.array(composed.prices[: len(self._memories)])
+                prices = np.array(composed.prices[: len(self.memories)])
             found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
             bound = min(bound, composed.bound)
-        of = dict(zip(self._memories, map(float, prices), strict=True))
+        of = dict(zip(self.memories, map(float, prices), strict=True))
         return Found(tuple(found), bound, of, len(self.blocks.ways))
 
     def eased(self, aim: Aim, found: Found, share: float) -> tuple[tuple[Ends, Composition], ...]:
@@ -110,7 +115,7 @@ class Compositions:
         (ends, best), link = found.best[0], self.blocks.link
         if link is None:
             return ()
-        room = self._room(ends, aim)
+        room = self.room(ends, aim)
         ways, counts = (np.array(each) for each in zip(*best.counts, strict=True))
         most = share * float(counts @ self.ways.lanes[ways, link])
         stacked, free = self._stacked(room)
@@ -126,7 +131,7 @@ class Compositions:
         """The row of the blocks' ways that composition way `way` is."""
         return int(self.names[way])
 
-    def _settled(self, room: "_Limited") -> float:
+    def _settled(self, room: "Limited") -> float:
         """The bound of the relaxation once all of its ways are lowered themselves."""
         bound = inf
         for _ in range(_ROUNDS):
@@ -138,7 +143,7 @@ class Compositions:
                 break
         return bound
 
-    def _composed(self, room: "_Limited") -> Composed:
+    def _composed(self, room: "Limited") -> Composed:
         """The composition; once more where lowering the ways of the best shows that it takes longer than they added up
         to."""
         for _ in range(_REPEATED):
@@ -151,7 +156,7 @@ class Compositions:
         best = tuple(replace(each, seconds=self._seconds(room, each)) for each in composed.best)
         return replace(composed, best=tuple(sorted(best, key=lambda each: each.seconds)))
 
-    def _seconds(self, room: "_Limited", composition: Composition) -> float:
+    def _seconds(self, room: "Limited", composition: Composition) -> float:
         """The objective of a composition by what is known of its ways."""
         ways, counts = (np.array(each) for each in zip(*composition.counts, strict=True))
         return float(room.room.seconds(room.room.ends + counts @ self.ways.lanes[ways]))
@@ -164,27 +169,24 @@ class Compositions:
             self.lowered[way] = True
         return bool(fresh)
 
-    def _stacked(self, room: "_Limited") -> tuple[Ways, Room]:
+    def _stacked(self, room: "Limited") -> tuple[Ways, Room]:
         """Ways with their limited lanes as if they were memories."""
         lanes = self.ways.lanes[:, room.limited]
         return Ways(self.ways.lanes, np.hstack([self.ways.kept, lanes]), self.ways.coming), room.room
 
     @cached_property
-    def _arrangements(self) -> tuple[Ends, ...]:
-        sides: tuple[End, ...] = ("host", "accelerator")
-        return tuple(product(sides, sides))
-
-    @cached_property
-    def _memories(self) -> tuple[str, ...]:
+    def memories(self) -> tuple[str, ...]:
+        """The memories that are counted."""
         roles = self.blocks.frame.roles
         return tuple(dict.fromkeys((roles.host.memory, self.blocks.frame.accelerator.memory)))
 
-    def _room(self, ends: Ends, aim: Aim) -> "_Limited":
+    def room(self, ends: Ends, aim: Aim) -> "Limited":
+        """What there is for blocks."""
         phases = self.blocks.phase
         limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
         limited = np.flatnonzero(np.isfinite(limits))
         seconds, free = self.blocks.ends(*ends), self._free(ends)
-        flows, memories = self.ways.coming.shape[1], len(self._memories)
+        flows, memories = self.ways.coming.shape[1], len(self.memories)
         buffers = np.zeros((flows, memories + len(limited)))
         buffers[:, memories - 1] = 1 + self.prefetch
         room = Room(
@@ -195,7 +197,7 @@ class Compositions:
             free=np.concatenate([free, (limits - seconds)[limited]]),
             buffers=buffers,
         )
-        return _Limited(room, limited)
+        return Limited(room, limited)
 
     def _free(self, ends: Ends) -> Numbers:
         """Bytes for blocks: what is available without the ends and without buffers of devices that work."""
@@ -206,13 +208,13 @@ class Compositions:
         rows = [self.blocks.ways.index(each) for each in (away, host)]
         kept = self.blocks.summed.kept[rows]
         taken = kept[0] + (model.layers - 1) * kept[1]
-        free = [uses[name].available - uses[name].used - self.less.get(name, 0) for name in self._memories]
+        free = [uses[name].available - uses[name].used - self.less.get(name, 0) for name in self.memories]
         return np.asarray(np.array(free, dtype=np.float64) + taken)
 
 
 @dataclass(frozen=True, eq=False)
-class _Limited:
-    """A room some of whose lanes are limited."""
+class Limited:
+    """A room some of whose lanes are `limited`, which follow its memories."""
 
     room: Room
     limited: Chosen

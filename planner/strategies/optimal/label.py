@@ -17,8 +17,8 @@ def label(frame: Frame, chosen: Assignment) -> str:
     `<-`: weights come from the other side; `+KV`: so do keys and values; in brackets what a side has of a block, where
     both work on it; `cpu|cuda` share the rows of an operation."""
     counts = Counter(chosen.blocks).most_common()
-    named = [f"{count} {_named(frame, way)}" for way, count in counts]
-    texts = (_text(named[:shown], sum(count for _, count in counts[shown:])) for shown in range(len(named), -1, -1))
+    shown = [f"{count} {named(frame, way)}" for way, count in counts]
+    texts = (_text(shown[:many], sum(count for _, count in counts[many:])) for many in range(len(shown), -1, -1))
     return next(text for text in texts if len(text) <= _MOST)
 
 
@@ -26,7 +26,8 @@ def _text(shown: list[str], others: int) -> str:
     return f"optimal {', '.join([*shown, *([f'{others} others'] if others else [])])}"
 
 
-def _named(frame: Frame, way: BlockWay) -> str:
+def named(frame: Frame, way: BlockWay) -> str:
+    """One way."""
     host = frame.roles.host.kind
     if set(way.parts) == {"host"}:
         return host if way.prompt == "alike" else f"{host} (prompts {_coming(frame, way)})"

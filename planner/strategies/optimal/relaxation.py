@@ -14,12 +14,14 @@ _ADDED, _OPTIMAL = 16, 1e-9
 @dataclass(frozen=True, eq=False)
 class Relaxed:
     """`bound`: seconds that no composition beats; `reduced` (ways): by how much the bound rises with every block of a
-    way; `prices` (memories): seconds that one more byte saves; `counts` (ways): blocks of each way, not whole."""
+    way; `prices` (memories): seconds that one more byte saves; `counts` (ways): blocks of each way, not whole;
+    `lanes` (lanes): seconds that the bound rises with every second of a lane."""
 
     bound: float
     reduced: Numbers
     prices: Numbers
     counts: Numbers
+    lanes: Numbers
 
 
 def relaxation(ways: Ways, room: Room, likely: Chosen | None = None) -> Relaxed | None:
@@ -81,7 +83,7 @@ def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numb
     costs = ways.lanes @ shares + ways.kept @ memories
     least = float(costs.min())
     bound = float(room.ends @ shares - room.free @ memories) + room.blocks * least
-    return Relaxed(bound, costs - least, memories, counts)
+    return Relaxed(bound, costs - least, memories, counts, shares)
 
 
 def _solved(ways: Ways, room: Room) -> tuple[Numbers, Numbers] | None:

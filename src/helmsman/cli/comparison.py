@@ -24,7 +24,7 @@ Done = TypeVar("Done")
 SHARED = ("compress", "home", "percent", "kv_rule", "same_software")
 """Options of several strategies that go with all of them: those that do not have one do without."""
 
-_ONE_BATCH = ("block", "table", "write_table")
+_ONE_BATCH = ("block", "table", "write_table", "explain")
 """Options that are about one batch, or choose it."""
 MOST_SEQUENCES = 2**16
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helmsman.schemas.errors import UsageError
@@ -12,9 +13,10 @@ if TYPE_CHECKING:
     from helmsman.planner.strategies.streaming.place import Frame
     from helmsman.planner.strategies.streaming.question import Recorded
     from helmsman.scheduler.iteration import Phase
+    from helmsman.schemas.plan import Plan
     from helmsman.schemas.workload import Workload
 
-OPTIMAL: Mapping[str, object] = {"slo": None, "effort": 100, "table": None}
+OPTIMAL: Mapping[str, object] = {"slo": None, "effort": 100, "table": None, "explain": False}
 """The options of `optimal`, with their defaults."""
 
 _PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
@@ -29,11 +31,16 @@ def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--slo", metavar="ttft=2s,tpot=100ms", help="optimal: no plan that is slower than this")
     text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
     group.add_argument("--effort", type=int, default=100, metavar="N", help=text)
+    text = (
+        "optimal: what binds, shadow prices, what every rule is worth; --json prints that, --out still writes the plan"
+    )
+    group.add_argument("--explain", action="store_true", help=text)
 
 
 def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> "Decision":
     """The best composition of blocks."""
     from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.optimal.explanation import explanation
     from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.question import Question
 
@@ -41,7 +48,18 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
-    return Optimal(Question(frame, costs), aim(args, frame.workload), args.effort).decide(recorded)
+    optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort)
+    decision = optimal.decide(recorded)
+    return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
+
+
+def _tokens(args: argparse.Namespace, plan: "Plan") -> int:
+    """What is made in the seconds of the objective: a token for every sequence, all of them, or the prompts read."""
+    from helmsman.lowering.placement import batches_together
+
+    work = plan.workload
+    each = {"latency": 1, "throughput": work.output_tokens, "ttft": work.prompt_tokens}[args.objective]
+    return each * work.batch * batches_together(plan)
 
 
 def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":

@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out
 from helmsman.cli.batches import MAX, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments
@@ -71,8 +71,19 @@ def execute(args: argparse.Namespace) -> int:
         draw_search(args.plot, searched, decision)
     elif args.plot:
         draw_strip(args.plot, decision.plan)
-    emit(args, decision.plan.to_json(), lambda: _explained(decision, args.verbose, seconds, parts) + _drawn(args))
+    document, reasons = _reasons(decision) if args.explain else (decision.plan.to_json(), "")
+    write_out(args, decision.plan.to_json())
+    show(args, document, lambda: _explained(decision, args.verbose, seconds, parts) + reasons + _drawn(args))
     return 0
+
+
+def _reasons(decision: "Decision") -> tuple[str, str]:
+    """What --explain prints with --json, and after the table."""
+    from helmsman.analysis.explanation_table import table
+
+    assert decision.explained is not None, "strategies that cannot say refuse the option"
+    found = decision.explained()
+    return found.to_json(), f"\n\n{table(found)}"
 
 
 def _compare(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> int:

@@ -56,8 +56,8 @@ _OP_SPLIT: Mapping[str, object] = {
     "fused_attention": False,
     "write_table": None,
 }
-_FILES = ("table", "write_table")
-"""Options that a plan does not record: a table is in its hardware."""
+_FILES = ("table", "write_table", "explain")
+"""Options that a plan does not record: a table is in its hardware, an explanation is no part of it."""
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
 _OFFLOADING: Mapping[str, object] = {"home": None, "kv_rule": None, "kv_store": None, "managed": False}
 _TIERS: Mapping[str, object] = {**_OFFLOADING, "percent": None, "inclusive": False, "nvme": None}

@@ -1,0 +1,225 @@
+"""The value of a question near its plan where blocks and rows may be divided: what has slopes, unlike a plan's own.
+
+Whole blocks change in steps: a byte more changes nothing until it is enough for one more matrix. Divided, the least
+seconds V are the least of a linear program by arrangement of the ends, whose ways need no more room on their way than
+the plan's. At its solution V is the Lagrangian, and dV is that of the Lagrangian with counts and duals as they are
+(envelope theorem), which needs no other solution."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together
+from helmsman.planner.machine import Roles, roles
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.optimal.amounts import CHAIN
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator
+from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.compositions import SIDES, Aim, Compositions, Ends
+from helmsman.planner.strategies.optimal.quantities import Quantity
+from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.scheduler.iteration import prefill
+
+_USED = 1e-6
+_WITHIN = 1.1
+"""Arrangements of the ends whose seconds are so near to the best are looked at again."""
+
+Lane = tuple[str, str, int]
+"""A phase, a name, and which of those of that name."""
+
+EVERYWHERE: tuple[Ends, ...] = tuple((embedding, output) for embedding in SIDES for output in SIDES)
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The least `seconds` with what they are made of: the `ends`, blocks of every way by row (`counts`), and seconds
+    that a second of every lane adds (`lanes`, called `names`), and a byte less of every memory, or a second less of a
+    limit (`free`).
+
+    `near`: arrangements of the ends that are almost as good."""
+
+    seconds: float
+    ends: Ends
+    counts: Mapping[int, float] = field(default_factory=dict)
+    names: tuple[Lane, ...] = ()
+    lanes: Numbers = field(default_factory=lambda: np.zeros(0))
+    free: Numbers = field(default_factory=lambda: np.zeros(0))
+    near: tuple[Ends, ...] = EVERYWHERE
+
+
+class Near(Protocol):
+    """A question near its plan."""
+
+    def with_more(self, quantity: Quantity, factor: float) -> "Near":
+        """On a machine with `factor` times as much of something."""
+
+    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
+        """The least seconds; None where nothing fits."""
+
+    def priced(self, solved: Solved) -> Numbers:
+        """The Lagrangian (phases, then what memories and limits add) of a solution found here or elsewhere."""
+
+
+@dataclass(frozen=True, eq=False)
+class Divisible:
+    """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory; `exact`: seconds
+    by lane of ways that are known; `likely`: rows of ways that are probably needed."""
+
+    blocks: Blocks
+    question: Question
+    aim: Aim
+    ahead: int
+    among: Chosen
+    less: Mapping[str, int] = field(default_factory=dict)
+    exact: dict[int, Numbers] = field(default_factory=dict, compare=False, repr=False)
+    likely: tuple[int, ...] = ()
+
+    def with_more(self, quantity: Quantity, factor: float) -> "Divisible":
+        """See Near."""
+        if quantity.what == "capacity":
+            size = round((1 - factor) * quantity.size)
+            return replace(self, less={**self.less, quantity.name: self.less.get(quantity.name, 0) + size})
+        question = on_machine(self.question, quantity, factor)
+        blocks = divisible_blocks(question, self.blocks)
+        return replace(self, question=question, blocks=blocks, exact={}, likely=tuple(self.exact))
+
+    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
+        """See Near."""
+        found = [each for each in map(self._at, near) if each is not None]
+        if not found:
+            return None
+        best = min(found, key=lambda each: each.seconds)
+        return replace(best, near=tuple(each.ends for each in found if each.seconds <= best.seconds * _WITHIN))
+
+    def priced(self, solved: Solved) -> Numbers:
+        """See Near."""
+        room, limited = self._room(solved.ends)
+        weights = self._weights(solved)
+        lanes, kept = room.ends.copy(), np.zeros(len(room.free) - len(limited))
+        for row, count in solved.counts.items():
+            lanes += count * self._exact(row)
+            kept += count * self.blocks.summed.kept[row]
+        taken = np.concatenate([kept, (lanes - room.ends)[limited]])
+        of_phases = [float((lanes * weights)[self.blocks.phase == each].sum()) for each in range(len(room.weights))]
+        return np.array([*of_phases, float((taken - room.free) @ solved.free)])
+
+    @cached_property
+    def compositions(self) -> Compositions:
+        """What is composed."""
+        return Compositions(self.blocks, self.ahead, less=dict(self.less), among=self.among)
+
+    def _room(self, ends: Ends) -> tuple[Room, Chosen]:
+        """What there is beside what is on its way, and which lanes are limited."""
+        found = self.compositions.room(ends, self.aim)
+        coming = self.blocks.summed.coming[self.among].max(axis=0)
+        return replace(found.room, free=found.room.free - coming @ found.room.buffers), found.limited
+
+    def _at(self, ends: Ends) -> Solved | None:
+        """The least seconds of one arrangement of the ends, of ways lowered themselves."""
+        room, limited = self._room(ends)
+        names = self.compositions.names
+        ways = self.blocks.summed.only(names)
+        fresh = np.flatnonzero(np.isin(names, (*self.likely, *self.exact)))
+        lowered = fresh
+        while True:
+            for way in fresh:
+                ways.lanes[way] = self._exact(int(names[way]))
+            stacked = Ways(ways.lanes, np.hstack([ways.kept, ways.lanes[:, limited]]), ways.coming)
+            relaxed = relaxation(stacked, room, lowered)
+            if relaxed is None:
+                return None
+            fresh = np.setdiff1d(np.flatnonzero(relaxed.counts > _USED), lowered)
+            if not len(fresh):
+                return self._solution(relaxed, ends, names)
+            lowered = np.union1d(lowered, fresh)
+
+    def _solution(self, relaxed: Relaxed, ends: Ends, names: Chosen) -> Solved:
+        used = np.flatnonzero(relaxed.counts > 0)
+        counts = {int(names[way]): float(relaxed.counts[way]) for way in used}
+        return Solved(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices)
+
+    def _exact(self, row: int) -> Numbers:
+        """Seconds by lane of a way."""
+        if row not in self.exact:
+            self.exact[row] = self.blocks.exact(row)
+        return self.exact[row]
+
+    def _weights(self, solved: Solved) -> Numbers:
+        """Seconds that a second of every lane here adds in a solution found elsewhere."""
+        theirs = dict(zip(solved.names, solved.lanes, strict=True))
+        return np.array([theirs.get(name, 0.0) for name in self._lanes])
+
+    @cached_property
+    def _lanes(self) -> tuple[Lane, ...]:
+        """The lanes by name; chains beside a busy link, which are named by their losses, by number."""
+        seen = Counter[tuple[str, str]]()
+        found = []
+        for phase, lane in self.blocks.lanes:
+            name = lane.rpartition(" ")[0] if lane.startswith(f"{CHAIN} ") else lane
+            found.append((phase, name, seen[phase, name]))
+            seen[phase, name] += 1
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """One side that has everything: its seconds are those of its plan, `chosen`."""
+
+    question: Question
+    chosen: Assignment
+    aim: Aim
+
+    def with_more(self, quantity: Quantity, factor: float) -> "Alone":
+        """See Near."""
+        return replace(self, question=on_machine(self.question, quantity, factor))
+
+    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
+        """See Near."""
+        if not self.question.fits(place(self.question.frame, self.chosen)):
+            return None
+        ends = self.chosen.embedding, self.chosen.output
+        return Solved(float(sum(self._phases())), ends, near=near)
+
+    def priced(self, solved: Solved) -> Numbers:
+        """See Near."""
+        return np.array([*self._phases(), 0.0])
+
+    def _phases(self) -> Iterator[float]:
+        """Seconds of each phase, as often as it counts."""
+        placed = place(self.question.frame, self.chosen)
+        costs, together = self.question.costs(placed), batches_together(placed)
+        for phase in self.aim.phases:
+            iteration = prefill if phase == "prefill" else mean_step
+            graph = lower(placed, iteration(placed.workload, together))
+            yield self.aim.weights.get(phase, 0.0) * pass_seconds(graph, costs)
+
+
+def beside(blocks: Blocks, used: Iterable[BlockWay]) -> Chosen:
+    """Rows of the ways that need no more room on their way than the ways that are `used`."""
+    rows = sorted({blocks.ways.index(way) for way in used})
+    most = blocks.summed.coming[rows].max(axis=0) * (1 + _USED)
+    return np.flatnonzero((blocks.summed.coming <= most).all(axis=1))
+
+
+def divisible_blocks(question: Question, blocks: Blocks) -> Blocks:
+    """`blocks` of the machine of a question, whose rows are divided anywhere."""
+    frame = question.frame
+    fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})
+    return replace(blocks, frame=frame, costs=question.costs(place(frame, fullest)), fractional=True)
+
+
+def on_machine(question: Question, quantity: Quantity, factor: float) -> Question:
+    """The question for a machine with `factor` times as much of something."""
+    old = question.frame.roles
+    new = roles(quantity.times(old.hardware, factor))
+    if old.host.name == old.solo.name:
+        new = Roles(new.hardware, new.solo, new.solo, new.accelerator)
+    return replace(question, frame=replace(question.frame, roles=new))

@@ -1,0 +1,145 @@
+"""Why the best plan of one question is as fast as it is, as a document."""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.amounts import CHAIN
+from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, Solved, beside, divisible_blocks
+from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantities
+from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced
+from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
+from helmsman.planner.strategies.optimal.undone import Without, undone
+from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+
+_UNIT: Mapping[What, Unit] = {
+    "capacity": "GB",
+    "memory bandwidth": "GB/s",
+    "link bandwidth": "GB/s",
+    "cores": "core",
+    "arithmetic": "TFLOP/s",
+}
+_VISIBLE = 1e-3
+"""Shares of a phase that are less are left out."""
+
+_FULL = 1e-4
+"""A memory of which that share more changes less than that share of the seconds has room."""
+
+
+def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
+    """What binds `plan`, the best of `optimal`, what more would be worth, and what its rules are worth.
+
+    `tokens`: made, or read, in the seconds of the objective."""
+    best = optimal.finalists[0]
+    near = near_to(optimal, best)
+    solved = near.solved()
+    assert solved is not None, "what the plan needs is there"
+    found = tuple(priced(near, solved, each) for each in quantities(best.question.frame.roles))
+    worth = tokens / best.seconds / solved.seconds
+    return Explanation(
+        model=plan.model.name,
+        hardware=plan.hardware.name,
+        plan_sha256=digest(plan),
+        label=plan.label,
+        objective=optimal.aim.name,
+        seconds=best.seconds,
+        divided=solved.seconds,
+        tokens=tokens,
+        phases=tuple(_phases(optimal, near, solved, found)),
+        full=tuple(each.quantity.name for each in found if _full(each, solved)),
+        prices=tuple(_price(each, worth) for each in found),
+        undone=tuple(_undone(each, best.seconds) for each in undone(optimal, best)),
+    )
+
+
+def near_to(optimal: Optimal, best: Finalist) -> Near:
+    """The question near the plan of `best`."""
+    if best.question is not optimal.question:
+        return Alone(best.question, best.chosen, optimal.aim)
+    blocks = divisible_blocks(optimal.question, optimal.blocks)
+    among = beside(blocks, best.chosen.blocks)
+    return Divisible(blocks, optimal.question, optimal.aim, best.chosen.prefetch, among)
+
+
+def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[Priced, ...]) -> Iterator[Phase]:
+    totals = near.priced(solved)
+    for number, phase in enumerate(optimal.aim.phases):
+        weight = optimal.aim.weights.get(phase, 0.0)
+        rates = ((_words(each), each.shares[number]) for each in found)
+        yield Phase(
+            phase=phase,
+            seconds=float(totals[number]) / weight if weight else 0.0,
+            counted=weight,
+            lanes=_parts(_lanes(near, solved, number)),
+            rates=_parts(dict(rates)),
+        )
+
+
+def _lanes(near: Near, solved: Solved, number: int) -> Mapping[str, float]:
+    """By what is busy throughout a phase, the share of the price that it has."""
+    if not isinstance(near, Divisible):
+        return {near.question.frame.roles.host.name: 1.0} if isinstance(near, Alone) else {}
+    mine = near.blocks.phase == number
+    total, found = solved.lanes[mine].sum(), dict[str, float]()
+    for lane in np.flatnonzero(mine & (solved.lanes > 0)):
+        name = _in_words(near.blocks.lanes[lane][1], near.question.frame.roles.hardware)
+        found[name] = found.get(name, 0.0) + float(solved.lanes[lane] / total)
+    return found
+
+
+def _in_words(lane: str, hardware: Hardware) -> str:
+    if lane.startswith(CHAIN):
+        return "operations one after the other" + (" beside a busy link" if lane != CHAIN else "")
+    pool = lane.removeprefix("pool ")
+    if pool in (memory.name for memory in hardware.memories):
+        return f"{pool} bandwidth"
+    return pool.removeprefix("link ").removeprefix("lanes ")
+
+
+def _words(each: Priced) -> str:
+    what = {"memory bandwidth": " bandwidth", "link bandwidth": " bandwidth", "cores": " cores"}
+    return each.quantity.name + what.get(each.quantity.what, f" {each.quantity.what}")
+
+
+def _parts(shares: Mapping[str, float]) -> tuple[Part, ...]:
+    """The largest first."""
+    order = sorted(shares.items(), key=lambda item: -item[1])
+    return tuple(Part(name=name, share=share) for name, share in order if abs(share) >= _VISIBLE)
+
+
+def _full(each: Priced, solved: Solved) -> bool:
+    more = each.more.price if each.more is not None else 0.0
+    return each.quantity.what == "capacity" and more * each.quantity.size > _FULL * solved.seconds
+
+
+def _price(each: Priced, worth: float) -> ShadowPrice:
+    """`worth`: tokens/s of a second."""
+    unit = UNITS[each.quantity.what] * worth
+    return ShadowPrice(
+        what=each.quantity.what,
+        name=each.quantity.name,
+        unit=_UNIT[each.quantity.what],
+        size=each.quantity.units,
+        more=_worth(each.more, unit),
+        less=_worth(each.less, unit),
+        kinked=each.kinked,
+    )
+
+
+def _worth(slope: Slope | None, unit: float) -> Worth | None:
+    if slope is None:
+        return None
+    return Worth(price=slope.price * unit, again=slope.again * unit, step=slope.step)
+
+
+def _undone(without: Without, seconds: float) -> Undone:
+    more = without.seconds
+    return Undone(
+        rule=without.rule,
+        label=without.label,
+        seconds_more=more,
+        slower=None if more is None else more / seconds,
+    )

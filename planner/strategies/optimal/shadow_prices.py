@@ -1,0 +1,83 @@
+"""What one more, or one less, of something is worth: the slope of the divisible value, and what solving again says."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.divisible import Near, Solved
+from helmsman.planner.strategies.optimal.quantities import Quantity
+from helmsman.planner.strategies.optimal.ways import Numbers
+
+STEPS = (1e-2, 1e-3, 1e-4)
+"""By how much of itself a quantity is changed to solve again: the largest step along which the slope stays."""
+
+_SMALL = 1e-3
+"""By how much the Lagrangian's slope is taken, to both sides."""
+
+_AGREES, _NOTHING = 0.03, 1e-4
+"""So near are a slope and what solving again gives, as a share; so little, as a share of the seconds by doubling, is
+nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """Seconds that are saved by a base unit more, or lost by one less: `price` by duals, `again` by solving again with
+    a change of `step`, as a share of what there is."""
+
+    price: float
+    again: float
+    step: float
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """What a quantity is worth: `more` of it, `less` of it (None: then nothing fits). `shares`: of the seconds of each
+    phase, the part that shrinks with it."""
+
+    quantity: Quantity
+    more: Slope | None
+    less: Slope | None
+    shares: tuple[float, ...]
+
+    @property
+    def kinked(self) -> bool:
+        """Whether more gains another amount than less costs."""
+        if self.more is None or self.less is None:
+            return True
+        return not _agree(self.more.price, self.less.price, 0.0)
+
+
+def priced(near: Near, solved: Solved, quantity: Quantity) -> Priced:
+    """The worth of a quantity at a solution of `near`."""
+    up, down = (near.with_more(quantity, 1 + sign * _SMALL).priced(solved) for sign in (1, -1))
+    change = (down - up) / (2 * _SMALL)
+    slope = float(change.sum()) / quantity.size
+    more, less = (_side(near, solved, quantity, slope, sign) for sign in (1, -1))
+    return Priced(quantity, more, less, tuple(_shares(near.priced(solved), change)))
+
+
+def _shares(seconds: Numbers, change: Numbers) -> Iterator[float]:
+    for total, part in zip(seconds[:-1], change[:-1], strict=True):
+        yield float(part / total) if total > 0 else 0.0
+
+
+def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: int) -> Slope | None:
+    """The slope to one side: that at the solution, or where it changes there, that of the solution beside it."""
+    found: Slope | None = None
+    for step in STEPS:
+        there = near.with_more(quantity, 1 + sign * step)
+        beside = there.solved(solved.near)
+        if beside is None:
+            continue
+        moved = sign * step * quantity.size
+        again = (solved.seconds - beside.seconds) / moved
+        if _agree(slope, again, solved.seconds / quantity.size):
+            return Slope(slope, again, step)
+        own = float(near.priced(beside).sum() - there.priced(beside).sum()) / moved
+        found = Slope(own, again, step)
+    return found
+
+
+def _agree(one: float, other: float, unit: float) -> bool:
+    return bool(np.isclose(one, other, rtol=_AGREES, atol=_NOTHING * unit))

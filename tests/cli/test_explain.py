@@ -1,0 +1,56 @@
+"""`helm-plan --strategy optimal --explain`: text, document, and what it does not go with."""
+
+import json
+
+import jsonschema
+import pytest
+
+from helmsman.cli.plan import main
+from helmsman.schemas.generate import json_schema
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest, parse_document
+
+ASKED = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "150MB", "--output-tokens", "4")
+EXPLAIN = (*ASKED, "--strategy", "optimal", "--explain")
+
+
+def run(capfd, *argv):
+    code = main([*map(str, argv)])
+    out, err = capfd.readouterr()
+    return code, out, err
+
+
+def test_it_says_what_binds_what_more_is_worth_and_what_rules_are(capfd):
+    code, out, _ = run(capfd, *EXPLAIN)
+    assert code == 0
+    for begins in (
+        "decode       busy throughout:",
+        "prefill      does not count",
+        "full         vram: one GB more gives +",
+    ):
+        assert any(line.startswith(begins) for line in out.splitlines()), begins
+    assert "shadow prices in tokens/s of decode steps" in out and "GB more of vram" in out
+    assert "without one rule" in out and "weights stay on cuda" in out
+
+
+def test_the_document_is_the_explanation_and_the_file_is_the_plan(capfd, tmp_path):
+    place = tmp_path / "plan.json"
+    code, out, err = run(capfd, *EXPLAIN, "--json", "-o", place)
+    document = json.loads(out)
+    jsonschema.validate(document, json_schema("explanation"), cls=jsonschema.Draft202012Validator)
+    plan = parse_document(Plan, place.read_bytes(), "plan.json")
+    assert (code, err) == (0, "") and document["plan_sha256"] == digest(plan)
+    assert "explain" not in plan.strategy.options
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--strategy", "layer-split"), "does not go with --strategy layer-split"),
+        (("--strategy", "all"), "does not go with several plans"),
+        (("--strategy", "optimal", "--pareto", "4"), "does not go with several plans"),
+    ],
+)
+def test_it_is_refused_where_there_is_nothing_to_say(capfd, more, message):
+    code, _, err = run(capfd, *ASKED, "--explain", *more)
+    assert code == 2 and "--explain" in err and message in err

@@ -1,0 +1,78 @@
+"""What `optimal` says about its plan: every rule undone by itself, against answers to the question without it."""
+
+import pytest
+from questions import asked
+
+from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.explanation import explanation
+from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.undone import rules, undone
+from helmsman.schemas.explanation import Explanation
+from helmsman.schemas.read import digest, parse_document
+
+STEP = Aim("decode step", {"decode": 1.0})
+MB = 10**6
+
+
+@pytest.fixture(scope="module")
+def optimal():
+    return Optimal(asked("opt-125m", layers=6, vram=70 * MB), STEP)
+
+
+@pytest.fixture(scope="module")
+def found(optimal):
+    return explanation(optimal, optimal.decide({}).plan, tokens=1)
+
+
+def test_rules_are_those_that_the_plan_follows(optimal):
+    chosen = optimal.finalists[0].chosen
+    named = {rule.text: rule for rule in rules(optimal.question.frame, chosen)}
+    assert ("weights stay on cuda" in named) == any(any(way.resident) for way in chosen.blocks)
+    assert ("rows of matrices are shared by both" in named) == any("both" in way.parts for way in chosen.blocks)
+    assert f"embedding on {'cpu' if chosen.embedding == 'host' else 'cuda'}" in named
+
+
+def test_without_the_accelerator_a_plan_is_the_processors(optimal):
+    """In blocks: the ends may still be there."""
+    rows = {each.rule: each for each in undone(optimal, optimal.finalists[0])}
+    row = rows["cuda computes in blocks"]
+    assert "cuda" not in row.label and row.seconds > 0
+    alone = max(each.seconds for each in optimal.finalists)
+    assert row.seconds <= alone
+
+
+def test_no_rule_undone_is_faster_and_the_dearest_comes_first(found):
+    costs = [each.seconds_more for each in found.undone]
+    assert all(cost is None or cost >= 0 for cost in costs)
+    known = [cost for cost in costs if cost is not None]
+    assert known == sorted(known, reverse=True) and all(cost is not None for cost in costs[len(costs) - len(known) :])
+
+
+def test_shares_of_what_binds_add_up(found):
+    (phase,) = found.phases
+    assert phase.phase == "decode" and phase.seconds == pytest.approx(found.divided)
+    assert sum(part.share for part in phase.lanes) == pytest.approx(1.0, abs=0.01)
+    assert 0.5 < sum(part.share for part in phase.rates) <= 1.01
+
+
+def test_prices_are_tokens_a_second_of_the_plan(optimal, found):
+    """A GB more changes seconds by -price x seconds / speed."""
+    assert found.full == ("vram",) and found.seconds == optimal.finalists[0].seconds
+    vram = next(each for each in found.prices if each.what == "capacity" and each.name == "vram")
+    assert vram.size == pytest.approx(0.07) and vram.unit == "GB"
+    assert vram.more.price == pytest.approx(vram.more.again, rel=0.05)
+    assert 0 < vram.more.price * vram.size < 5 * found.tokens / found.seconds
+
+
+def test_the_document_reads_back(optimal, found):
+    assert parse_document(Explanation, found.to_json().encode(), "e.json") == found
+    assert found.plan_sha256 == digest(optimal.decide({}).plan)
+
+
+def test_one_side_that_has_everything_is_explained_too():
+    optimal = Optimal(asked("opt-125m", "epyc9554-cpu"), STEP)
+    found = explanation(optimal, optimal.decide({}).plan, tokens=1)
+    assert found.divided == pytest.approx(found.seconds) and found.full == ()
+    (row,) = found.undone
+    assert row.rule == "cpu computes everything" and row.label is None
+    assert [part.name for part in found.phases[0].lanes] == ["cpu"]
