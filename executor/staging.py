@@ -126,16 +126,17 @@ def _needs(plan: Plan, found: Pass, store: Store, max_tokens: int) -> Iterator[_
     ahead = plan.schedule.overlap == "next-layer" or plan.schedule.barrier
     together = held_together(ahead, plan.workload.batch, batches_together(plan), max_tokens)
     tokens = longest(found, max_tokens)
-    seen, turns = set[Use](), dict[int, int]()
+    seen, turns = set[Use](), dict[str, dict[int, int]]()
     for _, task, use in computing(found):
         if use not in seen:
             seen.add(use)
             stage = stage_of(plan, task.op, task.layer)
-            turn = turns.get(stage, len(turns))
+            mine = turns.setdefault(plan.hardware.device(use.device).memory, {})
+            turn = mine.get(stage, len(mine))
             for tensor in store.tensors(task.op, task.layer):
                 need = _need(plan, task, use, tensor, tokens, together, turn)
                 if need is not None:
-                    turns[stage] = turn
+                    mine[stage] = turn
                     yield need
 
 
@@ -176,7 +177,7 @@ def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], t
 def _set(plan: Plan, task: Task, together: bool, turn: int) -> tuple[int, Owner]:
     """A stage's weights have a set where they are held together, else one operation's take the place of another's.
 
-    `turn`: how many stages before this one bring something; sets go round among those that do."""
+    `turn`: how many stages before this one bring something there; sets go round among those that do."""
     stage, depth = stage_of(plan, task.op, task.layer), plan.schedule.prefetch + 1
     if together:
         return turn % depth, (stage,)

@@ -60,16 +60,17 @@ def _streamed(step: Step, part: Part) -> _Streamed:
 class _Builder:
     """Hands out tasks turn by turn; `values` maps (batch, operation) to its latest output.
 
-    `consumers`: by unit, the tasks that used data streamed for it; `brought`: streamed weights by unit, what and where;
-    `worked`: by unit, batch and device, its tasks; `gate`: what the turn waits for where there are barriers;
-    `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation; `kept`: new keys
-    and values that have not left yet; `stored`: by batch, what brought the block's known tokens from their store."""
+    `consumers`: by memory and unit, the tasks that used data streamed there for it; `brought`: streamed weights by
+    unit, what and where; `worked`: by unit, batch and device, its tasks; `gate`: what the turn waits for where there
+    are barriers; `opened`: its first task, `opening`: its first operation; `closed`: by unit, its last operation;
+    `kept`: new keys and values that have not left yet; `stored`: by batch, what brought the block's known tokens from
+    their store."""
 
     plan: KnownPlan
     iteration: Iteration
     out: Emitter
     values: dict[tuple[int, str], _Value] = field(default_factory=dict)
-    consumers: dict[int, list[int]] = field(default_factory=dict)
+    consumers: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     brought: dict[_Streamed, list[int]] = field(default_factory=dict)
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
@@ -104,8 +105,9 @@ class _Builder:
         self.brought = {key: tasks for key, tasks in self.brought.items() if key[0] >= unit}
         self.worked = {key: tasks for key, tasks in self.worked.items() if key[0] >= unit}
         depth = self.plan.schedule.prefetch + 1
-        before = sorted(key for key in self.consumers if key < unit)[-depth:]
-        self.consumers = {key: tasks for key, tasks in self.consumers.items() if key >= unit or key in before}
+        for memory, found in self.consumers.items():
+            before = sorted(key for key in found if key < unit)[-depth:]
+            self.consumers[memory] = {key: tasks for key, tasks in found.items() if key >= unit or key in before}
         oldest = unit - depth
         self.closed = {key: task for key, task in self.closed.items() if key >= oldest}
 
@@ -170,7 +172,7 @@ class _Builder:
             deps.add(self._reshaped(step, part, part.turned, (*cached, *known_tokens)))
         index = self._compute(step, part, tuple(sorted(deps)))
         if streams or cached:
-            self.consumers.setdefault(self.now, []).append(index)
+            self.consumers.setdefault(part.memory, {}).setdefault(self.now, []).append(index)
         return index
 
     def _compute(self, step: Step, part: Part, deps: tuple[int, ...]) -> int:
@@ -239,14 +241,14 @@ class _Builder:
         return self.brought[key]
 
     def _bring_weights(self, step: Step, part: Part) -> list[Arrived]:
-        what, deps = f"{step.work.op.name}.weights", self._may_start()
+        what, deps = f"{step.work.op.name}.weights", self._may_start(part.memory)
         return self.arrivals.bring(what, part.suffix, step.layer, part.device, part.weights, deps, deps)
 
     def _stream_kv(self, step: Step, part: Part) -> list[int]:
         """Transfers of a block's past keys and values when they are used away from their home."""
         known_tokens = self._known(step)
-        deps = (*self._cache_may_start(part.device), *known_tokens)
-        what, expanding = CACHE_OF[step.work.op.name], (*self._may_start(), *known_tokens)
+        deps = (*self._cache_may_start(part), *known_tokens)
+        what, expanding = CACHE_OF[step.work.op.name], (*self._may_start(part.memory), *known_tokens)
         arrived = self.arrivals.bring(what, part.suffix, step.layer, part.device, part.cached, deps, expanding)
         return self.arrivals.expand(arrived)
 
@@ -317,26 +319,27 @@ class _Builder:
             deps=arrived,
         )
 
-    def _may_start(self) -> tuple[int, ...]:
-        """When resident data of this unit may leave its home.
+    def _may_start(self, memory: str) -> tuple[int, ...]:
+        """When resident data of this unit may leave its home for `memory`.
 
         overlap none: after the operation before; next-layer: when its buffers are free, that is after the operations
-        for which the unit `prefetch` + 1 places back among those that bring something brought it; with barriers, when
-        the unit `prefetch` + 1 places back is done."""
+        for which the unit `prefetch` + 1 places back among those that bring something there brought it; with barriers,
+        when the unit `prefetch` + 1 places back is done."""
         if self.plan.schedule.overlap == "none":
             return self.arrivals.after_launched()
         depth = self.plan.schedule.prefetch + 1
         if self.plan.schedule.barrier:
             back = self.now - depth
             return tuple(self.closed[unit] for unit in (back,) if unit in self.closed)
-        used = sorted(unit for unit in self.consumers if unit < self.now)[-depth:]
-        return tuple(self.consumers[used[0]]) if len(used) == depth else ()
+        found = self.consumers.get(memory, {})
+        used = sorted(unit for unit in found if unit < self.now)[-depth:]
+        return tuple(found[used[0]]) if len(used) == depth else ()
 
-    def _cache_may_start(self, device: str) -> tuple[int, ...]:
+    def _cache_may_start(self, part: Part) -> tuple[int, ...]:
         """A device holds the cache of one batch at a time: the next one comes after the work on it (E-PARK-04)."""
         if self.out.batch and self.plan.schedule.overlap == "next-layer":
-            return tuple(self.worked.get((self.now, self.out.batch - 1, device), ()))
-        return self._may_start()
+            return tuple(self.worked.get((self.now, self.out.batch - 1, part.device), ()))
+        return self._may_start(part.memory)
 
     def _activation_lane(self, link: Link) -> str:
         """Activations do not queue behind weights that come ahead: they have a lane of the same link."""

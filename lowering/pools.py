@@ -41,6 +41,14 @@ class Pools:
             uses |= dict.fromkeys(self._link[lane_owner(task.resource)], 1)
         return uses
 
+    def of_link(self, name: str) -> tuple[str, ...]:
+        """What a transfer of a link draws on beside memories."""
+        return self._link[name]
+
+    def of_memory(self, name: str) -> str:
+        """What a memory's bytes draw on."""
+        return self._root[name]
+
     def _uses_of(self, memories: Iterable[str]) -> dict[str, int]:
         uses: dict[str, int] = {}
         for memory in memories:

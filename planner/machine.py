@@ -1,7 +1,7 @@
 """Which device of a machine plays which part in a plan that splits work between host and accelerator."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import Format
@@ -11,12 +11,23 @@ from helmsman.schemas.hardware import Device, Hardware
 @dataclass(frozen=True, slots=True)
 class Roles:
     """`host`: the CPU beside an accelerator; `solo`: the CPU with every core; `accelerator`: the first within reach
-    (that reads the host's memory, or has links both ways to it)."""
+    (that reads the host's memory, or has links both ways to it); `others`: those that may work beside both."""
 
     hardware: Hardware
     host: Device
     solo: Device
     accelerator: Device | None
+    others: tuple[Device, ...] = ()
+
+    @property
+    def accelerators(self) -> tuple[Device, ...]:
+        """All that may work together, in the record's order."""
+        return () if self.accelerator is None else (self.accelerator, *self.others)
+
+    @property
+    def each(self) -> "tuple[Roles, ...]":
+        """The same roles for one accelerator after the other."""
+        return tuple(replace(self, accelerator=device, others=()) for device in self.accelerators)
 
     @property
     def separate(self) -> bool:
@@ -53,8 +64,18 @@ def roles(hardware: Hardware) -> Roles:
         beside = [device for device in processors if accelerator.name not in device.excludes] or [host]
         near = (device for device in beside if _joined(hardware, device.memory, accelerator.memory))
         if (found := next(near, None)) is not None:
-            return Roles(hardware, found, solo, accelerator)
+            return Roles(hardware, found, solo, accelerator, tuple(_beside(hardware, found, accelerator)))
     return Roles(hardware, host, solo, None)
+
+
+def _beside(hardware: Hardware, host: Device, first: Device) -> Iterator[Device]:
+    """The accelerators that may work beside `host` and `first`, of other cores than theirs and than each other's."""
+    taken = {*host.excludes, *first.excludes, first.name}
+    for device in _accelerators(hardware):
+        apart = device.name not in taken and not {host.name, first.name} & set(device.excludes)
+        if apart and _joined(hardware, host.memory, device.memory):
+            taken |= {*device.excludes, device.name}
+            yield device
 
 
 def why_unused(hardware: Hardware, name: str) -> str:

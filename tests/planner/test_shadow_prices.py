@@ -160,7 +160,7 @@ def test_less_of_a_memory_than_the_plan_needs_has_no_price():
 
 def test_rows_divided_anywhere_are_the_same_work():
     question = asked("Qwen3-0.6B", vram=700 * MB)
-    blocks = Optimal(question, STEP).blocks
+    blocks = Optimal(question, STEP).blocks.members[0]
     whole = sum(task.bytes for task in blocks.bases["decode"].here if task.kind == "linear" and task.layer is not None)
     model, split = question.frame.model, blocks.bases["decode"].split
     for share in (0.301, 0.5, 0.777):

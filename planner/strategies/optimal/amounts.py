@@ -71,7 +71,7 @@ class Basis:
         busy link."""
         queues = dict.fromkeys(task.resource for task in (*self.here, *self.there))
         pools = (f"pool {name}" for name in self._pools.capacity)
-        return (CHAIN, *queues, *pools, *_TURNING, *self._beside)
+        return (CHAIN, *queues, *pools, *_TURNING, *self.beside)
 
     def of(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes)."""
@@ -82,16 +82,20 @@ class Basis:
         for name, more in zip(_TURNING, self._turning(shares), strict=True):
             lanes[:, self._places[name]] = lanes[:, 0] + more
         link = lanes[:, self.lanes.index(self.link)] if self.link else np.zeros(len(lanes))
-        for name, share in self._beside.items():
+        for name, share in self.beside.items():
             lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * link
         return lanes
 
-    def chain(self, shares: Shares, beside: float = 0.0) -> Numbers:
+    def chain(self, shares: Shares, beside: float = 0.0, link: "Basis | None" = None) -> Numbers:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once.
 
         What one side has made is on the other after the latency of its link. `beside`: of operations that delay each
-        second of what comes by less than this, as many seconds less as that leaves the link in their time."""
-        here, there = (self._durations(shares, side, beside) for side in ("host", "accelerator"))
+        second of what comes by less than this, as many seconds less as that leaves the link in their time; the `link`
+        of another accelerator slows the host only."""
+        losses = (
+            self.losses if link is None else {**link.losses, "accelerator": (np.zeros(len(OPS)), np.ones(len(OPS)))}
+        )
+        here, there = (self._durations(shares, side, losses[side], beside) for side in ("host", "accelerator"))
         into, back = ((1 - beside) * latency for latency in self._latencies)
         return _chained(self._groups, shares, (here, there), (into, back))
 
@@ -108,7 +112,7 @@ class Basis:
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
-        here, there = (self._durations(shares, side) / (1 - self._losses[side][0]) for side in ("host", "accelerator"))
+        here, there = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
         return _chained(self._groups, shares, (here, there), self._latencies)
 
     def through(self, shares: Shares) -> tuple[Numbers, Numbers]:
@@ -120,7 +124,7 @@ class Basis:
         whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
         coming = shares.come * (shares.accelerator * whole + shares.both * part)
         coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
-        sides = (self._durations(shares, side) / (1 - self._losses[side][0]) for side in ("host", "accelerator"))
+        sides = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
         work = np.maximum(*sides)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
         through = np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1)
@@ -138,7 +142,7 @@ class Basis:
         more = total[0] - summed[0]
         for name in _TURNING:
             total[self._places[name]] = summed[self._places[name]] + more
-        for name, share in self._beside.items():
+        for name, share in self.beside.items():
             place = self._places[name]
             total[place] = summed[place] + (1 - share) * more
         return np.maximum(total, summed)
@@ -151,7 +155,7 @@ class Basis:
             total[self._places[name]] = total[0] - latency
         if self.link:
             total[self._places[self.link]] += after
-        for name, share in self._beside.items():
+        for name, share in self.beside.items():
             total[self._places[name]] = total[0] - share * (total[0] - after)
         return total
 
@@ -173,12 +177,15 @@ class Basis:
         here, there = (self._price(task) * factor for task, factor in zip(pair, slower, strict=True) if task)
         return here / (here + there) if here + there else 0.5
 
-    def _durations(self, shares: Shares, side: str, beside: float = 0.0) -> Numbers:
+    def _work(self, shares: Shares, side: str) -> Numbers:
         """Seconds (ways, operations) of what a side does."""
         whole = shares.host if side == "host" else shares.accelerator
-        total = whole * self.alone(side) + shares.both * self._seconds[side, "split"]
-        loss, speed = self._losses[side]
-        return np.asarray(total * (1 - np.maximum(0.0, beside * speed - loss) / (1 - loss)))
+        return np.asarray(whole * self.alone(side) + shares.both * self._seconds[side, "split"])
+
+    def _durations(self, shares: Shares, side: str, losses: tuple[Numbers, Numbers], beside: float) -> Numbers:
+        """The same with as many seconds less as leaves a link in their time that costs them such `losses`."""
+        loss, speed = losses
+        return np.asarray(self._work(shares, side) * (1 - np.maximum(0.0, beside * speed - loss) / (1 - loss)))
 
     def _moved(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
@@ -263,7 +270,7 @@ class Basis:
         return self._total([task for task in self.there if _goes_home(task)])
 
     @cached_property
-    def _losses(self) -> Mapping[str, tuple[Numbers, Numbers]]:
+    def losses(self) -> Mapping[str, tuple[Numbers, Numbers]]:
         """By side and operation, which share of its speed it loses while something comes, and which share of its own
         speed that keeps."""
         moving = [task for task in self.there if _weights_of(task) is not None]
@@ -280,15 +287,15 @@ class Basis:
         return loss, speed
 
     @cached_property
-    def _beside(self) -> Mapping[str, float]:
+    def beside(self) -> Mapping[str, float]:
         """Chains beside a busy link, by the seconds that one of what comes costs while an operation runs.
 
         While an operation loses a share l of its speed and what comes keeps a share v of its own, a second of that
         takes 1 / v seconds, each of which delays by l: so chain + m x link is a bound for m = l / v, if operations
         that cost less hide as much of the link as they can."""
-        costs = np.concatenate([np.minimum(1.0, loss / speed) for loss, speed in self._losses.values()])
+        costs = np.concatenate([np.minimum(1.0, loss / speed) for loss, speed in self.losses.values()])
         rounded, first = np.unique(np.round(costs, 3), return_index=True)
-        slowed = any((speed < 1.0).any() for _, speed in self._losses.values())
+        slowed = any((speed < 1.0).any() for _, speed in self.losses.values())
         kept = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES], *([1.0] if slowed and rounded[-1] < 1.0 else [])]
         return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
 

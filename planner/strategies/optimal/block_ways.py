@@ -30,12 +30,18 @@ class BlockWay:
     """A way to run a block: `parts`, `resident` in order of `decided(model)`.
 
     `resident`: whether the accelerator's rows of an operation's weights live there; otherwise they come from host
-    memory every pass. `cache`: where keys and values live."""
+    memory every pass. `cache`: where keys and values live. `on`: which of the machine's accelerators, by number."""
 
     parts: tuple[Part, ...]
     resident: tuple[bool, ...]
     cache: End
     prompt: Prompt
+    on: int = 0
+
+    @property
+    def alone(self) -> bool:
+        """Whether the host has all of it in both phases."""
+        return set(self.parts) == {"host"} and self.prompt == "alike"
 
     @property
     def whole(self) -> bool:

@@ -61,6 +61,10 @@ class Blocks:
             start = part.stop
         return np.concatenate(found)
 
+    def beside(self, phase: Phase, share: float, link: Basis) -> Numbers:
+        """Seconds (ways) of the chain beside a busy link of another accelerator."""
+        return self.bases[phase].chain(self._shares(phase), share, link)
+
     @property
     def lanes(self) -> tuple[tuple[Phase, str], ...]:
         """The lanes in order of columns."""
@@ -81,10 +85,10 @@ class Blocks:
     def ends(self, embedding: End, output: End) -> Numbers:
         """Seconds by lane of the ends of the model."""
         last = on_host(self.frame.model) if output == "host" else on_accelerator(self.frame.model)
-        placed = place(self._one, Assignment((last,), embedding, output, self.shares))
+        placed = place(self._one, Assignment((last,), embedding, output, {0: self.shares}))
         found = []
         for phase in self.phases:
-            tasks = lower(placed, self._iteration(phase)).tasks
+            tasks = lower(placed, self.iteration(phase)).tasks
             found.append(self.bases[phase].ends([task for task in tasks if task.layer is None]))
         return np.concatenate(found)
 
@@ -100,7 +104,7 @@ class Blocks:
         model, separate = self.frame.model, self.frame.roles.separate
         here, there = on_host(model), on_accelerator(model, not separate, "host" if separate else "accelerator")
         of = (self._tasks(here, phase), self._tasks(there, phase))
-        return Basis(self.costs, self._iteration(phase), self.frame.roles.host, *of, ())
+        return Basis(self.costs, self.iteration(phase), self.frame.roles.host, *of, ())
 
     @property
     def _split(self) -> BlockWay:
@@ -125,7 +129,24 @@ class Blocks:
         beside = np.maximum(chain, basis.slowed(self._shares(phase)))
         link = np.zeros(len(chain)) if self.link is None else self.summed.lanes[:, self.link]
         through, after = basis.through(self._shares(phase))
-        return tuple(Pace(*map(float, each)) for each in zip(chain, beside, link, through, after, strict=True))
+        rows = zip(chain, beside, link, through, after, self._busy(phase), strict=True)
+        return tuple(
+            Pace(
+                float(chain),
+                float(beside),
+                float(link),
+                float(through),
+                float(after),
+                busy=(float(busy[0]), float(busy[1])),
+            )
+            for chain, beside, link, through, after, busy in rows
+        )
+
+    def _busy(self, phase: Phase) -> Numbers:
+        """Seconds (ways, sides) of a batch on the accelerator and on the host."""
+        names = (self.frame.accelerator.name, self.frame.roles.host.name)
+        columns = [self.lanes.index((phase, name)) for name in names]
+        return np.asarray(self.summed.lanes[:, columns] / self.iteration(phase).batches)
 
     @property
     def _one(self) -> Frame:
@@ -138,8 +159,8 @@ class Blocks:
         borders = self._borders if shares else {}
         known = way, phase, *(border.rows for border in borders.values())
         if known not in self.lowered:
-            placed = place(self._one, Assignment((way,), first, last, shares))
-            self.lowered[known] = lower(placed, self._iteration(phase)).tasks
+            placed = place(self._one, Assignment((way,), first, last, {0: shares} if shares else {}))
+            self.lowered[known] = lower(placed, self.iteration(phase)).tasks
         return divided(self.lowered[known], borders) if self.fractional else self.lowered[known]
 
     @cached_property
@@ -149,7 +170,8 @@ class Blocks:
         extents = {op: op_extent(frame.model, op)[1] for op in decided(frame.model) if op != "attention"}
         return {op: Border(rows(frame, op, "both", self.shares), self.shares[op], all_) for op, all_ in extents.items()}
 
-    def _iteration(self, phase: Phase) -> Iteration:
+    def iteration(self, phase: Phase) -> Iteration:
+        """The pass of a phase."""
         work = self.frame.workload
         batches = work.batches if work.batches > 1 else 1
         return prefill(work, batches) if phase == "prefill" else mean_step(work, batches)

@@ -117,7 +117,7 @@ class _Search:
         room = replace(self.room, free=self.room.free - low @ self.room.buffers)
         inner = self.ways.only(names)
         known = None if likely is None else np.flatnonzero(np.isin(names, likely))
-        relaxed = relaxation(self._charged(inner, low), room, known)
+        relaxed = relaxation(charged(inner, room, low), room, known)
         if relaxed is None:
             return
         if relaxed.bound >= self.worst:
@@ -126,11 +126,6 @@ class _Search:
         case = _Case(low, high, names, inner, room, relaxed)
         self._round(case)
         heappush(self.waiting, (relaxed.bound, next(self.serial), case))
-
-    def _charged(self, ways: Ways, low: Numbers) -> Ways:
-        """Ways that also keep their part of what is on its way beyond `low`: the most is at least the mean."""
-        more = np.maximum(0.0, ways.coming - low) @ self.room.buffers / self.room.blocks
-        return replace(ways, kept=ways.kept + more)
 
     def _divide(self, case: _Case) -> bool:
         """Two smaller cases instead of one whose relaxation has more on its way than it is charged for, if that may
@@ -212,12 +207,18 @@ class _Search:
         way = order[at]
         for number in range(room.blocks + 1):
             more = bound + number * case.relaxed.reduced[way]
-            if more >= self.worst:
+            if more >= self.worst or self.left <= 0:
                 return
             inner = room.without(number * case.ways.lanes[way], number * case.ways.kept[way], number)
             more_counts = counts.copy()
             more_counts[way] = number
             self._deeper(case, order, at + 1, inner, more, more_counts)
+
+
+def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:
+    """Ways that also keep their part of what is on its way beyond `low`: the most is at least the mean."""
+    more = np.maximum(0.0, ways.coming - low) @ room.buffers / room.blocks
+    return replace(ways, kept=ways.kept + more)
 
 
 def _grid(blocks: int, ways: int) -> Numbers:

@@ -2,26 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import product
 from math import inf
 
 import numpy as np
 
-from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
-from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.compose import Composed, Composition, compose
+from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.compose import Composed, Composition, charged, compose
 from helmsman.planner.strategies.optimal.relaxation import relaxation
-from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
-from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.ways import Chosen, Room, Ways, undominated
 from helmsman.scheduler.iteration import PHASES, Phase
-
-SIDES: tuple[End, ...] = ("host", "accelerator")
-
-Ends = tuple[End, End]
-"""Where the embedding and the output live and run."""
 
 SLACK = 3e-3
 """What is not looked for: compositions so little better, as a share."""
@@ -69,18 +59,19 @@ class Found:
     looked_at: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Compositions:
     """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
     how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
-    known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be."""
+    known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not
+    anywhere."""
 
-    blocks: Blocks
+    blocks: AllBlocks | Alike
     prefetch: int = 1
     effort: int = 100
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
-    arrangements: tuple[Ends, ...] = tuple(product(SIDES, SIDES))
+    arrangements: tuple[Ends, ...] | None = None
 
     def __post_init__(self) -> None:
         summed = self.blocks.summed
@@ -91,7 +82,7 @@ class Compositions:
 
     def search(self, aim: Aim) -> Found:
         """The best compositions under `aim`."""
-        rooms = {ends: self.room(ends, aim) for ends in self.arrangements}
+        rooms = {ends: self.room(ends, aim) for ends in self.arrangements or self.blocks.arrangements}
         bounds = {ends: self._settled(room) for ends, room in rooms.items()}
         found: list[tuple[Ends, Composition]] = []
         bound, prices = inf, np.zeros(len(self.memories))
@@ -105,22 +96,26 @@ class Compositions:
             found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
             bound = min(bound, composed.bound)
         of = dict(zip(self.memories, map(float, prices), strict=True))
-        return Found(tuple(found), bound, of, len(self.blocks.ways))
+        return Found(tuple(found), bound, of, len(self.blocks.summed))
+
+    def bound(self, aim: Aim) -> float:
+        """Seconds that no composition under `aim` beats, without looking for one."""
+        return min(self._settled(self.room(ends, aim)) for ends in self.blocks.arrangements)
 
     def eased(self, aim: Aim, found: Found, share: float) -> tuple[tuple[Ends, Composition], ...]:
-        """Compositions with the ends of the best whose blocks need the link for no more than a `share` of its seconds.
+        """Compositions with the ends of the best whose blocks need links for no more than a `share` of its seconds.
 
         What comes runs ahead by few blocks only, so a link that must never rest does rest, however blocks are ordered;
         one that need not rest nearly all the time costs little and is on time."""
-        (ends, best), link = found.best[0], self.blocks.link
-        if link is None:
+        (ends, best), links = found.best[0], list(self.blocks.links)
+        if not links:
             return ()
         room = self.room(ends, aim)
         ways, counts = (np.array(each) for each in zip(*best.counts, strict=True))
-        most = share * float(counts @ self.ways.lanes[ways, link])
+        most = share * (counts @ self.ways.lanes[ways][:, links])
         stacked, free = self._stacked(room)
-        flows = np.zeros((len(free.buffers), 1))
-        held = Ways(stacked.lanes, np.hstack([stacked.kept, stacked.lanes[:, [link]]]), stacked.coming)
+        flows = np.zeros((len(free.buffers), len(links)))
+        held = Ways(stacked.lanes, np.hstack([stacked.kept, stacked.lanes[:, links]]), stacked.coming)
         less = replace(free, free=np.append(free.free, most), buffers=np.hstack([free.buffers, flows]))
         composed = compose(held, less, keep=_EASED, slack=SLACK, most=1, cases=_CASES)
         self._lower(np.unique([way for each in composed.best for way, _ in each.counts]).astype(np.intp))
@@ -135,7 +130,8 @@ class Compositions:
         """The bound of the relaxation once all of its ways are lowered themselves."""
         bound = inf
         for _ in range(_ROUNDS):
-            relaxed = relaxation(*self._stacked(room))
+            ways, inner = self._stacked(room)
+            relaxed = relaxation(charged(ways, inner), inner)
             if relaxed is None:
                 return inf
             bound = relaxed.bound
@@ -174,42 +170,28 @@ class Compositions:
         lanes = self.ways.lanes[:, room.limited]
         return Ways(self.ways.lanes, np.hstack([self.ways.kept, lanes]), self.ways.coming), room.room
 
-    @cached_property
+    @property
     def memories(self) -> tuple[str, ...]:
         """The memories that are counted."""
-        roles = self.blocks.frame.roles
-        return tuple(dict.fromkeys((roles.host.memory, self.blocks.frame.accelerator.memory)))
+        return self.blocks.memories
 
     def room(self, ends: Ends, aim: Aim) -> "Limited":
         """What there is for blocks."""
         phases = self.blocks.phase
         limits = np.array([aim.limits.get(phase, inf) for phase in self.blocks.phases])[phases]
         limited = np.flatnonzero(np.isfinite(limits))
-        seconds, free = self.blocks.ends(*ends), self._free(ends)
-        flows, memories = self.ways.coming.shape[1], len(self.memories)
-        buffers = np.zeros((flows, memories + len(limited)))
-        buffers[:, memories - 1] = 1 + self.prefetch
+        seconds, free = self.blocks.ends(*ends), self.blocks.free(ends)
+        free = free - [self.less.get(name, 0) for name in self.blocks.memories]
+        buffers = (1 + self.prefetch) * self.blocks.buffers
         room = Room(
-            blocks=self.blocks.frame.model.layers,
+            blocks=self.blocks.count,
             ends=seconds,
             weights=np.array([aim.weights.get(phase, 0.0) for phase in self.blocks.phases]),
             phase=phases,
             free=np.concatenate([free, (limits - seconds)[limited]]),
-            buffers=buffers,
+            buffers=np.hstack([buffers, np.zeros((len(buffers), len(limited)))]),
         )
         return Limited(room, limited)
-
-    def _free(self, ends: Ends) -> Numbers:
-        """Bytes for blocks: what is available without the ends and without buffers of devices that work."""
-        model = self.blocks.frame.model
-        host, away = on_host(model), on_accelerator(model)
-        placed = place(self.blocks.frame, Assignment((away, *(host,) * (model.layers - 1)), *ends, {}))
-        uses = {use.memory: use for use in memory_use(placed)}
-        rows = [self.blocks.ways.index(each) for each in (away, host)]
-        kept = self.blocks.summed.kept[rows]
-        taken = kept[0] + (model.layers - 1) * kept[1]
-        free = [uses[name].available - uses[name].used - self.less.get(name, 0) for name in self.memories]
-        return np.asarray(np.array(free, dtype=np.float64) + taken)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,11 +19,11 @@ from helmsman.planner.machine import Roles, roles
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.amounts import CHAIN
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator
-from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.compositions import SIDES, Aim, Compositions, Ends
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.rules import Assignment, Side, place
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
@@ -35,7 +35,9 @@ _WITHIN = 1.1
 Lane = tuple[str, str, int]
 """A phase, a name, and which of those of that name."""
 
-EVERYWHERE: tuple[Ends, ...] = tuple((embedding, output) for embedding in SIDES for output in SIDES)
+_SIDES: tuple[Side, ...] = ("host", "accelerator")
+
+EVERYWHERE: tuple[Ends, ...] = tuple((embedding, output) for embedding in _SIDES for output in _SIDES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,7 @@ class Divisible:
     """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory; `exact`: seconds
     by lane of ways that are known; `likely`: rows of ways that are probably needed."""
 
-    blocks: Blocks
+    blocks: AllBlocks
     question: Question
     aim: Aim
     ahead: int
@@ -163,7 +165,7 @@ class Divisible:
         seen = Counter[tuple[str, str]]()
         found = []
         for phase, lane in self.blocks.lanes:
-            name = lane.rpartition(" ")[0] if lane.startswith(f"{CHAIN} ") else lane
+            name = f"{CHAIN} beside {lane.rpartition(' ')[2]}" if lane.startswith(f"{CHAIN} beside ") else lane
             found.append((phase, name, seen[phase, name]))
             seen[phase, name] += 1
         return tuple(found)
@@ -202,14 +204,14 @@ class Alone:
             yield self.aim.weights.get(phase, 0.0) * pass_seconds(graph, costs)
 
 
-def beside(blocks: Blocks, used: Iterable[BlockWay]) -> Chosen:
+def beside(blocks: AllBlocks, used: Iterable[BlockWay]) -> Chosen:
     """Rows of the ways that need no more room on their way than the ways that are `used`."""
     rows = sorted({blocks.ways.index(way) for way in used})
     most = blocks.summed.coming[rows].max(axis=0) * (1 + _USED)
     return np.flatnonzero((blocks.summed.coming <= most).all(axis=1))
 
 
-def divisible_blocks(question: Question, blocks: Blocks) -> Blocks:
+def divisible_blocks(question: Question, blocks: AllBlocks) -> AllBlocks:
     """`blocks` of the machine of a question, whose rows are divided anywhere."""
     frame = question.frame
     fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})

@@ -31,7 +31,7 @@ def named(frame: Frame, way: BlockWay) -> str:
     host = frame.roles.host.kind
     if set(way.parts) == {"host"}:
         return host if way.prompt == "alike" else f"{host} (prompts {_coming(frame, way)})"
-    away = frame.accelerator.kind
+    away = _accelerator(frame, way)
     names = {"host": host, "both": f"{host}|{away}", "accelerator": _coming(frame, way)}
     if set(way.parts) == {"accelerator"}:
         return names["accelerator"]
@@ -41,9 +41,14 @@ def named(frame: Frame, way: BlockWay) -> str:
 
 def _coming(frame: Frame, way: BlockWay) -> str:
     """The accelerator, and what comes to it."""
-    host, away = frame.roles.host.kind, frame.accelerator.kind
+    host, away = frame.roles.host.kind, _accelerator(frame, way)
     what = "" if not way.weights_come and way.prompt == "alike" else f"<-{host}"
     return f"{away}{what}{'+KV' if way.cache_comes else ''}"
+
+
+def _accelerator(frame: Frame, way: BlockWay) -> str:
+    """What an accelerator is called: by its name where there are several."""
+    return frame.roles.accelerators[way.on].name if frame.roles.others else frame.accelerator.kind
 
 
 def _ops(model: Model, way: BlockWay, part: str) -> str:

@@ -1,53 +1,132 @@
 """In which order blocks of several ways follow each other, so that what comes is there when it is needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import permutations
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_RUNS = (1, 2, 4, 8)
+"""Into so many ranges the blocks of each device are divided."""
+_PERMUTED = 4
+"""Of so many devices every order is tried; of more, theirs."""
 _SWAPS = 120
 """So many exchanges of neighbours are tried."""
+
+_LEAST = 0.1
+"""The least speed that several busy links leave."""
+
+HOST = -1
+"""The host among devices; accelerators are numbered from 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Seconds of a block of one way: its operations while nothing comes (`chain`) and while the link never rests
     (`beside`), what comes for it (`link`), and from when that begins to come until it is done (`through`), of which
-    nothing that came is needed any more during the last (`after`)."""
+    nothing that came is needed any more during the last (`after`).
+
+    `on`: the accelerator that has any of it, or the host; `first`, `last`: where it begins and ends; `busy`: seconds
+    of a batch on the accelerator and on the host."""
 
     chain: float
     beside: float
     link: float
     through: float
     after: float
+    on: int = 0
+    first: int = 0
+    last: int = 0
+    busy: tuple[float, float] = (0.0, 0.0)
 
 
-def ordered(counts: Mapping[int, int], pace: Sequence[Pace], buffers: int) -> tuple[int, ...]:
-    """The ways of all blocks in the best order that was found; `buffers`: for how many blocks something may be here.
+@dataclass(frozen=True)
+class Track:
+    """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
+    how many `batches` a pass advances, and where it begins and `ends`."""
 
-    Blocks of every way are spread evenly, those that need the link most a little later than others; then neighbours are
-    exchanged while that helps."""
-    found = min(
-        (tuple(_spread(counts, pace, each)) for each in _OFFSETS), key=lambda rows: seconds(rows, pace, buffers)
-    )
-    return _exchanged(found, pace, buffers)
+    pace: tuple[Pace, ...]
+    crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
+    batches: int = 1
+    ends: tuple[int, int] = (HOST, HOST)
 
 
-def seconds(rows: Sequence[int], pace: Sequence[Pace], buffers: int) -> float:
+def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tuple[int, ...], ...]:
+    """The ways of all blocks in the best order that was found, and in the best ranges, one for each device, where that
+    is another; `buffers`: for how many blocks something may be here.
+
+    Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others, or
+    over a few ranges of their device; then neighbours are exchanged while that helps."""
+    spread = [tuple(_spread(counts, track.pace, each)) for each in _OFFSETS]
+
+    def took(rows: tuple[int, ...]) -> float:
+        return seconds(rows, track, buffers)
+
+    if len({track.pace[way].on for way in counts} - {HOST}) < 2:
+        return (_exchanged(min(spread, key=took), track, buffers),)
+    ranges = {runs: tuple(_ranges(counts, track.pace, runs)) for runs in _RUNS}
+    best = min((*spread, *(rows for found in ranges.values() for rows in found)), key=took)
+    whole = min(ranges[1], key=took)
+    found = _exchanged(best, track, buffers)
+    return (found,) if whole == best else (found, whole)
+
+
+def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
     """Until the last block is done: what comes for a block waits for the link and for buffers that those before have
     done with, its operations for the block before and for what comes."""
-    now = free = 0.0
-    done: list[float] = []
+    run = _Run(track, buffers)
     for row in rows:
-        block = pace[row]
-        start = max(free, done[-buffers] if len(done) >= buffers else 0.0) if block.link > 0.0 else free
-        free = start + block.link
-        busy = max(0.0, free - now)
-        part = min(1.0, busy / block.beside) if block.beside else 0.0
-        now += part * block.beside + (1 - part) * block.chain
+        run.block(track.pace[row])
+    return max(run.now) + track.crossings.get((run.at, track.ends[1]), 0.0)
+
+
+class _Run:
+    """`now`: by batch, when it is through; `at`: where hidden states are; `free`: by device, when its link, and when
+    its operations of all batches so far, are done; `done`: by device, when blocks for which something came were."""
+
+    def __init__(self, track: Track, buffers: int) -> None:
+        self.track, self.buffers = track, buffers
+        self.now = [0.0] * track.batches
+        self.at = track.ends[0]
+        self.link: dict[int, float] = {}
+        self.free: dict[int, float] = {}
+        self.done: dict[int, list[float]] = {}
+
+    def block(self, block: Pace) -> None:
+        """All batches go through one more block."""
+        crossing, done = self.track.crossings.get((self.at, block.first), 0.0), self.done.setdefault(block.on, [])
+        start = 0.0
         if block.link > 0.0:
-            now = max(now, start + block.through)
-            done.append(now - block.after)
-    return now
+            waited = done[-self.buffers] if len(done) >= self.buffers else 0.0
+            start = max(self.link.get(block.on, 0.0), waited)
+            self.link[block.on] = start + block.link
+        for batch, now in enumerate(self.now):
+            end = self._worked(self._begun(now + crossing, block), block)
+            self.now[batch] = max(end, start + block.through) if block.link > 0.0 else end
+        if block.link > 0.0:
+            done.append(max(self.now) - block.after)
+        self.at = block.last
+
+    def _worked(self, now: float, block: Pace) -> float:
+        """When operations that begin `now` are done, every link that is busy until later slowing them."""
+        loss, left = 1 - block.chain / block.beside if block.beside else 0.0, block.chain
+        busy = sorted(until for until in self.link.values() if until > now) if loss else []
+        for number, until in enumerate(busy):
+            speed = max(_LEAST, 1 - loss * (len(busy) - number))
+            if left <= (until - now) * speed:
+                return now + left / speed
+            now, left = until, left - (until - now) * speed
+        return now + left
+
+    def _begun(self, ready: float, block: Pace) -> float:
+        """When a batch may begin, that waits for the devices where batches follow each other."""
+        if self.track.batches == 1:
+            return ready
+        devices = zip((block.on, HOST), block.busy, strict=True)
+        used = [(device, busy) for device, busy in devices if busy > 0.0]
+        begun = max((ready, *(self.free.get(device, 0.0) for device, _ in used)))
+        for device, busy in used:
+            self.free[device] = begun + busy
+        return begun
 
 
 def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> Iterator[int]:
@@ -62,12 +141,25 @@ def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> I
     return (way for _, way in sorted(places))
 
 
-def _exchanged(rows: tuple[int, ...], pace: Sequence[Pace], buffers: int) -> tuple[int, ...]:
-    best, least = rows, seconds(rows, pace, buffers)
+def _ranges(counts: Mapping[int, int], pace: Sequence[Pace], runs: int) -> Iterator[tuple[int, ...]]:
+    """The blocks of each device in so many ranges, devices in every order."""
+    devices = sorted({pace[way].on for way in counts})
+    members = {on: {way: count for way, count in counts.items() if pace[way].on == on} for on in devices}
+    inside = {on: tuple(_spread(mine, pace, 0.5)) for on, mine in members.items()}
+    for order in permutations(devices) if len(devices) <= _PERMUTED else (tuple(devices),):
+        yield tuple(way for run in range(runs) for on in order for way in _part(inside[on], run, runs))
+
+
+def _part(rows: tuple[int, ...], run: int, runs: int) -> tuple[int, ...]:
+    return rows[run * len(rows) // runs : (run + 1) * len(rows) // runs]
+
+
+def _exchanged(rows: tuple[int, ...], track: Track, buffers: int) -> tuple[int, ...]:
+    best, least = rows, seconds(rows, track, buffers)
     tries = [place for place in range(len(rows) - 1) if rows[place] != rows[place + 1]][:_SWAPS]
     for place in tries:
         other = (*best[:place], best[place + 1], best[place], *best[place + 2 :])
-        found = seconds(other, pace, buffers)
+        found = seconds(other, track, buffers)
         if found < least:
             best, least = other, found
     return best

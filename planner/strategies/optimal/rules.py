@@ -21,17 +21,22 @@ Ranges = LayerRange | tuple[LayerRange, ...]
 """Blocks, as rules name them."""
 
 
+Side = End | int
+"""The host or an accelerator, by number where it is not the first."""
+
+Shares = Mapping[int, Mapping[str, float]]
+"""By accelerator and operation, which share of its rows it computes where the host has the others."""
+
+
 @dataclass(frozen=True)
 class Assignment:
-    """A way for every block, and where the ends of the model live and run.
-
-    `shares`: by operation, which share of its rows the accelerator computes where both sides do; `prefetch`: how many
-    blocks ahead something may come."""
+    """A way for every block, and where the ends of the model live and run. `prefetch`: how many blocks ahead something
+    may come."""
 
     blocks: tuple[BlockWay, ...]
-    embedding: End
-    output: End
-    shares: Mapping[str, float]
+    embedding: Side
+    output: Side
+    shares: Shares
     prefetch: int = 1
 
 
@@ -39,7 +44,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
     """The rules of an assignment; the host has what they do not name."""
     host, rest = frame.roles.host, Select()
     ways = _where(chosen.blocks)
-    streams = frame.roles.separate and any(way.streams for way in chosen.blocks)
+    streams = any(way.streams and _away(frame, way).memory != host.memory for way in chosen.blocks)
     return Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
@@ -52,7 +57,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
         ),
         kv=(
             *(
-                KvRule(select=Select(layers=where), memory=frame.accelerator.memory, format=frame.kv)
+                KvRule(select=Select(layers=where), memory=_away(frame, way).memory, format=frame.kv)
                 for way, where in ways.items()
                 if way.cache == "accelerator"
             ),
@@ -80,6 +85,11 @@ def rows(frame: Frame, op: str, part: Part, shares: Mapping[str, float]) -> int:
     return extent if part == "accelerator" else 0
 
 
+def _count(frame: Frame, chosen: Assignment, way: BlockWay, op: str, part: Part) -> int:
+    """`rows` of a way of an assignment."""
+    return rows(frame, op, part, chosen.shares.get(way.on, {}))
+
+
 def _where(blocks: Sequence[BlockWay]) -> dict[BlockWay, Ranges]:
     """The blocks of every way."""
     found: dict[BlockWay, list[LayerRange]] = {}
@@ -103,15 +113,23 @@ def _end_places(frame: Frame, chosen: Assignment) -> Iterator[ComputeRule]:
         yield ComputeRule(select=Select(names=name), device=_device(frame, chosen.output).name)
 
 
-def _device(frame: Frame, end: End) -> Device:
-    return frame.roles.host if end == "host" else frame.accelerator
+def _device(frame: Frame, side: Side) -> Device:
+    if side == "host":
+        return frame.roles.host
+    return frame.roles.accelerators[0 if side == "accelerator" else side]
+
+
+def _away(frame: Frame, way: BlockWay) -> Device:
+    """The accelerator of a way."""
+    return _device(frame, way.on)
 
 
 def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residence]:
     """Norms and biases live where their block is computed: on both sides, where both have a part of it."""
-    host, away = frame.roles.host.memory, frame.accelerator.memory if frame.roles.accelerator else ""
+    host = frame.roles.host.memory
     for way, where in ways.items():
         if way.needs_vectors_away:
+            away = _away(frame, way).memory
             memory, copies = (away, ()) if way.whole or host == away else (host, (away,))
             for name in ("*norm*", "*.bias"):
                 select = Select(names=name, layers=where)
@@ -120,12 +138,12 @@ def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residenc
 
 def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[Residence]:
     if all(way.resident[k] for k in range(len(way.parts)) if k != ATTENTION) and set(way.parts) == {"accelerator"}:
-        yield Residence(select=Select(layers=where), memory=frame.accelerator.memory, format=frame.weights)
+        yield Residence(select=Select(layers=where), memory=_away(frame, way).memory, format=frame.weights)
         return
     for op, part, here in zip(decided(frame.model), way.parts, way.resident, strict=True):
         if here:
-            select = _part(frame, f"{op}.weight", op, where, rows(frame, op, part, chosen.shares))
-            yield Residence(select=select, memory=frame.accelerator.memory, format=frame.weights)
+            select = _part(frame, f"{op}.weight", op, where, _count(frame, chosen, way, op, part))
+            yield Residence(select=select, memory=_away(frame, way).memory, format=frame.weights)
 
 
 def _part(frame: Frame, name: str, op: str, where: Ranges, count: int) -> Select:
@@ -135,9 +153,9 @@ def _part(frame: Frame, name: str, op: str, where: Ranges, count: int) -> Select
 
 
 def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[ComputeRule]:
-    if set(way.parts) == {"host"} and way.prompt == "alike":
+    if way.alone:
         return
-    away = frame.accelerator.name
+    away = _away(frame, way).name
     if set(way.parts) == {"accelerator"}:
         yield ComputeRule(select=Select(layers=where), device=away)
         return
@@ -147,9 +165,8 @@ def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> I
         phase = "decode"
     for op, part in parts_of(frame.model, way).items():
         if part != "host":
-            yield ComputeRule(
-                select=_part(frame, op, op, where, rows(frame, op, part, chosen.shares)), device=away, phase=phase
-            )
+            select = _part(frame, op, op, where, _count(frame, chosen, way, op, part))
+            yield ComputeRule(select=select, device=away, phase=phase)
 
 
 def companions(model: Model) -> dict[str, str]:

@@ -10,13 +10,15 @@ from helmsman.lowering.placement import batches_together, known
 from helmsman.planner.decide import Decision
 from helmsman.planner.machine import Roles
 from helmsman.planner.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
-from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compose import Composition
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Ends, Found
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.order import ordered
+from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.errors import InfeasibleError
@@ -72,27 +74,35 @@ class Optimal:
         """The plan with its certificate. Raises InfeasibleError when nothing fits, with the smallest change."""
         if not self.finalists:
             raise self._infeasible()
-        best, *others = self.finalists
-        best = self._prompts(best)
+        best = self._prompts(self.finalists[0])
         frame = best.question.frame
         decision = best.question.decision(NAME, label(frame, best.chosen), place(frame, best.chosen), recorded)
+        runners = ((label(each.question.frame, each.chosen), each.seconds) for each in self.finalists[1:])
+        others = [device.name for device in self.question.frame.roles.others]
+        return replace(
+            decision,
+            plan=decision.plan.model_copy(update={"certificate": self._certificate(best)}),
+            seconds=best.seconds,
+            runner_ups=tuple(runners),
+            unused=tuple(name for name in decision.unused if name not in others),
+            evaluated=self.searched,
+        )
+
+    def _certificate(self, best: Finalist) -> Certificate:
         bound = min(self.bound, best.seconds)
-        proof = Certificate(
+        return Certificate(
             objective=self.aim.name,
             seconds=best.seconds,
             lower_bound=bound,
             gap=best.seconds / bound - 1 if bound else 0.0,
             ways=self.searched,
         )
-        plan = decision.plan.model_copy(update={"certificate": proof})
-        runners = tuple((label(each.question.frame, each.chosen), each.seconds) for each in others)
-        return replace(decision, plan=plan, seconds=best.seconds, runner_ups=runners, evaluated=self.searched)
 
     @property
     def bound(self) -> float:
         """Seconds of the objective that no composition beats, nor a side alone."""
         alone = (each.seconds for each in self._alone)
-        return min([*alone, self._found(1).bound if self._composable else inf], default=inf)
+        return min([*alone, self._bound if self._composable else inf], default=inf)
 
     @property
     def searched(self) -> int:
@@ -103,7 +113,7 @@ class Optimal:
     def finalists(self) -> tuple[Finalist, ...]:
         """The best that fit, as they are predicted, best first."""
         found = list(self._alone)
-        for ahead, share in _TRIED if self._composable else ():
+        for ahead, share in self._tried:
             found += self._composed(ahead, share)
             found.sort(key=lambda each: each.seconds)
             if not found or found[0].seconds <= self.bound * (1 + _GOOD) or not self._streams(found[0]):
@@ -113,6 +123,12 @@ class Optimal:
     @staticmethod
     def _streams(finalist: Finalist) -> bool:
         return any(way.streams for way in finalist.chosen.blocks)
+
+    @property
+    def _tried(self) -> tuple[tuple[int, float], ...]:
+        """What is tried; several accelerators have buffers of their own, and two searches."""
+        several = len(self.question.frame.roles.accelerators) > 1
+        return () if not self._composable else _TRIED[:2] if several else _TRIED
 
     @cached_property
     def _composable(self) -> bool:
@@ -129,64 +145,93 @@ class Optimal:
         away = (on_accelerator(model),) * layers
         ends: tuple[Ends, ...] = (("accelerator", "accelerator"), ("host", "accelerator"), ("host", "host"))
         asked += [(frame, Assignment(away, *each, {})) for each in ends if roles.accelerator is not None]
+        if roles.others:
+            asked += [(frame, each) for each in resident(frame)]
         questions = ((replace(self.question, frame=each), chosen) for each, chosen in asked)
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
 
     def _composed(self, ahead: int, share: float) -> Iterator[Finalist]:
         """The best compositions with room for so many blocks ahead, whose link works for so much of its seconds."""
-        found = self._found(ahead)
-        if share == 1.0:
-            best = found.best[:_FINALISTS]
-        else:
-            best = self._spaces[ahead].eased(self.aim, found, share) if found.best else ()
-        for chosen in self._assignments(ahead, best):
-            predicted = self._finalist(self.question, chosen)
-            if predicted is not None:
-                yield predicted
+        for space in self._spaces(ahead):
+            found = self._found(space)
+            if share == 1.0:
+                yield from self._predicted(space, found.best[:_FINALISTS])
+            elif found.best:
+                yield from self._predicted(space, space.eased(self.aim, found, share))
 
-    def _assignments(self, ahead: int, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Assignment]:
+    def _predicted(self, space: Compositions, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Finalist]:
+        """The first composition in every order, others in its best."""
+        better: int | None = None
         for ends, composition in best:
-            counts = {self._spaces[ahead].name(way): count for way, count in composition.counts}
-            rows = ordered(counts, self.blocks.pace, 1 + ahead)
-            blocks = tuple(self.blocks.ways[row] for row in rows)
-            yield Assignment(blocks, *ends, self.blocks.shares, ahead)
+            orders = self._orders(space, ends, composition)
+            if better is not None:
+                orders = orders[min(better, len(orders) - 1) :][:1]
+            found = [self._finalist(self.question, each) for each in orders]
+            fitting = {number: each for number, each in enumerate(found) if each is not None}
+            yield from fitting.values()
+            if better is None and fitting:
+                better = min(fitting, key=lambda number: fitting[number].seconds)
 
-    def _found(self, ahead: int) -> Found:
+    def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
+        """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
+        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+        orders = ordered(counts, self.blocks.track(ends), 1 + space.prefetch)
+        blocks = (tuple(self.blocks.ways[row] for row in rows) for rows in orders)
+        return [Assignment(each, *ends, self.blocks.shares, space.prefetch) for each in blocks]
+
+    def _found(self, space: Compositions) -> Found:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
-        if ahead not in self._searched:
-            space = self._spaces[ahead] = Compositions(self.blocks, ahead, self.effort)
+        if space not in self._searched:
             found = first = space.search(self.aim)
             for _ in range(_TRIES):
-                lacking = self._lacking(ahead, found)
+                lacking = self._lacking(space, found)
                 if not lacking:
                     break
                 space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
                 found = space.search(self.aim)
-            self._searched[ahead] = replace(found, bound=first.bound)
-        return self._searched[ahead]
+            self._searched[space] = replace(found, bound=first.bound)
+        return self._searched[space]
 
-    def _lacking(self, ahead: int, found: Found) -> dict[str, int]:
+    def _lacking(self, space: Compositions, found: Found) -> dict[str, int]:
         """What the best composition lacks; nothing if there is none."""
-        best = next(self._assignments(ahead, found.best[:1]), None)
-        return {} if best is None else self.question.lacks(place(self.question.frame, best))
+        if not found.best:
+            return {}
+        best = self._orders(space, *found.best[0])[0]
+        return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
     @cached_property
-    def _searched(self) -> dict[int, Found]:
+    def _searched(self) -> dict[Compositions, Found]:
+        return {}
+
+    def _spaces(self, ahead: int) -> tuple[Compositions, ...]:
+        """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
+        if ahead not in self._known:
+            if self.blocks.alike:
+                each = Compositions(Alike(self.blocks, "each"), ahead, self.effort)
+                self._known[ahead] = each, Compositions(self.blocks, ahead, self.effort, among=self.blocks.lopsided)
+            else:
+                self._known[ahead] = (Compositions(self.blocks, ahead, self.effort),)
+        return self._known[ahead]
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[Compositions, ...]]:
         return {}
 
     @cached_property
-    def _spaces(self) -> dict[int, Compositions]:
-        return {}
+    def _bound(self) -> float:
+        """Seconds that no composition beats."""
+        if not self.blocks.alike:
+            return self._found(*self._spaces(1)).bound
+        return Compositions(Alike(self.blocks, "together")).bound(self.aim)
 
     @cached_property
-    def blocks(self) -> Blocks:
+    def blocks(self) -> AllBlocks:
         """The ways to run a block, priced as if the accelerator kept all that it can."""
         frame = self.question.frame
         fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})
-        ways = block_ways(frame.model, frame.roles.separate)
-        return Blocks(frame, ways, self.question.costs(place(frame, fullest)), self.aim.phases)
+        return AllBlocks(frame, self.question.costs(place(frame, fullest)), self.aim.phases)
 
     def _finalist(self, question: Question, chosen: Assignment) -> Finalist | None:
         """An assignment as it is predicted; None if it does not fit, or is over a limit."""
@@ -205,7 +250,7 @@ class Optimal:
         faster there."""
         if "prefill" in self.aim.phases or not self._composable:
             return best
-        blocks = tuple(_prompts_away(way) for way in best.chosen.blocks)
+        blocks = tuple(_prompts_away(best.chosen.blocks))
         moved = self._finalist(best.question, replace(best.chosen, blocks=blocks))
         if moved is None or moved.seconds > best.seconds * (1 + _ROUNDING):
             return best
@@ -243,7 +288,10 @@ class Optimal:
         return InfeasibleError(f"no plan reaches {text}", field="--slo", remedy=remedy)
 
 
-def _prompts_away(way: BlockWay) -> BlockWay:
-    """A way with prompts on the accelerator, where it can have them there."""
-    moved = replace(way, prompt="accelerator")
-    return way if moved.half_comes or set(way.parts) == {"accelerator"} else moved
+def _prompts_away(blocks: Sequence[BlockWay]) -> Iterator[BlockWay]:
+    """Ways with prompts on their accelerator, or that of the block before, where it can have them there."""
+    on = 0
+    for way in blocks:
+        on = on if way.alone else way.on
+        moved = replace(way, prompt="accelerator", on=on)
+        yield way if moved.half_comes or set(way.parts) == {"accelerator"} else moved

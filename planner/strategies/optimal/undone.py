@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay
-from helmsman.planner.strategies.optimal.compositions import Compositions, Ends
+from helmsman.planner.strategies.optimal.compositions import Compositions
 from helmsman.planner.strategies.optimal.divisible import EVERYWHERE
 from helmsman.planner.strategies.optimal.label import label, named
 from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.several import Ends
 from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
 from helmsman.planner.strategies.streaming.place import Frame
 

@@ -1,0 +1,176 @@
+"""Accelerators that differ in nothing but names: what is asked of all is found with the ways of one.
+
+Turning round which of them does what changes nothing, so the mean of all turns of a composition asks for the mean of
+what they ask for: a bound on compositions of one accelerator with the memory of all, whose own lanes count by their
+share, is one for all of them (`together`). And what each of them does with its part of the blocks, of the host and of
+what they share is a plan where all do the same (`each`)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from helmsman.lowering.pools import Pools
+from helmsman.planner.strategies.optimal.rules import Side
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
+from helmsman.scheduler.iteration import Phase
+
+
+@dataclass(frozen=True)
+class Alike:
+    """The ways of the first of `all` accelerators: for all blocks `together`, or for the part of `each`."""
+
+    all: AllBlocks
+    part: Literal["together", "each"]
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """The phases that matter."""
+        return self.all.phases
+
+    @property
+    def count(self) -> int:
+        """Blocks to be composed; the last accelerator of `each` may have fewer."""
+        return self.all.count if self.part == "together" else -(-self.all.count // self._times)
+
+    @property
+    def arrangements(self) -> tuple[Ends, ...]:
+        """Where the ends may be."""
+        return self.all.arrangements
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """The host's and the first accelerator's, which stands for all."""
+        return self.all.memories[:2]
+
+    @property
+    def buffers(self) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories): together at least once."""
+        return self.all.buffers[: self._flows, : len(self.memories)]
+
+    @cached_property
+    def summed(self) -> Ways:
+        """Every way as a sum of parts."""
+        found = self.all.summed.only(self.rows)
+        kept = found.kept[:, : len(self.memories)] * ((1.0, 1.0) if self.part == "together" else (self._times, 1.0))
+        return Ways(self._folded(found.lanes), kept, found.coming[:, : self._flows])
+
+    def exact(self, row: int) -> Numbers:
+        """Seconds by lane of one way, lowered itself."""
+        return np.asarray(self._folded(self.all.exact(int(self.rows[row]))[None])[0])
+
+    @cached_property
+    def phase(self) -> Chosen:
+        """The number of the phase of every lane."""
+        return self.all.phase[self._own]
+
+    @property
+    def links(self) -> tuple[int, ...]:
+        """The lane on which weights come in the last of the phases, of the first accelerator."""
+        return tuple(int(np.searchsorted(self._own, lane)) for lane in self.all.links[:1])
+
+    def ends(self, embedding: Side, output: Side) -> Numbers:
+        """Seconds by lane of the ends of the model."""
+        found = self._folded(self.all.ends(embedding, output)[None])[0]
+        return np.asarray(found if self.part == "together" else found / self._times)
+
+    def free(self, ends: Ends) -> Numbers:
+        """Bytes for blocks (memories)."""
+        host, *others = self.all.free(ends)
+        return np.array([host, sum(others) if self.part == "together" else min(others)])
+
+    def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that
+        there are not, which the last ones lack."""
+        found: dict[int, int] = {}
+        for on in range(self._times):
+            for row, count in counts.items():
+                place = self._places[int(self.rows[row]), on]
+                found[place] = found.get(place, 0) + count
+        for _ in range(self._times * self.count - self.all.count):
+            longest = max(found, key=lambda row: (self.all.summed.lanes[row].max(), row))
+            found[longest] -= 1
+            found = {row: count for row, count in found.items() if count}
+        return found
+
+    def own(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Bytes by memory, the most of any accelerator as the first one's."""
+        host, away = self.memories
+        found = {host: sizes.get(host, 0), away: max(sizes.get(name, 0) for name in self.all.memories[1:])}
+        return {name: size for name, size in found.items() if size}
+
+    @cached_property
+    def rows(self) -> Chosen:
+        """The rows of the first accelerator's ways, and of what the host does alone."""
+        return np.flatnonzero([way.on == 0 for way in self.all.ways])
+
+    @property
+    def _times(self) -> int:
+        return len(self.all.members)
+
+    @property
+    def _flows(self) -> int:
+        return len(self.all.buffers) // self._times
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[int, int], int]:
+        """By row of the first accelerator's ways and number of another one, the row of that one's way."""
+        first: dict[tuple[object, ...], int] = {}
+        found: dict[tuple[int, int], int] = {}
+        for row, way in enumerate(self.all.ways):
+            key = way.parts, way.resident, way.cache, way.prompt
+            first.setdefault(key, row)
+            found[first[key], way.on] = row
+        for row in self.rows:
+            for on in range(self._times):
+                found.setdefault((int(row), on), int(row))
+        return found
+
+    def _folded(self, lanes: Numbers) -> Numbers:
+        """Seconds (ways, lanes): the mean of all turns, or what all of them together ask for."""
+        turned = sum(lanes[:, turn] for turn in self._turns)
+        return np.asarray(turned)[:, self._own] / (self._times if self.part == "together" else 1)
+
+    @cached_property
+    def _own(self) -> Chosen:
+        """The columns of lanes that are not another accelerator's."""
+        others = {name for names in self._names[1:] for name in names.values()} - set(self._names[0].values())
+        return np.flatnonzero([name not in others for _, name in self.all.lanes])
+
+    @cached_property
+    def _turns(self) -> tuple[Chosen, ...]:
+        """By turn, for every lane the column of the one that takes its place."""
+        columns = {lane: column for column, lane in enumerate(self.all.lanes)}
+        found = []
+        for turn in range(self._times):
+            renamed: dict[str, str] = {}
+            for on, names in enumerate(self._names):
+                other = self._names[(on + turn) % self._times]
+                renamed |= {name: other[what] for what, name in names.items()}
+            found.append(np.array([columns[phase, renamed.get(name, name)] for phase, name in self.all.lanes]))
+        return tuple(found)
+
+    @cached_property
+    def _names(self) -> tuple[dict[str, str], ...]:
+        """By accelerator, what its lanes are called, by what they are of the first one's."""
+        first = dict(self._named(0))
+        return tuple({what: name for what, name in self._named(on) if what in first} for on in range(self._times))
+
+    def _named(self, on: int) -> Iterator[tuple[str, str]]:
+        roles = self.all.frame.roles
+        device, pools = roles.accelerators[on], Pools(roles.hardware)
+        yield "device", device.name
+        yield "memory", f"pool {pools.of_memory(device.memory)}"
+        for what, pair in (("in", (roles.host.memory, device.memory)), ("out", (device.memory, roles.host.memory))):
+            link = roles.hardware.link(*pair)
+            assert link is not None
+            yield what, link.name
+            for number, pool in enumerate(pools.of_link(link.name)):
+                yield f"{what} {number}", f"pool {pool}"
+            for _, name in self.all.lanes:
+                share, _, of = name.partition(" of ")
+                if of == link.name:
+                    yield share, name

@@ -1,0 +1,294 @@
+"""The ways to run a block on any accelerator of a machine, in numbers: those of each, side by side.
+
+A way is between the host and one accelerator. Lanes and memories have one column each, whoever uses them: what the
+host, its memory and the chain are asked for adds up over accelerators. So a composition may divide blocks among
+accelerators at will; that blocks follow each other in ranges, or that hidden states cross in between, costs nothing
+here, and a bound on compositions is one on every such plan."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.streams import Ways as Routes
+from helmsman.planner.costs import CostModel
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.optimal.amounts import CHAIN, Basis
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.order import HOST, Pace, Track
+from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
+from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.schemas.formats import size_of
+from helmsman.schemas.hardware import Device, Hardware
+
+Ends = tuple[Side, Side]
+"""Where the embedding and the output live and run."""
+
+Lane = tuple[Phase, str]
+
+
+@dataclass(frozen=True)
+class AllBlocks:
+    """What blocks ask for in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`, `lowered`:
+    as for the blocks of one, by accelerator."""
+
+    frame: Frame
+    costs: CostModel
+    phases: tuple[Phase, ...] = PHASES
+    fractional: bool = False
+    lowered: dict[int, dict[object, tuple[Task, ...]]] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def members(self) -> tuple[Blocks, ...]:
+        """By accelerator."""
+        frames = (replace(self.frame, roles=roles) for roles in self.frame.roles.each)
+        model = self.frame.model
+        return tuple(
+            Blocks(each, block_ways(model, each.roles.separate), self.costs, self.phases, self.fractional, lowered)
+            for each, lowered in ((each, self.lowered.setdefault(on, {})) for on, each in enumerate(frames))
+        )
+
+    @cached_property
+    def ways(self) -> tuple[BlockWay, ...]:
+        """In the order of rows."""
+        return tuple(replace(self.members[on].ways[row], on=on) for on, row in self._rows)
+
+    @cached_property
+    def summed(self) -> Ways:
+        """Every way as a sum of parts: at most what it really asks for."""
+        found = []
+        for on, blocks in enumerate(self.members):
+            rows = [row for number, row in self._rows if number == on]
+            kept, coming = np.zeros((len(rows), len(self.memories))), np.zeros((len(rows), self._flows))
+            kept[:, self._kept(on)] = blocks.summed.kept[rows]
+            coming[:, self._coming(on)] = blocks.summed.coming[rows]
+            found.append(Ways(self._spread(on, rows, blocks.summed.lanes[rows]), kept, coming))
+        return Ways(*(np.vstack(part) for part in zip(*((w.lanes, w.kept, w.coming) for w in found), strict=True)))
+
+    def exact(self, row: int) -> Numbers:
+        """Seconds by lane of one way, lowered itself."""
+        on, own = self._rows[row]
+        return np.asarray(self._spread(on, [own], self.members[on].exact(own)[None])[0])
+
+    @cached_property
+    def lanes(self) -> tuple[Lane, ...]:
+        """The lanes in order of columns."""
+        names = (lane for _, named in self._named for lane in named)
+        found = dict.fromkeys(names)
+        return tuple(lane for phase in self.phases for lane in found if lane[0] == phase)
+
+    @cached_property
+    def phase(self) -> Chosen:
+        """The number of the phase of every lane."""
+        return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
+
+    @cached_property
+    def links(self) -> tuple[int, ...]:
+        """The lanes on which weights come in the last of the phases."""
+        found = (named[blocks.link] for blocks, named in self._named if blocks.link is not None)
+        return tuple(self.lanes.index(lane) for lane in found)
+
+    @cached_property
+    def memories(self) -> tuple[str, ...]:
+        """The memories in order of columns: the host's first."""
+        roles = self.frame.roles
+        return tuple(dict.fromkeys((roles.host.memory, *(device.memory for device in roles.accelerators))))
+
+    @cached_property
+    def buffers(self) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories), for every block ahead."""
+        found = np.zeros((self._flows, len(self.memories)))
+        for on, device in enumerate(self.frame.roles.accelerators):
+            found[self._coming(on), self.memories.index(device.memory)] = 1.0
+        return found
+
+    @cached_property
+    def arrangements(self) -> tuple[Ends, ...]:
+        """Where the ends may be, each once where accelerators are alike."""
+        others = range(1, len(self.members))
+        sides: tuple[Side, ...] = ("host", "accelerator", *others)
+        pairs = product(sides, sides)
+        if not self.alike:
+            return tuple(pairs)
+        return tuple(pair for pair in pairs if _first_of_alike(pair))
+
+    @cached_property
+    def alike(self) -> bool:
+        """Whether there are several accelerators with memories of their own that differ in nothing but names and,
+        against the first one, in longer latencies of their links."""
+        roles = self.frame.roles
+        if len(self.memories) < 1 + len(roles.accelerators):
+            return False
+        found = [_figures(roles.hardware, roles.host, device) for device in roles.accelerators]
+        first = found[0][1] if found else ()
+        later = all(mine <= other for _, latencies in found for mine, other in zip(first, latencies, strict=True))
+        return len(found) > 1 and later and len({figures for figures, _ in found}) == 1
+
+    @property
+    def count(self) -> int:
+        """Blocks to be composed."""
+        return self.frame.model.layers
+
+    @property
+    def lopsided(self) -> Chosen:
+        """The rows of ways with which something comes to the last accelerator only: others need no room for that."""
+        last, coming = len(self.members) - 1, self.summed.coming.max(axis=1)
+        return np.flatnonzero([way.on == last or not coming[row] for row, way in enumerate(self.ways)])
+
+    def free(self, ends: Ends) -> Numbers:
+        """Bytes for blocks (memories): what is available without the ends and without buffers of devices that work."""
+        model, host = self.frame.model, on_host(self.frame.model)
+        away = (replace(on_accelerator(model), on=on) for on in range(len(self.members)))
+        ways = [*away, *(host,) * model.layers][: model.layers]
+        uses = {use.memory: use for use in memory_use(place(self.frame, Assignment(tuple(ways), *ends, {})))}
+        taken = self.summed.kept[[self.ways.index(each) for each in ways]].sum(axis=0)
+        free = [uses[name].available - uses[name].used for name in self.memories]
+        return np.asarray(np.array(free, dtype=np.float64) + taken)
+
+    def ends(self, embedding: Side, output: Side) -> Numbers:
+        """Seconds by lane of the ends of the model."""
+        model = self.frame.model.model_copy(update={"layers": 1})
+        on = 0 if isinstance(output, str) else output
+        last = on_host(model) if output == "host" else replace(on_accelerator(model), on=on)
+        placed = place(replace(self.frame, model=model), Assignment((last,), embedding, output, {}))
+        found = dict[Lane, float]()
+        for phase in self.phases:
+            tasks = lower(placed, self.members[0].iteration(phase)).tasks
+            outside = [task for task in tasks if task.layer is None]
+            for blocks, named in self._named:
+                own = (lane for lane in named if lane[0] == phase)
+                for lane, seconds in zip(own, blocks.bases[phase].ends(outside), strict=True):
+                    found[lane] = max(found.get(lane, 0.0), float(seconds))
+        return np.array([found[lane] for lane in self.lanes])
+
+    @cached_property
+    def shares(self) -> Shares:
+        """By accelerator and operation, the share of its rows that it has where the host has the others."""
+        return {on: blocks.shares for on, blocks in enumerate(self.members)}
+
+    def track(self, ends: Ends) -> Track:
+        """How blocks follow each other in the last of the phases."""
+        batches = self.members[0].iteration(self.phases[-1]).batches
+        first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
+        return Track(self._pace, self._crossings, batches, (first, last))
+
+    @cached_property
+    def _pace(self) -> tuple[Pace, ...]:
+        pace = (self.members[on].pace[row] for on, row in self._rows)
+        return tuple(_on(each, way) for each, way in zip(pace, self.ways, strict=True))
+
+    def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
+        """Counts of ways as they were composed, which are already those of all accelerators."""
+        return dict(counts)
+
+    def own(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Bytes by memory as they were composed."""
+        return dict(sizes)
+
+    @cached_property
+    def _crossings(self) -> Mapping[tuple[int, int], float]:
+        """Seconds of hidden states from one device's memory to another's."""
+        iteration, hardware = self.members[0].iteration(self.phases[-1]), self.frame.roles.hardware
+        size = size_of(iteration.batch * iteration.tokens * self.frame.model.hidden, self.frame.roles.activations)
+        devices = {HOST: self.frame.roles.host, **dict(enumerate(self.frame.roles.accelerators))}
+        routes, found = Routes(hardware), {}
+        for (a, source), (b, target) in product(devices.items(), repeat=2):
+            hops = () if source.memory == target.memory else routes.hops(source.memory, target.memory, size, "pinned")
+            found[a, b] = sum(hop.link.latency.value + size / hop.link.bandwidth.value for hop in hops)
+        return found
+
+    @cached_property
+    def _rows(self) -> tuple[tuple[int, int], ...]:
+        """By way, the accelerator and its row there; what the host does alone is the first one's."""
+        pairs = ((on, row) for on, blocks in enumerate(self.members) for row in range(len(blocks.ways)))
+        return tuple((on, row) for on, row in pairs if not on or not self.members[on].ways[row].alone)
+
+    @cached_property
+    def _named(self) -> tuple[tuple[Blocks, tuple[Lane, ...]], ...]:
+        """By accelerator its blocks, and what its lanes are called here."""
+        return tuple((blocks, tuple(_named(blocks))) for blocks in self.members)
+
+    def _spread(self, on: int, rows: list[int], lanes: Numbers) -> Numbers:
+        """Seconds (ways, lanes) of an accelerator's ways. Beside a busy link of another one, what a way takes longer
+        than its parts is as if it lost all that any operation loses."""
+        blocks, named = self._named[on]
+        found = np.zeros((len(lanes), len(self.lanes)))
+        for (lane, share), chain in zip(self._beside.items(), self._far[on], strict=True):
+            if lane not in named:
+                column = named.index((lane[0], CHAIN))
+                more = lanes[:, column] - blocks.summed.lanes[rows, column]
+                found[:, self.lanes.index(lane)] = chain[rows] + (1 - share) * more
+        found[:, [self.lanes.index(lane) for lane in named]] = lanes
+        return found
+
+    @cached_property
+    def _far(self) -> tuple[tuple[Numbers, ...], ...]:
+        """By accelerator and busy link, the chains of its ways beside that."""
+        links = [(phase, share, self._links[phase, name]) for (phase, name), share in self._beside.items()]
+        return tuple(tuple(blocks.beside(*each) for each in links) for blocks in self.members)
+
+    @cached_property
+    def _beside(self) -> Mapping[Lane, float]:
+        """The chains beside a busy link, and the share that operations lose there."""
+        shares = ((lane, basis.beside) for lane, basis in self._links.items())
+        return {lane: found[lane[1].rpartition(" of ")[0]] for lane, found in shares}
+
+    @cached_property
+    def _links(self) -> Mapping[Lane, Basis]:
+        """By chain beside a busy link, whose link that is."""
+        pairs = ((phase, blocks.bases[phase]) for blocks in self.members for phase in self.phases)
+        return {(phase, _beside(name, basis)): basis for phase, basis in pairs for name in basis.beside}
+
+    def _kept(self, on: int) -> list[int]:
+        """The columns of an accelerator's memories."""
+        memories = (self.frame.roles.host.memory, self.frame.roles.accelerators[on].memory)
+        return [self.memories.index(memory) for memory in dict.fromkeys(memories)]
+
+    def _coming(self, on: int) -> slice:
+        """The columns of what comes to an accelerator."""
+        each = self._flows // len(self.members)
+        return slice(on * each, (on + 1) * each)
+
+    @property
+    def _flows(self) -> int:
+        return sum(blocks.summed.coming.shape[1] for blocks in self.members)
+
+
+def _named(blocks: Blocks) -> Iterator[Lane]:
+    for phase, name in blocks.lanes:
+        basis = blocks.bases[phase]
+        yield phase, _beside(name, basis) if name in basis.beside else name
+
+
+def _beside(name: str, basis: Basis) -> str:
+    return f"{name} of {basis.link}"
+
+
+def _on(pace: Pace, way: BlockWay) -> Pace:
+    """A pace with where its block begins and ends."""
+    first, last = (HOST if way.parts[place] == "host" else way.on for place in (0, -1))
+    return replace(pace, on=HOST if way.alone else way.on, first=first, last=last)
+
+
+def _first_of_alike(ends: Ends) -> bool:
+    """Whether the ends name accelerators in order, beginning with the first."""
+    named = dict.fromkeys(0 if side == "accelerator" else side for side in ends if side != "host")
+    return list(named) == list(range(len(named)))
+
+
+def _figures(hardware: Hardware, host: Device, device: Device) -> tuple[str, tuple[float, ...]]:
+    """All that a record says of an accelerator, its memory and its links with the host but names; and latencies."""
+    memory = hardware.memory(device.memory).model_copy(update={"name": ""})
+    ends = ((host.memory, device.memory), (device.memory, host.memory))
+    links = [link for pair in ends if (link := hardware.link(*pair)) is not None]
+    names = {"name": "", "source_memory": "", "target_memory": "", "shares": None, "latency": None}
+    alone = device.model_copy(update={"name": "", "memory": "", "excludes": ()})
+    plain = (alone, memory, *(link.model_copy(update=names) for link in links))
+    return repr(plain), tuple(link.latency.value for link in links)
