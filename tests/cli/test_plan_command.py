@@ -62,7 +62,17 @@ def test_the_printed_formulas_give_the_running_example_too(capsys):
 
 
 def test_json_is_one_plan_and_the_same_every_time(capsys, tmp_path):
-    argv = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop", "--json", "-o", tmp_path / "p.json")
+    argv = (
+        "--model",
+        "opt-125m",
+        "--hw",
+        "rtx4060-laptop",
+        "--vram-avail",
+        "150MB",
+        "--json",
+        "-o",
+        tmp_path / "p.json",
+    )
     code, out, err = run(capsys, *argv)
     assert (code, err) == (0, "")
     plan = parse_document(Plan, out.encode(), "stdout")
@@ -135,7 +145,8 @@ def test_other_kinds_of_machines_can_be_planned(capsys, machine):
 
 
 def test_the_default_is_the_optimum_with_its_proof(capsys):
-    code, out, _ = run(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
+    small = ("--model", "opt-125m", "--hw", "rtx4060-laptop")
+    code, out, _ = run(capsys, *small)
     assert code == 0 and "plan         optimal " in out and "proof        decode step" in out
     plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
     proof = plan["certificate"]
