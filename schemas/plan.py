@@ -240,6 +240,15 @@ class Certificate(Frozen):
     gap: Derived = Field(description="seconds / lower_bound - 1")
     ways: Count
 
+    @model_validator(mode="after")
+    def _proven(self) -> Self:
+        if self.lower_bound > self.seconds:
+            remedy = "write a bound of at most the plan's seconds"
+            raise mistake("the plan is faster than its bound", remedy, "lower_bound", self.lower_bound)
+        if self.lower_bound > 0 and abs(self.seconds / self.lower_bound - 1 - self.gap) > 1e-6 * (1 + self.gap):
+            raise mistake("not how far the plan is above its bound", "write seconds / lower_bound - 1", "gap", self.gap)
+        return self
+
 
 class Evidence(Frozen):
     """A hardware number that the prediction used."""

@@ -54,3 +54,14 @@ def test_the_document_is_the_explanation_and_the_file_is_the_plan(capfd, tmp_pat
 def test_it_is_refused_where_there_is_nothing_to_say(capfd, more, message):
     code, _, err = run(capfd, *ASKED, "--explain", *more)
     assert code == 2 and "--explain" in err and message in err
+
+
+def test_a_plan_of_the_accelerator_alone_is_about_the_accelerator(capfd):
+    code, out, _ = run(capfd, "--model", "opt-125m", "--hw", "rtx3090-5950x", "--batch", "8", "--explain")
+    busy = next(line for line in out.splitlines() if line.startswith("decode       busy"))
+    assert code == 0 and "cuda" in busy and "cpu" not in busy
+
+
+def test_several_accelerators_are_refused_before_anything_is_searched(capfd):
+    code, _, err = run(capfd, "--model", "opt-125m", "--hw", "rtx3090x2-5950x", "--explain")
+    assert code == 2 and "one accelerator" in err

@@ -10,7 +10,6 @@ from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantiti
 from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced
 from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
 from helmsman.planner.strategies.optimal.undone import Without, undone
-from helmsman.schemas.errors import UsageError
 from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -33,11 +32,7 @@ _FULL = 1e-4
 def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
     """What binds `plan`, the best of `optimal`, what more would be worth, and what its rules are worth.
 
-    `tokens`: made, or read, in the seconds of the objective. Raises UsageError for several accelerators."""
-    others = [device.name for device in optimal.question.frame.roles.others]
-    if others:
-        remedy = "leave it out, or ask about a machine with one of them"
-        raise UsageError("explains plans of one accelerator", field="--explain", value=", ".join(others), remedy=remedy)
+    `tokens`: made, or read, in the seconds of the objective."""
     best = optimal.finalists[0]
     near = near_to(optimal, best)
     solved = near.solved()

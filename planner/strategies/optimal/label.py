@@ -16,8 +16,8 @@ def label(frame: Frame, chosen: Assignment) -> str:
 
     `<-`: weights come from the other side; `+KV`: so do keys and values; in brackets what a side has of a block, where
     both work on it; `cpu|cuda` share the rows of an operation."""
-    counts = Counter(chosen.blocks).most_common()
-    shown = [f"{count} {named(frame, way)}" for way, count in counts]
+    counts = Counter(named(frame, way) for way in chosen.blocks).most_common()
+    shown = [f"{count} {name}" for name, count in counts]
     texts = (_text(shown[:many], sum(count for _, count in counts[many:])) for many in range(len(shown), -1, -1))
     return next(text for text in texts if len(text) <= _MOST)
 

@@ -9,6 +9,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together, known
 from helmsman.planner.decide import Decision
 from helmsman.planner.machine import Roles
+from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
@@ -41,6 +42,9 @@ _TRIES = 3
 """So often a search is repeated with less room."""
 
 EFFORT = 100
+
+_FAR = 1.1
+"""So far above its bound a plan for several accelerators is compared with those for one."""
 
 LIMITS: Mapping[Phase, str] = {"prefill": "ttft", "decode": "tpot"}
 """What a limit of a phase is called."""
@@ -112,13 +116,32 @@ class Optimal:
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
         """The best that fit, as they are predicted, best first."""
+        if self._too_large:
+            return ()
         found = list(self._alone)
         for ahead, share in self._tried:
             found += self._composed(ahead, share)
             found.sort(key=lambda each: each.seconds)
             if not found or found[0].seconds <= self.bound * (1 + _GOOD) or not self._streams(found[0]):
                 break
-        return tuple(found) or tuple(sorted(self._just_within(), key=lambda each: each.seconds))
+        if self.question.frame.roles.others and (not found or found[0].seconds > self.bound * _FAR):
+            found += self._with_one.finalists
+        found = found or list(self._just_within())
+        return tuple(sorted(found, key=lambda each: each.seconds))
+
+    @property
+    def _with_one(self) -> "Optimal":
+        """The same question for the first accelerator alone."""
+        frame = replace(self.question.frame, roles=self.question.frame.roles.each[0])
+        return replace(self, question=replace(self.question, frame=frame))
+
+    @property
+    def _too_large(self) -> bool:
+        """Whether weights and caches exceed all memories together."""
+        frame = self.question.frame
+        host = (on_host(frame.model),) * frame.model.layers
+        uses = memory_use(place(frame, Assignment(host, "host", "host", {})))
+        return sum(use.weights + use.kv for use in uses) > sum(use.available for use in uses)
 
     def _just_within(self) -> Iterator[Finalist]:
         """What keeps the limits among the plans that are fastest in one limited phase: compositions that keep them as
@@ -161,7 +184,9 @@ class Optimal:
         asked += [(frame, Assignment(away, *each, {})) for each in ends if roles.accelerator is not None]
         if roles.others:
             asked += [(frame, each) for each in resident(frame)]
-        questions = ((replace(self.question, frame=each), chosen) for each, chosen in asked)
+        questions = (
+            (self.question if each is frame else replace(self.question, frame=each), chosen) for each, chosen in asked
+        )
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
 
@@ -289,6 +314,14 @@ class Optimal:
         placed = min((place(frame, each) for each in simple), key=lambda each: sum(self.question.lacks(each).values()))
         return self.question.infeasible(NAME, placed, lambda asked: bool(Optimal(asked, free).finalists))
 
+    def _both_loosened(self) -> str:
+        """Limits that can be kept together where none can be kept beside the others: the first as low as it can be."""
+        kept: dict[Phase, float] = {}
+        for phase in self.aim.limits:
+            least = replace(self, aim=Aim(self.aim.name, {phase: 1.0}, dict(kept))).finalists
+            kept[phase] = least[0].seconds * _MARGIN
+        return ",".join(f"{LIMITS[phase]}={seconds:.4g}s" for phase, seconds in kept.items())
+
     def _too_slow(self) -> InfeasibleError:
         """The smallest change of a limit that would do, the others kept."""
         found = []
@@ -296,7 +329,7 @@ class Optimal:
             least = self._fastest(phase).finalists
             if least:
                 found.append((least[0].seconds / limit, f"{LIMITS[phase]}={least[0].seconds * _MARGIN:.4g}s"))
-        remedy = f"the smallest change: {min(found)[1]}" if found else "loosen more than one of them"
+        remedy = f"the smallest change: {min(found)[1] if found else self._both_loosened()}"
         text = ", ".join(f"{LIMITS[phase]} of {format_seconds(limit)}" for phase, limit in self.aim.limits.items())
         return InfeasibleError(f"no plan reaches {text}", field="--slo", remedy=remedy)
 

@@ -22,7 +22,7 @@ OPTIMAL: Mapping[str, object] = {"slo": None, "effort": 100, "table": None, "exp
 _PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
 _MOST_EFFORT = 10**6
 _UNITS = {"ms": 1e-3, "s": 1.0}
-_PROMPTS_TOO = 1e-3
+_STEPS_TOO = 1e-3
 """How much a decode step counts where the prompt is what matters: enough to choose among plans that are equal."""
 
 
@@ -48,6 +48,10 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
+    if args.explain and frame.roles.others:
+        others = ", ".join(device.name for device in frame.roles.others)
+        remedy = "leave it out, or ask about a machine with one of them"
+        raise UsageError("explains plans of one accelerator", field="--explain", value=others, remedy=remedy)
     optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort)
     decision = optimal.decide(recorded)
     return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
@@ -70,15 +74,15 @@ def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":
     if args.objective == "latency":
         return Aim("decode step", {"decode": 1.0}, limits)
     if args.objective == "ttft":
-        return Aim("prompt pass", {"prefill": 1.0, "decode": _PROMPTS_TOO}, limits)
+        return Aim("prompt pass", {"prefill": 1.0, "decode": _STEPS_TOO}, limits)
     return Aim("request", {"prefill": 1.0, "decode": float(workload.decode_steps)}, limits)
 
 
 def limits_of(text: str | None) -> "dict[Phase, float]":
     """`ttft=2s,tpot=100ms` in seconds by phase. Raises UsageError."""
     found: dict[Phase, float] = {}
-    for item in text.split(",") if text else ():
-        name, _, value = item.partition("=")
+    for item in () if text is None else text.split(","):
+        name, _, value = item.strip().partition("=")
         if name not in _PHASES or _PHASES[name] in found:
             remedy = "write ttft=TIME, tpot=TIME or both, as in ttft=2s,tpot=100ms"
             raise UsageError("not a limit, or the same one twice", field="--slo", value=item, remedy=remedy)
