@@ -1,6 +1,7 @@
 """The arguments of `--strategy optimal`, and the decision they lead to."""
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
 
 def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> "Decision":
     """The best composition of blocks."""
+    _one_thread()
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.optimal.explanation import explanation
     from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -55,6 +57,11 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort)
     decision = optimal.decide(recorded)
     return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
+
+
+def _one_thread() -> None:
+    """Products of small matrices gain nothing from threads that wait for them; unless the user says otherwise."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def _tokens(args: argparse.Namespace, plan: "Plan") -> int:
