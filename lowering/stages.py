@@ -24,8 +24,3 @@ def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation
     """The operations of a block, or of an end of the model, by stage."""
     for _, members in groupby(ops, lambda op: stage_of(plan, op.name, op.layer)):
         yield tuple(members)
-
-
-def stage_count(plan: Placed) -> int:
-    """How many stages a pass has (98 for OPT-30B in halves)."""
-    return 1 + stage_of(plan, "head", None)

@@ -46,7 +46,7 @@ def solve(
     program.a_matrix_.start_ = np.arange(len(matrix) + 1) * count
     program.a_matrix_.index_ = np.tile(np.arange(count), len(matrix))
     program.a_matrix_.value_ = matrix.ravel()
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     for name, value in (("time_limit", limit), ("primal_feasibility_tolerance", exact)):
         if value is not None:

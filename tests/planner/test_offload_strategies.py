@@ -7,7 +7,7 @@ import pytest
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.lowering.stages import stage_count, stage_of
+from helmsman.lowering.stages import stage_of
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.decide import Decision
@@ -119,7 +119,8 @@ def test_a_layer_takes_the_longer_of_its_work_and_the_next_load(allocator):
     plan = question.decide({}).plan
     graph = lower(plan, mean_step(plan.workload))
     price = median_price(plan)
-    work, load = [0.0] * stage_count(plan), [0.0] * stage_count(plan)
+    stages = 1 + stage_of(plan, "head", None)
+    work, load = [0.0] * stages, [0.0] * stages
     for task in graph.tasks:
         if task.op != "token":
             (load if task.kind == "transfer" else work)[stage_of(plan, task.op, task.layer)] += price(task)

@@ -22,6 +22,9 @@ _ROUNDS, _REPEATED = 8, 3
 _LOWERED = 2
 """Of so many of the best compositions all ways are lowered."""
 
+EFFORT = 100
+"""So many partial compositions are followed unless asked otherwise."""
+
 _CASES = 6
 """Of how many divided cases a search consists at most."""
 
@@ -68,7 +71,7 @@ class Compositions:
 
     blocks: AllBlocks | Alike
     prefetch: int = 1
-    effort: int = 100
+    effort: int = EFFORT
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
     arrangements: tuple[Ends, ...] | None = None

@@ -14,7 +14,7 @@ from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compose import Composition
-from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.order import ordered
 from helmsman.planner.strategies.optimal.resident import resident
@@ -40,8 +40,6 @@ _GOOD = 0.005
 
 _TRIES = 3
 """So often a search is repeated with less room."""
-
-EFFORT = 100
 
 _FAR = 1.1
 """So far above its bound a plan for several accelerators is compared with those for one."""

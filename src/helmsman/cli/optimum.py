@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.workload import Workload
 
-OPTIMAL: Mapping[str, object] = {"slo": None, "effort": 100, "table": None, "explain": False}
+OPTIMAL: Mapping[str, object] = {"slo": None, "effort": None, "table": None, "explain": False}
 """The options of `optimal`, with their defaults."""
 
 _PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
@@ -31,7 +31,7 @@ def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
     """What `optimal` alone has."""
     group.add_argument("--slo", metavar="ttft=2s,tpot=100ms", help="optimal: no plan that is slower than this")
     text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
-    group.add_argument("--effort", type=int, default=100, metavar="N", help=text)
+    group.add_argument("--effort", type=int, metavar="N", help=text)
     text = (
         "optimal: what binds, shadow prices, what every rule is worth; --json prints that, --out still writes the plan"
     )
@@ -42,19 +42,20 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     """The best composition of blocks."""
     _one_thread()
     from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.optimal.compositions import EFFORT
     from helmsman.planner.strategies.optimal.explanation import explanation
     from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.question import Question
 
     costs = CostOptions(not args.no_corrections, args.l3_blend)
-    if not 1 <= args.effort <= _MOST_EFFORT:
+    if args.effort is not None and not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
     if args.explain and frame.roles.others:
         others = ", ".join(device.name for device in frame.roles.others)
         remedy = "leave it out, or ask about a machine with one of them"
         raise UsageError("explains plans of one accelerator", field="--explain", value=others, remedy=remedy)
-    optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort)
+    optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort or EFFORT)
     decision = optimal.decide(recorded)
     return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
 
