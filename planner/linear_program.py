@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    from highspy import Highs
     from numpy.typing import NDArray
 
     Values = Sequence[float] | NDArray[np.float64]
@@ -17,6 +18,49 @@ class Solution:
 
     unknowns: "NDArray[np.float64]"
     duals: "NDArray[np.float64]"
+
+
+class Growing:
+    """A program of unknowns x >= 0 that more may join: least costs x with lower <= rows x <= upper. What was found
+    before is where the next solution begins."""
+
+    def __init__(self, lower: "Values", upper: "Values") -> None:
+        import highspy
+        import numpy as np
+
+        self._solver, self._rows = highspy.Highs(), len(lower)
+        self._solver.setOptionValue("output_flag", False)
+        none = np.zeros(0)
+        starts = np.zeros(self._rows, dtype=np.int32)
+        bounds = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
+        self._solver.addRows(self._rows, *bounds, 0, starts, none.astype(np.int32), none)
+
+    def add(self, costs: "Values", columns: "NDArray[np.float64]") -> None:
+        """More unknowns, each a row of `columns` with what a unit of it adds to every row of the program."""
+        import highspy
+        import numpy as np
+
+        count = len(columns)
+        starts = np.arange(count, dtype=np.int32) * self._rows
+        indices = np.tile(np.arange(self._rows, dtype=np.int32), count)
+        ends = np.zeros(count), np.full(count, highspy.kHighsInf)
+        values = np.ascontiguousarray(columns, dtype=np.float64).ravel()
+        self._solver.addCols(count, np.asarray(costs, np.float64), *ends, len(values), starts, indices, values)
+
+    def solve(self) -> Solution | None:
+        """The best of them; None if there are none."""
+        self._solver.run()
+        return _solution(self._solver)
+
+
+def _solution(solver: "Highs") -> Solution | None:
+    import highspy
+    import numpy as np
+
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    found = solver.getSolution()
+    return Solution(np.array(found.col_value), np.array(found.row_dual))
 
 
 def solve(
@@ -53,7 +97,4 @@ def solve(
             solver.setOptionValue(name, value)
     solver.passModel(program)
     solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    solution = solver.getSolution()
-    return Solution(np.array(solution.col_value), np.array(solution.row_dual))
+    return _solution(solver)

@@ -102,13 +102,15 @@ def test_the_mean_of_all_turns_asks_for_no_more(name):
     blocks = Optimal(asked(machine(name, 90 * MB)), STEP).blocks
     together, chance = Alike(blocks, "together"), random.Random(3)
     pooled = {
-        (way.parts, way.resident, way.cache, way.prompt): row for row, way in enumerate(blocks.ways) if not way.on
+        (way.parts, way.resident, way.cache, way.prompt, way.paced): row
+        for row, way in enumerate(blocks.ways)
+        if not way.on
     }
     place_of = {int(row): number for number, row in enumerate(together.rows)}
     for _ in range(20):
         rows = chance.sample(range(len(blocks.ways)), 6)
         ways = [blocks.ways[row] for row in rows]
-        own = [place_of[pooled[way.parts, way.resident, way.cache, way.prompt]] for way in ways]
+        own = [place_of[pooled[way.parts, way.resident, way.cache, way.prompt, way.paced]] for way in ways]
         real = blocks.summed.lanes[rows].sum(axis=0)
         mean = together.summed.lanes[own].sum(axis=0)
         assert mean.max() <= real.max() * (1 + 1e-9)

@@ -162,7 +162,7 @@ def test_rows_divided_anywhere_are_the_same_work():
     question = asked("Qwen3-0.6B", vram=700 * MB)
     blocks = Optimal(question, STEP).blocks.members[0]
     whole = sum(task.bytes for task in blocks.bases["decode"].here if task.kind == "linear" and task.layer is not None)
-    model, split = question.frame.model, blocks.bases["decode"].split
+    model, split = question.frame.model, blocks.bases["decode"].split["accelerator"]
     for share in (0.301, 0.5, 0.777):
         borders = {
             op: Border(_accelerator_rows(split, op), share, op_extent(model, op)[1])

@@ -62,6 +62,11 @@ class Alike:
         """Seconds by lane of one way, lowered itself."""
         return np.asarray(self._folded(self.all.exact(int(self.rows[row]))[None])[0])
 
+    @property
+    def known(self) -> Chosen:
+        """The rows of ways that were lowered themselves."""
+        return np.flatnonzero(np.isin(self.rows, self.all.known))
+
     @cached_property
     def phase(self) -> Chosen:
         """The number of the phase of every lane."""
@@ -81,6 +86,10 @@ class Alike:
         """Bytes for blocks (memories)."""
         host, *others = self.all.free(ends)
         return np.array([host, sum(others) if self.part == "together" else min(others)])
+
+    def smooth(self, most: float) -> Chosen:
+        """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
+        return np.flatnonzero(np.isin(self.rows, self.all.smooth(most)))
 
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that
@@ -121,7 +130,7 @@ class Alike:
         first: dict[tuple[object, ...], int] = {}
         found: dict[tuple[int, int], int] = {}
         for row, way in enumerate(self.all.ways):
-            key = way.parts, way.resident, way.cache, way.prompt
+            key = way.parts, way.resident, way.cache, way.prompt, way.paced
             first.setdefault(key, row)
             found[first[key], way.on] = row
         for row in self.rows:

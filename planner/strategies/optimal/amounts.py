@@ -15,8 +15,11 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import scheduled
+from helmsman.planner.schedule import works_makespan
+from helmsman.planner.strategies.optimal.block_ways import Division
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.planner.strategies.streaming.shared_rows import delays
+from helmsman.planner.works import apart
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Device
 
@@ -40,30 +43,35 @@ _MOST_LOSSES = 3
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Who does an operation in every way (ways, operations), 0 or 1: the `host`, `both` or the `accelerator`; `come`:
-    whether the accelerator's rows of its weights come.
+    """Who does an operation in every way (ways, operations), 0 or 1: the `host`, the `accelerator`, or, by division,
+    `both`; `come`: whether the accelerator's rows of its weights come.
 
     `cached`, `sent` (ways): whether past keys and values come, and new ones go home."""
 
     host: Numbers
-    both: Numbers
+    both: Mapping[Division, Numbers]
     accelerator: Numbers
     come: Numbers
     cached: Numbers
     sent: Numbers
 
+    @property
+    def shared(self) -> Numbers:
+        """Which operations both do."""
+        return np.asarray(sum(self.both.values()))
+
 
 @dataclass(frozen=True)
 class Basis:
-    """The tasks of a block in one phase: `here` on the `host`, `there` on the accelerator, to which all comes, `split`
-    between both, where that is possible."""
+    """The tasks of a block in one phase: `here` on the `host`, `there` on the accelerator, to which all comes; where
+    that is possible, `split` between both in every division."""
 
     costs: CostModel
     iteration: Iteration
     host: Device
     here: tuple[Task, ...]
     there: tuple[Task, ...]
-    split: tuple[Task, ...]
+    split: Mapping[Division, tuple[Task, ...]]
 
     @cached_property
     def lanes(self) -> tuple[str, ...]:
@@ -75,9 +83,9 @@ class Basis:
 
     def of(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes)."""
-        moved = self._moved(shares)
-        lanes = shares.host @ self._parts["here"] + shares.both @ self._parts["split"]
-        lanes = lanes + shares.accelerator @ self._parts["there"] + moved
+        lanes = shares.host @ self._parts["here"] + shares.accelerator @ self._parts["there"] + self._moved(shares)
+        for division in self.split:
+            lanes = lanes + shares.both[division] @ self._parts[division]
         lanes[:, 0] = self.chain(shares)
         for name, more in zip(_TURNING, self._turning(shares), strict=True):
             lanes[:, self._places[name]] = lanes[:, 0] + more
@@ -105,10 +113,10 @@ class Basis:
 
         Blocks in a row pay for every turn that none of them takes back, but for one."""
         first, last = OPS.index("norm1"), OPS.index("down")
-        enters = shares.accelerator[:, first] + shares.both[:, first]
+        enters = shares.accelerator[:, first] + shares.shared[:, first]
         into, back = self._latencies
         leaves = shares.accelerator[:, last]
-        return back * (leaves - enters), into * (enters - np.maximum(leaves, shares.both[:, last]))
+        return back * (leaves - enters), into * (enters - np.maximum(leaves, shares.shared[:, last]))
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
@@ -121,8 +129,9 @@ class Basis:
         if self.link is None:
             return np.zeros(len(shares.host)), np.zeros(len(shares.host))
         lane = self._places[self.link]
-        whole, part = (self._by_op(tasks, _weights_of)[:, lane] for tasks in (self.there, self.split))
-        coming = shares.come * (shares.accelerator * whole + shares.both * part)
+        coming = shares.come * shares.accelerator * self._by_op(self.there, _weights_of)[:, lane]
+        for division, tasks in self.split.items():
+            coming = coming + shares.both[division] * self._by_op(tasks, _weights_of)[:, lane]
         coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
         sides = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
         work = np.maximum(*sides)
@@ -142,10 +151,21 @@ class Basis:
         more = total[0] - summed[0]
         for name in _TURNING:
             total[self._places[name]] = summed[self._places[name]] + more
-        for name, share in self.beside.items():
-            place = self._places[name]
-            total[place] = summed[place] + (1 - share) * more
+        if self.link is not None:
+            link, alike = total[self._places[self.link]], apart(work)
+            for name, share in self.beside.items():
+                chain = works_makespan(alike, [self._beside(task, share) for task in work.tasks])
+                total[self._places[name]] = chain + (1 - share) * together + share * link
         return np.maximum(total, summed)
+
+    def _beside(self, task: Task, share: float) -> float:
+        """Seconds of a task that count where each second of what comes counts for a `share` of one."""
+        kept = 1 - share
+        if (op := _computed(task)) is not None:
+            losses = self.losses["host" if task.resource == self.host.name else "accelerator"]
+            loss, speed = (each[OPS.index(op)] for each in losses)
+            kept = 1 - max(0.0, share * speed - loss) / (1 - loss)
+        return float(self._price(task) * kept)
 
     def ends(self, tasks: Sequence[Task]) -> Numbers:
         """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
@@ -177,10 +197,21 @@ class Basis:
         here, there = (self._price(task) * factor for task, factor in zip(pair, slower, strict=True) if task)
         return here / (here + there) if here + there else 0.5
 
+    def balanced_link(self, op: str) -> float:
+        """The share of an operation whose rows come in the time in which the host does the rest, both at work."""
+        here = next((task for task in self.here if _computed(task) == op), None)
+        moving = [task for task in self.there if _weights_of(task) == op]
+        if here is None or not moving:
+            return self.balanced(op)
+        largest = max(moving, key=self._price)
+        work, link = delays(self.costs, here, largest)
+        done, come = self._price(here) * work, self._price(largest) * link
+        return done / (done + come)
+
     def _work(self, shares: Shares, side: str) -> Numbers:
         """Seconds (ways, operations) of what a side does."""
         whole = shares.host if side == "host" else shares.accelerator
-        return np.asarray(whole * self.alone(side) + shares.both * self._seconds[side, "split"])
+        return whole * self.alone(side) + sum(shares.both[each] * self._seconds[side, each] for each in self.split)
 
     def _durations(self, shares: Shares, side: str, losses: tuple[Numbers, Numbers], beside: float) -> Numbers:
         """The same with as many seconds less as leaves a link in their time that costs them such `losses`."""
@@ -189,8 +220,9 @@ class Basis:
 
     def _moved(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
-        whole, part = self._by_op(self.there, _weights_of), self._by_op(self.split, _weights_of)
-        weights = (shares.come * shares.accelerator) @ whole + (shares.come * shares.both) @ part
+        weights = (shares.come * shares.accelerator) @ self._by_op(self.there, _weights_of)
+        for division, tasks in self.split.items():
+            weights = weights + shares.both[division] @ self._by_op(tasks, _weights_of)
         return np.asarray(weights + shares.cached[:, None] * self._cache + shares.sent[:, None] * self._sent)
 
     @cached_property
@@ -242,7 +274,8 @@ class Basis:
 
     @cached_property
     def _graphs(self) -> Mapping[str, tuple[Task, ...]]:
-        return {"here": self.here, "there": self.there, "split": self.split}
+        split: Mapping[str, tuple[Task, ...]] = {str(division): tasks for division, tasks in self.split.items()}
+        return {"here": self.here, "there": self.there, **split}
 
     @cached_property
     def _parts(self) -> Mapping[str, Numbers]:
@@ -308,7 +341,7 @@ def _chained(
     (here, there), (into, back) = seconds, crossing
     at_host = at_accelerator = np.zeros(len(here))
     for part in groups:
-        works, works_away = (whole[:, part] + shares.both[:, part] > 0 for whole in (shares.host, shares.accelerator))
+        works, works_away = (whole[:, part] + shares.shared[:, part] > 0 for whole in (shares.host, shares.accelerator))
         end, crossed = _side_done(works, at_host, here[:, part], into)
         end_away, crossed_back = _side_done(works_away, at_accelerator, there[:, part], back)
         at_host, at_accelerator = np.maximum(end, crossed_back), np.maximum(end_away, crossed)

@@ -19,7 +19,18 @@ Part = Literal["host", "both", "accelerator"]
 Prompt = Literal["alike", "accelerator"]
 """Where prompts are computed: where decode steps are, or on the accelerator, to which everything comes."""
 
+Paced = Literal["link", "accelerator"]
+"""What is busy as long as the host where both share rows that come: the link, or, once they are there, the
+accelerator."""
+
+Division = Literal["resident", "link", "accelerator"]
+"""How both share the rows of an operation: with the accelerator's living there, or coming at such a pace."""
+
+DIVISIONS: tuple[Division, ...] = ("resident", "link", "accelerator")
+
 _PROJECTIONS = ("q", "k", "v")
+
+_PACES: tuple[Paced, ...] = ("link", "accelerator")
 
 ATTENTION = len(_PROJECTIONS)
 """Its place among the decided operations."""
@@ -30,13 +41,19 @@ class BlockWay:
     """A way to run a block: `parts`, `resident` in order of `decided(model)`.
 
     `resident`: whether the accelerator's rows of an operation's weights live there; otherwise they come from host
-    memory every pass. `cache`: where keys and values live. `on`: which of the machine's accelerators, by number."""
+    memory every pass, of an operation of `both` as many as the `paced` one has time for. `cache`: where keys and values
+    live. `on`: which of the machine's accelerators, by number."""
 
     parts: tuple[Part, ...]
     resident: tuple[bool, ...]
     cache: End
     prompt: Prompt
+    paced: Paced = "link"
     on: int = 0
+
+    def division(self, op: int) -> Division:
+        """How the rows of an operation of `both` are divided, by its place."""
+        return "resident" if self.resident[op] else self.paced
 
     @property
     def alone(self) -> bool:
@@ -142,9 +159,11 @@ def _variants(ops: tuple[str, ...], parts: tuple[Part, ...]) -> Iterator[BlockWa
         ("alike",) if all(part == "accelerator" for part in parts) else ("alike", "accelerator")
     )
     for resident, cache, prompt in product(_residents(ops, away), caches, prompts):
-        way = BlockWay(parts, resident, cache, prompt)
-        if not way.half_comes:
-            yield way
+        shared = any(part == "both" and not here for part, here in zip(parts, resident, strict=True))
+        for paced in _PACES if shared else _PACES[:1]:
+            way = BlockWay(parts, resident, cache, prompt, paced)
+            if not way.half_comes:
+                yield way
 
 
 def _residents(ops: tuple[str, ...], away: list[bool]) -> Iterator[tuple[bool, ...]]:

@@ -14,9 +14,13 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel
 from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis, Shares
+from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis
+from helmsman.planner.strategies.optimal.amounts import Shares as Doing
 from helmsman.planner.strategies.optimal.block_ways import (
+    DIVISIONS,
     BlockWay,
+    Division,
+    Paced,
     Part,
     decided,
     divisible,
@@ -25,7 +29,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
 )
 from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.order import Pace
-from helmsman.planner.strategies.optimal.rules import Assignment, companions, place, rows
+from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
@@ -98,27 +102,32 @@ class Blocks:
         whole = {phase: self._basis(phase) for phase in PHASES}
         if not divisible(self.frame.model):
             return whole
-        return {phase: replace(basis, split=self._tasks(self._split, phase)) for phase, basis in whole.items()}
+        return {phase: replace(basis, split=self._splits(phase)) for phase, basis in whole.items()}
+
+    def _splits(self, phase: Phase) -> dict[Division, tuple[Task, ...]]:
+        return {each: self._tasks(self._split(each), phase) for each in DIVISIONS}
 
     def _basis(self, phase: Phase) -> Basis:
         model, separate = self.frame.model, self.frame.roles.separate
         here, there = on_host(model), on_accelerator(model, not separate, "host" if separate else "accelerator")
         of = (self._tasks(here, phase), self._tasks(there, phase))
-        return Basis(self.costs, self.iteration(phase), self.frame.roles.host, *of, ())
+        return Basis(self.costs, self.iteration(phase), self.frame.roles.host, *of, {})
 
-    @property
-    def _split(self) -> BlockWay:
-        """Every matrix shared by both sides, with the accelerator's rows coming where they can."""
+    def _split(self, division: Division) -> BlockWay:
+        """Every matrix shared by both sides, with the accelerator's rows coming where they do and can."""
         model, separate = self.frame.model, self.frame.roles.separate
         parts: list[Part] = ["accelerator" if op == "attention" else "both" for op in decided(model)]
-        away = tuple(not separate and part == "both" for part in parts)
-        return BlockWay(tuple(parts), away, "accelerator", "alike")
+        away = tuple((division == "resident" or not separate) and part == "both" for part in parts)
+        paced: Paced = "link" if division == "resident" else division
+        return BlockWay(tuple(parts), away, "accelerator", "alike", paced)
 
     @cached_property
-    def shares(self) -> Mapping[str, float]:
-        """By operation, the share of its rows that the accelerator has where both sides have some."""
-        basis = self._basis("decode")
-        return {op: basis.balanced(op) for op in decided(self.frame.model)}
+    def shares(self) -> Shares:
+        """Which rows the accelerator has where both sides have some: so many that both take equally long, or coming
+        does."""
+        basis, ops = self._basis("decode"), decided(self.frame.model)
+        evenly = {op: basis.balanced(op) for op in ops}
+        return {"resident": evenly, "accelerator": evenly, "link": {op: basis.balanced_link(op) for op in ops}}
 
     @cached_property
     def pace(self) -> tuple[Pace, ...]:
@@ -155,20 +164,24 @@ class Blocks:
     def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
         first, last = _side(way, 0), _side(way, -1)
-        shares = self.shares if "both" in way.parts else {}
-        borders = self._borders if shares else {}
+        shares = {0: self.shares} if "both" in way.parts else {}
+        decisions = enumerate(zip(decided(self.frame.model), way.parts, strict=True))
+        borders = {op: self._borders[way.division(k)][op] for k, (op, part) in decisions if part == "both"}
         known = way, phase, *(border.rows for border in borders.values())
         if known not in self.lowered:
-            placed = place(self._one, Assignment((way,), first, last, {0: shares} if shares else {}))
+            placed = place(self._one, Assignment((way,), first, last, shares))
             self.lowered[known] = lower(placed, self.iteration(phase)).tasks
         return divided(self.lowered[known], borders) if self.fractional else self.lowered[known]
 
     @cached_property
-    def _borders(self) -> Mapping[str, Border]:
+    def _borders(self) -> Mapping[Division, Mapping[str, Border]]:
         """Between the accelerator's rows and the host's."""
-        frame = self.frame
-        extents = {op: op_extent(frame.model, op)[1] for op in decided(frame.model) if op != "attention"}
-        return {op: Border(rows(frame, op, "both", self.shares), self.shares[op], all_) for op, all_ in extents.items()}
+        ops = [op for op in decided(self.frame.model) if op != "attention"]
+        return {division: {op: self._border(op, division) for op in ops} for division in DIVISIONS}
+
+    def _border(self, op: str, division: Division) -> Border:
+        share = self.shares[division][op]
+        return Border(rows(self.frame, op, share), share, op_extent(self.frame.model, op)[1])
 
     def iteration(self, phase: Phase) -> Iteration:
         """The pass of a phase."""
@@ -179,7 +192,7 @@ class Blocks:
     def _lanes(self, phase: Phase) -> Numbers:
         return self.bases[phase].of(self._shares(phase))
 
-    def _shares(self, phase: Phase) -> Shares:
+    def _shares(self, phase: Phase) -> Doing:
         """Who does what in a phase. Prompts may be the accelerator's alone, and then everything comes that does not
         live there."""
         moved = np.array([phase == "prefill" and way.prompt == "accelerator" for way in self.ways])[:, None]
@@ -187,9 +200,9 @@ class Blocks:
         attends = away[:, OPS.index("attention")] > 0
         home = np.array([way.cache == "host" for way in self.ways])
         comes = self._here < 1 if self.frame.roles.separate else np.zeros_like(host)
-        return Shares(
+        return Doing(
             host=host,
-            both=both,
+            both={division: np.asarray(both * self._is(division)) for division in DIVISIONS},
             accelerator=away,
             come=np.asarray(comes, dtype=np.float64),
             cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
@@ -219,15 +232,22 @@ class Blocks:
         here[:, columns] = np.array([way.resident for way in self.ways])
         return here
 
+    def _is(self, division: Division) -> Numbers:
+        """Whether the rows of an operation that both do are divided so (ways, operations)."""
+        if division == "resident":
+            return self._here
+        paced = np.array([way.paced == division for way in self.ways])[:, None]
+        return np.asarray((1 - self._here) * paced)
+
     @cached_property
     def _divided(self) -> Numbers:
-        """Which share of an operation's rows the accelerator has where both sides have some."""
-        found = np.ones(len(OPS))
-        for op in decided(self.frame.model):
-            extent = op_extent(self.frame.model, op)[1]
-            if extent > 1 and divisible(self.frame.model):
-                between_panels = rows(self.frame, op, "both", self.shares) / extent
-                found[OPS.index(op)] = self._borders[op].share if self.fractional else between_panels
+        """Which share of an operation's rows the accelerator has where both do it (ways, operations)."""
+        found = np.ones((len(self.ways), len(OPS)))
+        for division in DIVISIONS if divisible(self.frame.model) else ():
+            for op, border in self._borders[division].items():
+                share = border.share if self.fractional else border.rows / border.extent
+                column = OPS.index(op)
+                found[:, column] = np.where(self._is(division)[:, column] > 0, share, found[:, column])
         return found
 
     @cached_property
@@ -238,7 +258,7 @@ class Blocks:
     def _brought(self, phase: Phase) -> Numbers:
         """Of the weights of every operation, which share comes (ways, operations)."""
         shares = self._shares(phase)
-        used = shares.accelerator + shares.both * self._divided
+        used = shares.accelerator + shares.shared * self._divided
         return np.maximum(0.0, used - self._resident) if self.frame.roles.separate else 0.0 * used
 
     @cached_property

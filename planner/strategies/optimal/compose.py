@@ -44,13 +44,23 @@ class Composed:
     exact: bool
 
 
-def compose(ways: Ways, room: Room, keep: int = 8, most: int = 2000, cases: int = 1000, slack: float = 0.0) -> Composed:
+def compose(
+    ways: Ways,
+    room: Room,
+    keep: int = 8,
+    most: int = 2000,
+    cases: int = 1000,
+    slack: float = 0.0,
+    beat: float = inf,
+    likely: Chosen | None = None,
+) -> Composed:
     """The `keep` best compositions; at most `most` partial ones are followed, and no more than `cases` cases divided.
     None fits: `bound` is infinite.
 
-    What is at most `slack` better than the best known, as a share of it, is not looked for."""
-    search = _Search(ways, room, keep, most, cases, slack)
-    search.run()
+    What is at most `slack` better than the best known, as a share of it, is not looked for, nor what does not `beat`
+    so many seconds. `likely`: ways that the relaxation probably needs."""
+    search = _Search(ways, room, keep, most, cases, slack, beat)
+    search.run(likely)
     return search.result()
 
 
@@ -77,15 +87,16 @@ class _Search:
     left: int
     undivided: int
     slack: float
+    beat: float
     best: list[Composition] = field(default_factory=list)
     closed: float = inf
     root: Relaxed | None = None
     waiting: list[tuple[float, int, _Case]] = field(default_factory=list)
     serial: "count[int]" = field(default_factory=count)
 
-    def run(self) -> None:
+    def run(self, likely: Chosen | None) -> None:
         """Look at cases until none can hold anything better."""
-        self._add(np.zeros(self.ways.coming.shape[1]), self.ways.coming.max(axis=0, initial=0.0))
+        self._add(np.zeros(self.ways.coming.shape[1]), self.ways.coming.max(axis=0, initial=0.0), likely)
         self.root = self.waiting[0][2].relaxed if self.waiting else None
         while self.waiting:
             bound, _, case = heappop(self.waiting)
@@ -97,8 +108,8 @@ class _Search:
     def result(self) -> Composed:
         """What was found."""
         best, bound = tuple(self.best), self.closed
-        if best and self.left > 0:
-            bound = max(bound, best[0].seconds * (1 - self.slack))
+        if self.left > 0:
+            bound = max(bound, self._near)
         prices = tuple(map(float, self.root.prices)) if self.root is not None else ()
         bound = min(bound, best[0].seconds) if best else bound
         return Composed(best, bound, prices, self.left > 0)
@@ -106,10 +117,15 @@ class _Search:
     @property
     def worst(self) -> float:
         """Seconds that a composition must beat to be looked for."""
-        if not self.best:
-            return inf
-        near = self.best[0].seconds * (1 - self.slack)
-        return min(near, self.best[-1].seconds) if self.slack or len(self.best) == self.keep else inf
+        if self.slack or not self.best:
+            return self._near
+        return self.best[-1].seconds if len(self.best) == self.keep else self.beat
+
+    @property
+    def _near(self) -> float:
+        """So many seconds are not much more than the least known."""
+        least = min(self.beat, self.best[0].seconds) if self.best else self.beat
+        return least * (1 - self.slack)
 
     def _add(self, low: Numbers, high: Numbers, likely: Chosen | None = None) -> None:
         """Another case; `likely`: ways that its relaxation probably needs."""

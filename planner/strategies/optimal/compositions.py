@@ -28,9 +28,6 @@ EFFORT = 100
 _CASES = 6
 """Of how many divided cases a search consists at most."""
 
-_EASED = 2
-"""So many compositions are kept of those that leave the link some rest."""
-
 _USED = 1e-6
 """Fewer blocks are none."""
 
@@ -53,13 +50,10 @@ class Aim:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best compositions with where their ends are, best first; `bound`: seconds that none beats; `prices`: seconds
-    that a byte more of each memory saves; `looked_at`: ways that were priced."""
+    """The best compositions with where their ends are, best first; `bound`: seconds that none beats."""
 
     best: tuple[tuple[Ends, Composition], ...]
     bound: float
-    prices: Mapping[str, float]
-    looked_at: int
 
 
 @dataclass(eq=False)
@@ -82,48 +76,31 @@ class Compositions:
         self.names = among[undominated(summed.only(among))]
         self.ways = summed.only(self.names)
         self.lowered = np.zeros(len(self.names), dtype=np.bool_)
+        self._lower(np.flatnonzero(np.isin(self.names, self.blocks.known)))
+        self.likely = np.zeros(0, dtype=np.intp)
 
-    def search(self, aim: Aim) -> Found:
-        """The best compositions under `aim`."""
-        rooms = {ends: self.room(ends, aim) for ends in self.arrangements or self.blocks.arrangements}
-        bounds = {ends: self._settled(room) for ends, room in rooms.items()}
+    def search(self, aim: Aim, floors: Mapping[Ends, float] | None = None, beat: float = inf) -> Found:
+        """The best compositions under `aim` that `beat` so many seconds.
+
+        `floors`: seconds that none beats, by where the ends are, as far as they are known."""
+        floors = floors or self.floors(aim)
         found: list[tuple[Ends, Composition]] = []
-        bound, prices = inf, np.zeros(len(self.memories))
-        for ends in sorted(rooms, key=lambda each: bounds[each]):
-            if found and bounds[ends] >= found[0][1].seconds * (1 - SLACK):
-                bound = min(bound, bounds[ends])
-                continue
-            composed = self._composed(rooms[ends])
-            if composed.best and (not found or composed.best[0].seconds < found[0][1].seconds):
-                prices = np.array(composed.prices[: len(self.memories)])
-            found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
-            bound = min(bound, composed.bound)
-        of = dict(zip(self.memories, map(float, prices), strict=True))
-        return Found(tuple(found), bound, of, len(self.blocks.summed))
+        bound = inf
+        for ends in sorted(self.arrangements or self.blocks.arrangements, key=lambda each: floors[each]):
+            least = min(beat, found[0][1].seconds) if found else beat
+            room, floor = self.room(ends, aim), floors[ends]
+            if floor < least * (1 - SLACK):
+                floor = max(floor, self._settled(room))
+            if floor < least * (1 - SLACK):
+                composed = self._composed(room, least)
+                floor = max(floor, composed.bound)
+                found = sorted([*found, *((ends, each) for each in composed.best)], key=lambda pair: pair[1].seconds)
+            bound = min(bound, floor)
+        return Found(tuple(found), bound)
 
-    def bound(self, aim: Aim) -> float:
-        """Seconds that no composition under `aim` beats, without looking for one."""
-        return min(self._settled(self.room(ends, aim)) for ends in self.blocks.arrangements)
-
-    def eased(self, aim: Aim, found: Found, share: float) -> tuple[tuple[Ends, Composition], ...]:
-        """Compositions with the ends of the best whose blocks need links for no more than a `share` of its seconds.
-
-        What comes runs ahead by few blocks only, so a link that must never rest does rest, however blocks are ordered;
-        one that need not rest nearly all the time costs little and is on time."""
-        (ends, best), links = found.best[0], list(self.blocks.links)
-        if not links:
-            return ()
-        room = self.room(ends, aim)
-        ways, counts = (np.array(each) for each in zip(*best.counts, strict=True))
-        most = share * (counts @ self.ways.lanes[ways][:, links])
-        stacked, free = self._stacked(room)
-        flows = np.zeros((len(free.buffers), len(links)))
-        held = Ways(stacked.lanes, np.hstack([stacked.kept, stacked.lanes[:, links]]), stacked.coming)
-        less = replace(free, free=np.append(free.free, most), buffers=np.hstack([free.buffers, flows]))
-        composed = compose(held, less, keep=_EASED, slack=SLACK, most=1, cases=_CASES)
-        self._lower(np.unique([way for each in composed.best for way, _ in each.counts]).astype(np.intp))
-        best_ones = (replace(each, seconds=self._seconds(room, each)) for each in composed.best)
-        return tuple((ends, each) for each in sorted(best_ones, key=lambda each: each.seconds))
+    def floors(self, aim: Aim) -> dict[Ends, float]:
+        """By where the ends are, seconds that no composition under `aim` beats, without looking for one."""
+        return {ends: self._settled(self.room(ends, aim)) for ends in self.arrangements or self.blocks.arrangements}
 
     def name(self, way: int) -> int:
         """The row of the blocks' ways that composition way `way` is."""
@@ -134,23 +111,25 @@ class Compositions:
         bound = inf
         for _ in range(_ROUNDS):
             ways, inner = self._stacked(room)
-            relaxed = relaxation(charged(ways, inner), inner)
+            relaxed = relaxation(charged(ways, inner), inner, self.likely)
             if relaxed is None:
                 return inf
-            bound = relaxed.bound
-            if not self._lower(np.flatnonzero(relaxed.counts > _USED)):
+            bound, used = relaxed.bound, np.flatnonzero(relaxed.counts > _USED)
+            self.likely = np.union1d(self.likely, used)
+            if not self._lower(used):
                 break
         return bound
 
-    def _composed(self, room: "Limited") -> Composed:
+    def _composed(self, room: "Limited", beat: float) -> Composed:
         """The composition; once more where lowering the ways of the best shows that it takes longer than they added up
         to."""
         for _ in range(_REPEATED):
-            composed = compose(*self._stacked(room), slack=SLACK, most=self.effort, cases=_CASES)
+            ways, inner = self._stacked(room)
+            composed = compose(ways, inner, slack=SLACK, most=self.effort, cases=_CASES, beat=beat, likely=self.likely)
             used = sorted({way for each in composed.best[:_LOWERED] for way, _ in each.counts})
             if not self._lower(np.array(used, dtype=np.intp)):
                 break
-            if self._seconds(room, composed.best[0]) <= composed.best[0].seconds * (1 + SLACK):
+            if not composed.best or self._seconds(room, composed.best[0]) <= composed.best[0].seconds * (1 + SLACK):
                 break
         best = tuple(replace(each, seconds=self._seconds(room, each)) for each in composed.best)
         return replace(composed, best=tuple(sorted(best, key=lambda each: each.seconds)))

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from helmsman.planner.linear_program import solve
+from helmsman.planner.linear_program import Growing
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ADDED, _OPTIMAL = 16, 1e-9
@@ -46,16 +46,19 @@ def _generated(
 ) -> Relaxed | None:
     """`columns` are added to while some way would make the relaxation better, the most promising ones first."""
     best: Relaxed | None = None
+    growing, fresh, columns = _program(scaled), columns, columns[:0]
     while True:
-        found = _solved(program.only(columns), scaled)
+        growing.add(np.zeros(len(fresh)), _columns(program.only(fresh)))
+        columns = np.concatenate([columns, fresh])
+        found = growing.solve()
         if found is None:
-            if len(columns) == len(ways):
+            fresh = np.setdiff1d(np.arange(len(ways)), columns)
+            if not len(fresh):
                 return best
-            columns = np.arange(len(ways))
             continue
-        counts, duals = np.zeros(len(ways)), found[1]
-        counts[columns] = found[0]
-        prices, lanes = np.maximum(0.0, -duals), len(room.ends)
+        counts = np.zeros(len(ways))
+        counts[columns] = found.unknowns[len(room.weights) :]
+        prices, lanes = np.maximum(0.0, -found.duals), len(room.ends)
         relaxed = dual(ways, room, prices[:lanes], prices[lanes:-1] * unit / scale, counts)
         best = relaxed if best is None or relaxed.bound >= best.bound else replace(best, counts=counts)
         costs = relaxed.reduced - relaxed.reduced[columns].min()
@@ -63,7 +66,6 @@ def _generated(
         fresh = np.setdiff1d(wanted[np.argsort(costs[wanted], kind="stable")][:_ADDED], columns)
         if not len(fresh):
             return best
-        columns = np.union1d(columns, fresh)
 
 
 def _first(ways: Ways) -> Chosen:
@@ -86,18 +88,17 @@ def dual(ways: Ways, room: Room, lanes: Numbers, memories: Numbers, counts: Numb
     return Relaxed(bound, costs - least, memories, counts, shares)
 
 
-def _solved(ways: Ways, room: Room) -> tuple[Numbers, Numbers] | None:
-    """Blocks of each way, and the duals of lanes, memories and the count of blocks."""
-    count, phases = len(ways), len(room.weights)
-    of_phase = -(room.phase[:, None] == np.arange(phases)).astype(np.float64)
-    rows = np.vstack(
-        [
-            np.hstack([ways.lanes.T, of_phase]),
-            np.hstack([ways.kept.T, np.zeros((len(room.free), phases))]),
-            np.append(np.ones(count), np.zeros(phases))[None],
-        ]
-    )
+def _program(room: Room) -> Growing:
+    """The program without any ways: the seconds of every phase, which no lane exceeds. Rows are lanes, memories and the
+    count of blocks."""
+    phases = len(room.weights)
     upper = np.concatenate([-room.ends, room.free, [room.blocks]])
-    lower = np.append(np.full(len(upper) - 1, -np.inf), room.blocks)
-    found = solve(np.append(np.zeros(count), room.weights), rows, lower, upper)
-    return None if found is None else (found.unknowns[:count], found.duals)
+    found = Growing(np.append(np.full(len(upper) - 1, -np.inf), room.blocks), upper)
+    of_phase = -(np.arange(phases)[:, None] == room.phase).astype(np.float64)
+    found.add(room.weights, np.hstack([of_phase, np.zeros((phases, len(room.free) + 1))]))
+    return found
+
+
+def _columns(ways: Ways) -> Numbers:
+    """What a block of each way adds to every row."""
+    return np.hstack([ways.lanes, ways.kept, np.ones((len(ways), 1))])

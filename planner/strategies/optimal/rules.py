@@ -6,7 +6,7 @@ from itertools import groupby
 
 from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.lowering.placement import Placement
-from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Part, decided
+from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Division, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import ENDS, Frame
 from helmsman.scheduler.iteration import Phase
@@ -24,19 +24,19 @@ Ranges = LayerRange | tuple[LayerRange, ...]
 Side = End | int
 """The host or an accelerator, by number where it is not the first."""
 
-Shares = Mapping[int, Mapping[str, float]]
-"""By accelerator and operation, which share of its rows it computes where the host has the others."""
+Shares = Mapping[Division, Mapping[str, float]]
+"""By division and operation, which share of its rows the accelerator computes where the host has the others."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A way for every block, and where the ends of the model live and run. `prefetch`: how many blocks ahead something
-    may come."""
+    """A way for every block, and where the ends of the model live and run. `shares`: by accelerator; `prefetch`: how
+    many blocks ahead something may come."""
 
     blocks: tuple[BlockWay, ...]
     embedding: Side
     output: Side
-    shares: Shares
+    shares: Mapping[int, Shares]
     prefetch: int = 1
 
 
@@ -77,17 +77,20 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
     )
 
 
-def rows(frame: Frame, op: str, part: Part, shares: Mapping[str, float]) -> int:
-    """How many of an operation's first rows the accelerator has; attention is whole."""
+def rows(frame: Frame, op: str, share: float) -> int:
+    """How many of an operation's first rows the accelerator has, if that is a `share` of them; whole panels."""
     extent = op_extent(frame.model, op)[1]
-    if part == "both":
-        return max(PANEL, min(extent - PANEL, PANEL * round(shares[op] * extent / PANEL)))
-    return extent if part == "accelerator" else 0
+    return max(PANEL, min(extent - PANEL, PANEL * round(share * extent / PANEL)))
 
 
-def _count(frame: Frame, chosen: Assignment, way: BlockWay, op: str, part: Part) -> int:
-    """`rows` of a way of an assignment."""
-    return rows(frame, op, part, chosen.shares.get(way.on, {}))
+def _counts(frame: Frame, chosen: Assignment, way: BlockWay) -> dict[str, int]:
+    """By operation, how many of its first rows the accelerator has in a way of an assignment; attention is whole."""
+    found = {}
+    for number, (op, part) in enumerate(zip(decided(frame.model), way.parts, strict=True)):
+        extent = op_extent(frame.model, op)[1] if part == "accelerator" else 0
+        both = part == "both"
+        found[op] = rows(frame, op, chosen.shares[way.on][way.division(number)][op]) if both else extent
+    return found
 
 
 def _where(blocks: Sequence[BlockWay]) -> dict[BlockWay, Ranges]:
@@ -140,15 +143,17 @@ def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> 
     if all(way.resident[k] for k in range(len(way.parts)) if k != ATTENTION) and set(way.parts) == {"accelerator"}:
         yield Residence(select=Select(layers=where), memory=_away(frame, way).memory, format=frame.weights)
         return
-    for op, part, here in zip(decided(frame.model), way.parts, way.resident, strict=True):
+    counts = _counts(frame, chosen, way)
+    for op, here in zip(decided(frame.model), way.resident, strict=True):
         if here:
-            select = _part(frame, f"{op}.weight", op, where, _count(frame, chosen, way, op, part))
+            select = _part(frame, f"{op}.weight", op, where, counts[op])
             yield Residence(select=select, memory=_away(frame, way).memory, format=frame.weights)
 
 
-def _part(frame: Frame, name: str, op: str, where: Ranges, count: int) -> Select:
+def _part(frame: Frame, name: str, op: str, where: Ranges, count: int | None) -> Select:
+    """The first `count` rows of an operation, or all of it."""
     axis, extent = op_extent(frame.model, op)
-    part = None if count == extent else Rows(axis=axis, start=0, stop=count)
+    part = None if count in (None, extent) else Rows(axis=axis, start=0, stop=count)
     return Select(names=name, layers=where, part=part)
 
 
@@ -163,9 +168,10 @@ def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> I
     if way.prompt == "accelerator":
         yield ComputeRule(select=Select(layers=where), device=away, phase="prefill")
         phase = "decode"
+    counts = _counts(frame, chosen, way)
     for op, part in parts_of(frame.model, way).items():
         if part != "host":
-            select = _part(frame, op, op, where, _count(frame, chosen, way, op, part))
+            select = _part(frame, op, op, where, counts.get(op))
             yield ComputeRule(select=select, device=away, phase=phase)
 
 

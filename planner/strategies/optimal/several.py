@@ -37,13 +37,14 @@ Lane = tuple[Phase, str]
 @dataclass(frozen=True)
 class AllBlocks:
     """What blocks ask for in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`, `lowered`:
-    as for the blocks of one, by accelerator."""
+    as for the blocks of one, by accelerator; `settled`: ways that were lowered themselves, by row."""
 
     frame: Frame
     costs: CostModel
     phases: tuple[Phase, ...] = PHASES
     fractional: bool = False
     lowered: dict[int, dict[object, tuple[Task, ...]]] = field(default_factory=dict, compare=False, repr=False)
+    settled: dict[int, Numbers] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def members(self) -> tuple[Blocks, ...]:
@@ -74,8 +75,15 @@ class AllBlocks:
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
-        on, own = self._rows[row]
-        return np.asarray(self._spread(on, [own], self.members[on].exact(own)[None])[0])
+        if row not in self.settled:
+            on, own = self._rows[row]
+            self.settled[row] = self._spread(on, [own], self.members[on].exact(own)[None])[0]
+        return self.settled[row]
+
+    @property
+    def known(self) -> Chosen:
+        """The rows of ways that were lowered themselves."""
+        return np.array(sorted(self.settled), dtype=np.intp)
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
@@ -169,7 +177,7 @@ class AllBlocks:
         return np.array([found[lane] for lane in self.lanes])
 
     @cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> Mapping[int, Shares]:
         """By accelerator and operation, the share of its rows that it has where the host has the others."""
         return {on: blocks.shares for on, blocks in enumerate(self.members)}
 
@@ -183,6 +191,10 @@ class AllBlocks:
     def _pace(self) -> tuple[Pace, ...]:
         pace = (self.members[on].pace[row] for on, row in self._rows)
         return tuple(_on(each, way) for each, way in zip(pace, self.ways, strict=True))
+
+    def smooth(self, most: float) -> Chosen:
+        """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
+        return np.flatnonzero([each.link <= most * each.beside for each in self._pace])
 
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways as they were composed, which are already those of all accelerators."""
@@ -216,15 +228,14 @@ class AllBlocks:
         return tuple((blocks, tuple(_named(blocks))) for blocks in self.members)
 
     def _spread(self, on: int, rows: list[int], lanes: Numbers) -> Numbers:
-        """Seconds (ways, lanes) of an accelerator's ways. Beside a busy link of another one, what a way takes longer
-        than its parts is as if it lost all that any operation loses."""
-        blocks, named = self._named[on]
+        """Seconds (ways, lanes) of an accelerator's ways. Beside a busy link of another one, a way takes at
+        least its seconds as if it lost all that any operation can lose."""
+        named = self._named[on][1]
         found = np.zeros((len(lanes), len(self.lanes)))
         for (lane, share), chain in zip(self._beside.items(), self._far[on], strict=True):
             if lane not in named:
                 column = named.index((lane[0], CHAIN))
-                more = lanes[:, column] - blocks.summed.lanes[rows, column]
-                found[:, self.lanes.index(lane)] = chain[rows] + (1 - share) * more
+                found[:, self.lanes.index(lane)] = np.maximum(chain[rows], (1 - share) * lanes[:, column])
         found[:, [self.lanes.index(lane) for lane in named]] = lanes
         return found
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+import numpy as np
+
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together, known
 from helmsman.planner.decide import Decision
@@ -31,9 +33,10 @@ NAME = "optimal"
 _FINALISTS = 3
 """So many compositions are predicted."""
 
-_TRIED = ((1, 1.0), (1, 0.0), (1, 0.85), (1, 0.7), (2, 1.0), (2, 0.85))
-"""For how many blocks ahead there is room, and how much of the best composition's traffic there is, until a plan is
-good: without any, compositions are predicted as they add up."""
+_TRIED = ((1, 1.3), (1, 1.7), (1, inf), (1, 2.5), (1, 0.0), (2, 1.7), (2, inf))
+"""For how many blocks ahead there is room, and for how many times as long as a block works what it waits for may come,
+until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they
+add up to."""
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
@@ -103,8 +106,7 @@ class Optimal:
     @property
     def bound(self) -> float:
         """Seconds of the objective that no composition beats, nor a side alone."""
-        alone = (each.seconds for each in self._alone)
-        return min([*alone, self._bound if self._composable else inf], default=inf)
+        return self._answer[1]
 
     @property
     def searched(self) -> int:
@@ -114,18 +116,29 @@ class Optimal:
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
         """The best that fit, as they are predicted, best first."""
+        return self._answer[0]
+
+    @cached_property
+    def _answer(self) -> tuple[tuple[Finalist, ...], float]:
+        """The finalists and the bound."""
         if self._too_large:
-            return ()
+            return (), inf
         found = list(self._alone)
-        for ahead, share in self._tried:
-            found += self._composed(ahead, share)
-            found.sort(key=lambda each: each.seconds)
-            if not found or found[0].seconds <= self.bound * (1 + _GOOD) or not self._streams(found[0]):
+        bound, alone = self._floor, min((each.seconds for each in found), default=inf)
+        for ahead, most in self._tried:
+            best = min((each.seconds for each in found), default=inf)
+            if best <= min(alone, bound) * (1 + _GOOD):
                 break
-        if self.question.frame.roles.others and (not found or found[0].seconds > self.bound * _FAR):
+            spaces = ((space, self._found(space, best)) for space in self._spaces(ahead, most))
+            for space, composed in spaces:
+                found += self._predicted(space, composed.best[:_FINALISTS])
+                if ahead == 1 and most == inf and not self.blocks.alike:
+                    bound = max(bound, composed.bound)
+        bound = min(alone, bound)
+        if self.question.frame.roles.others and all(each.seconds > bound * _FAR for each in found):
             found += self._with_one.finalists
         found = found or list(self._just_within())
-        return tuple(sorted(found, key=lambda each: each.seconds))
+        return tuple(sorted(found, key=lambda each: each.seconds)), bound
 
     @property
     def _with_one(self) -> "Optimal":
@@ -154,10 +167,6 @@ class Optimal:
         """The plans that are fastest in a phase, within the other limits."""
         others = {each: value for each, value in self.aim.limits.items() if each != phase}
         return replace(self, aim=Aim(self.aim.name, {phase: 1.0}, others))
-
-    @staticmethod
-    def _streams(finalist: Finalist) -> bool:
-        return any(way.streams for way in finalist.chosen.blocks)
 
     @property
     def _tried(self) -> tuple[tuple[int, float], ...]:
@@ -188,15 +197,6 @@ class Optimal:
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
 
-    def _composed(self, ahead: int, share: float) -> Iterator[Finalist]:
-        """The best compositions with room for so many blocks ahead, whose link works for so much of its seconds."""
-        for space in self._spaces(ahead):
-            found = self._found(space)
-            if share == 1.0:
-                yield from self._predicted(space, found.best[:_FINALISTS])
-            elif found.best:
-                yield from self._predicted(space, space.eased(self.aim, found, share))
-
     def _predicted(self, space: Compositions, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Finalist]:
         """The first composition in every order, others in its best."""
         better: int | None = None
@@ -217,19 +217,17 @@ class Optimal:
         blocks = (tuple(self.blocks.ways[row] for row in rows) for rows in orders)
         return [Assignment(each, *ends, self.blocks.shares, space.prefetch) for each in blocks]
 
-    def _found(self, space: Compositions) -> Found:
+    def _found(self, space: Compositions, beat: float) -> Found:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
         first."""
-        if space not in self._searched:
-            found = first = space.search(self.aim)
-            for _ in range(_TRIES):
-                lacking = self._lacking(space, found)
-                if not lacking:
-                    break
-                space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
-                found = space.search(self.aim)
-            self._searched[space] = replace(found, bound=first.bound)
-        return self._searched[space]
+        found = first = space.search(self.aim, self._floors, beat)
+        for _ in range(_TRIES):
+            lacking = self._lacking(space, found)
+            if not lacking:
+                break
+            space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
+            found = space.search(self.aim, self._floors, beat)
+        return replace(found, bound=first.bound)
 
     def _lacking(self, space: Compositions, found: Found) -> dict[str, int]:
         """What the best composition lacks; nothing if there is none."""
@@ -238,30 +236,25 @@ class Optimal:
         best = self._orders(space, *found.best[0])[0]
         return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
-    @cached_property
-    def _searched(self) -> dict[Compositions, Found]:
-        return {}
-
-    def _spaces(self, ahead: int) -> tuple[Compositions, ...]:
+    def _spaces(self, ahead: int, most: float) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
-        if ahead not in self._known:
-            if self.blocks.alike:
-                each = Compositions(Alike(self.blocks, "each"), ahead, self.effort)
-                self._known[ahead] = each, Compositions(self.blocks, ahead, self.effort, among=self.blocks.lopsided)
-            else:
-                self._known[ahead] = (Compositions(self.blocks, ahead, self.effort),)
-        return self._known[ahead]
-
-    @cached_property
-    def _known(self) -> dict[int, tuple[Compositions, ...]]:
-        return {}
-
-    @cached_property
-    def _bound(self) -> float:
-        """Seconds that no composition beats."""
+        smooth = self.blocks.smooth(most)
         if not self.blocks.alike:
-            return self._found(*self._spaces(1)).bound
-        return Compositions(Alike(self.blocks, "together")).bound(self.aim)
+            yield Compositions(self.blocks, ahead, self.effort, among=smooth)
+            return
+        each = Alike(self.blocks, "each")
+        yield Compositions(each, ahead, self.effort, among=each.smooth(most))
+        yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided))
+
+    @property
+    def _floor(self) -> float:
+        """Seconds that no composition beats."""
+        return min(self._floors.values()) if self._composable else inf
+
+    @cached_property
+    def _floors(self) -> Mapping[Ends, float]:
+        """The same, by where the ends are."""
+        return Compositions(Alike(self.blocks, "together") if self.blocks.alike else self.blocks).floors(self.aim)
 
     @cached_property
     def blocks(self) -> AllBlocks:
