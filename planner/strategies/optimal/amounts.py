@@ -123,6 +123,18 @@ class Basis:
         here, there = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
         return _chained(self._groups, shares, (here, there), self._latencies)
 
+    def drag(self, shares: Shares) -> Numbers:
+        """Which share of its speed (ways) the link keeps beside the operations, most of the time."""
+        work = [self._work(shares, side) for side in ("host", "accelerator")]
+        kept = np.minimum(
+            *(
+                np.where(done > 0, self.losses[side][1], 1.0)
+                for side, done in zip(("host", "accelerator"), work, strict=True)
+            )
+        )
+        longest = np.maximum(*work)
+        return np.asarray((longest * kept).sum(axis=1) / np.maximum(longest.sum(axis=1), 1e-300))
+
     def through(self, shares: Shares) -> tuple[Numbers, Numbers]:
         """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
         comes for an operation follows what comes for those before it. And seconds of what follows the last of these."""
@@ -133,10 +145,10 @@ class Basis:
         for division, tasks in self.split.items():
             coming = coming + shares.both[division] * self._by_op(tasks, _weights_of)[:, lane]
         coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
-        sides = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
-        work = np.maximum(*sides)
+        here, there = (self._work(shares, side) for side in ("host", "accelerator"))
+        work = np.maximum(here, there)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
-        through = np.where(coming > 0, np.cumsum(coming, axis=1) + left, 0.0).max(axis=1)
+        through = np.where(coming > 0, np.cumsum(coming, axis=1) + there + left - work, 0.0).max(axis=1)
         after = np.where(coming > 0, left - work, np.inf).min(axis=1)
         return np.asarray(through), np.where(np.isfinite(after), after, 0.0)
 

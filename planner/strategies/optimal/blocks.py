@@ -28,7 +28,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_host,
 )
 from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.order import Pace
+from helmsman.planner.strategies.optimal.pace import Pace
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
@@ -133,22 +133,17 @@ class Blocks:
     def pace(self) -> tuple[Pace, ...]:
         """By way, how blocks follow each other in the last of the phases."""
         phase = self.phases[-1]
-        basis, offset = self.bases[phase], self.lanes.index((phase, CHAIN))
-        chain = self.summed.lanes[:, offset]
-        beside = np.maximum(chain, basis.slowed(self._shares(phase)))
+        basis, shares = self.bases[phase], self._shares(phase)
+        chain = self.summed.lanes[:, self.lanes.index((phase, CHAIN))]
+        loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares), 1e-300))
         link = np.zeros(len(chain)) if self.link is None else self.summed.lanes[:, self.link]
-        through, after = basis.through(self._shares(phase))
-        rows = zip(chain, beside, link, through, after, self._busy(phase), strict=True)
+        through, after = basis.through(shares)
+        columns = {"chain": chain, "link": link, "through": through, "after": after}
+        columns |= {"loss": loss, "drag": basis.drag(shares)}
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        busy = ((away, home) for away, home in self._busy(phase).tolist())
         return tuple(
-            Pace(
-                float(chain),
-                float(beside),
-                float(link),
-                float(through),
-                float(after),
-                busy=(float(busy[0]), float(busy[1])),
-            )
-            for chain, beside, link, through, after, busy in rows
+            Pace(**dict(zip(columns, row, strict=True)), busy=each) for row, each in zip(rows, busy, strict=True)
         )
 
     def _busy(self, phase: Phase) -> Numbers:

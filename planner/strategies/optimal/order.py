@@ -1,53 +1,20 @@
 """In which order blocks of several ways follow each other, so that what comes is there when it is needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import permutations
 
+from helmsman.planner.strategies.optimal.flow import LEAST, flow_seconds
+from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
+
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
+_LEADS = (0, 1, 2, 3, 5, 8, 12)
+"""So many blocks begin a pass for which least comes: nothing is on its way yet."""
 _RUNS = (1, 2, 4, 8)
 """Into so many ranges the blocks of each device are divided."""
 _PERMUTED = 4
 """Of so many devices every order is tried; of more, theirs."""
 _SWAPS = 120
 """So many exchanges of neighbours are tried."""
-
-_LEAST = 0.1
-"""The least speed that several busy links leave."""
-
-HOST = -1
-"""The host among devices; accelerators are numbered from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Seconds of a block of one way: its operations while nothing comes (`chain`) and while the link never rests
-    (`beside`), what comes for it (`link`), and from when that begins to come until it is done (`through`), of which
-    nothing that came is needed any more during the last (`after`).
-
-    `on`: the accelerator that has any of it, or the host; `first`, `last`: where it begins and ends; `busy`: seconds
-    of a batch on the accelerator and on the host."""
-
-    chain: float
-    beside: float
-    link: float
-    through: float
-    after: float
-    on: int = 0
-    first: int = 0
-    last: int = 0
-    busy: tuple[float, float] = (0.0, 0.0)
-
-
-@dataclass(frozen=True)
-class Track:
-    """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
-    how many `batches` a pass advances, and where it begins and `ends`."""
-
-    pace: tuple[Pace, ...]
-    crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    batches: int = 1
-    ends: tuple[int, int] = (HOST, HOST)
 
 
 def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tuple[int, ...], ...]:
@@ -56,7 +23,7 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 
     Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others, or
     over a few ranges of their device; then neighbours are exchanged while that helps."""
-    spread = [tuple(_spread(counts, track.pace, each)) for each in _OFFSETS]
+    spread = [(*lead, *_spread(rest, track.pace, each)) for lead, rest in _led(counts, track.pace) for each in _OFFSETS]
 
     def took(rows: tuple[int, ...]) -> float:
         return seconds(rows, track, buffers)
@@ -73,10 +40,20 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
     """Until the last block is done: what comes for a block waits for the link and for buffers that those before have
     done with, its operations for the block before and for what comes."""
+    if track.batches == 1:
+        return _flowed([track.pace[row] for row in rows], track, buffers)
     run = _Run(track, buffers)
     for row in rows:
         run.block(track.pace[row])
     return max(run.now) + track.crossings.get((run.at, track.ends[1]), 0.0)
+
+
+def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
+    """The same for one batch."""
+    before = (track.ends[0], *(block.last for block in blocks))
+    after = (*(block.first for block in blocks), track.ends[1])
+    crossed = [track.crossings.get(pair, 0.0) for pair in zip(before, after, strict=True)]
+    return flow_seconds(blocks, dict(enumerate(crossed)), buffers) + crossed[-1]
 
 
 class _Run:
@@ -111,7 +88,7 @@ class _Run:
         loss, left = 1 - block.chain / block.beside if block.beside else 0.0, block.chain
         busy = sorted(until for until in self.link.values() if until > now) if loss else []
         for number, until in enumerate(busy):
-            speed = max(_LEAST, 1 - loss * (len(busy) - number))
+            speed = max(LEAST, 1 - loss * (len(busy) - number))
             if left <= (until - now) * speed:
                 return now + left / speed
             now, left = until, left - (until - now) * speed
@@ -127,6 +104,14 @@ class _Run:
         for device, busy in used:
             self.free[device] = begun + busy
         return begun
+
+
+def _led(counts: Mapping[int, int], pace: Sequence[Pace]) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]:
+    """Some blocks of the way that needs the link least, and the others."""
+    least = min(counts, key=lambda way: (pace[way].link, -pace[way].chain))
+    for many in _LEADS:
+        if not many or (many < counts[least] and len(counts) > 1):
+            yield (least,) * many, {**counts, least: counts[least] - many}
 
 
 def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> Iterator[int]:

@@ -20,7 +20,7 @@ from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.amounts import CHAIN, Basis
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.order import HOST, Pace, Track
+from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.place import Frame
