@@ -48,8 +48,8 @@ def speed(plan: Plan) -> Speed:
     """Seconds and tokens/s of the plan's whole workload; uncertain terms add linearly, as in a plan."""
     work, predicted = plan.workload, plan.predicted
     turns = work.batches / batches_together(plan)
-    first, step = predicted.ttft.seconds, _scaled(predicted.decode.seconds, turns)
-    request = _sum(_scaled(first, turns), _scaled(step, work.decode_steps))
+    first, step = _scaled(predicted.ttft.seconds, turns), _scaled(predicted.decode.seconds, turns)
+    request = _sum(first, _scaled(step, work.decode_steps))
     sequences = work.batch * work.batches
     rates = _over(sequences, step), _over(sequences * work.output_tokens, request)
     return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])

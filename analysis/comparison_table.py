@@ -61,7 +61,7 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
 
 def _title(found: Comparison) -> Iterator[str]:
     yield asked(found)
-    words = "step: one token more for every sequence; request: until all tokens are there"
+    words = "TTFT: until every sequence has its first token; step: one more for each; request: until all are there"
     yield f"sorted by {BY[found.objective]}; {words}"
     if found.same_software:
         yield "placements alone are compared: engines have the launch times of this machine's record, not their own"

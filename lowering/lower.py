@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from helmsman.lowering.activations import Activations, Value
 from helmsman.lowering.arrivals import Arrivals, Arrived
 from helmsman.lowering.caches import CACHE_OF, CACHED
 from helmsman.lowering.emit import Emitter
@@ -15,8 +16,6 @@ from helmsman.lowering.streams import Ways, tokens_home
 from helmsman.lowering.turns import Step, turns
 from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.hardware import Link, activation_lane
 
 TOKEN_BYTES = 4
 
@@ -40,18 +39,6 @@ def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
     yield from builder.return_tokens()
 
 
-@dataclass(slots=True)
-class _Value:
-    """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory.
-
-    `parts`: new keys and values only, the tasks that brought to a memory what lives there."""
-
-    size: int
-    made: list[tuple[str, int, float]]
-    at: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
-
-
 def _streamed(step: Step, part: Part) -> _Streamed:
     return step.unit, step.work.op.name, part.device, part.start
 
@@ -69,12 +56,12 @@ class _Builder:
     plan: KnownPlan
     iteration: Iteration
     out: Emitter
-    values: dict[tuple[int, str], _Value] = field(default_factory=dict)
+    values: dict[tuple[int, str], Value] = field(default_factory=dict)
     consumers: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     brought: dict[_Streamed, list[int]] = field(default_factory=dict)
     worked: dict[tuple[int, int, str], list[int]] = field(default_factory=dict)
     gate: list[int] = field(default_factory=list)
-    kept: tuple[Step, _Value] | None = None
+    kept: tuple[Step, Value] | None = None
     stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     opened: int = 0
     opening: str = ""
@@ -83,11 +70,13 @@ class _Builder:
     ways: Ways = field(init=False)
     memory_of: dict[str, str] = field(init=False)
     arrivals: Arrivals = field(init=False)
+    activations: Activations = field(init=False)
 
     def __post_init__(self) -> None:
         self.ways = Ways(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
         self.arrivals = Arrivals(self.plan, self.out, self.ways, self.memory_of)
+        self.activations = Activations(self.plan, self.out, self.ways)
 
     def turn(self, steps: tuple[Step, ...]) -> list[Task]:
         """The tasks of some operations for every batch of the pass."""
@@ -145,13 +134,13 @@ class _Builder:
             memory, made, _ = head.made[-1]
             if home != memory:
                 size = TOKEN_BYTES * self.iteration.batch
-                self._send("token", None, (memory, home), size, "f32", (made,))
+                self.activations.send("token", None, (memory, home), size, "f32", (made,))
         return self.out.take()
 
     def _add_op(self, step: Step) -> None:
         self.now, work = step.unit, step.work
         made = [(part.memory, self._part(step, part), part.share) for part in work.parts]
-        value = _Value(work.op.out_bytes, made)
+        value = Value(work.op.out_bytes, made)
         for name in work.names:
             self.values[self.out.batch, name] = value
         if work.op.kind == "append":
@@ -163,7 +152,7 @@ class _Builder:
         for name in step.work.inputs:
             value = self.values.get((self.out.batch, name))
             if value is not None:
-                deps.update(self._input(name, value, step.layer, part))
+                deps.update(self.activations.reaching(name, value, step.layer, part))
         streams = self._stream_weights(step, part) if part.weights else []
         cached = self._stream_kv(step, part) if part.cached else []
         known_tokens = self._known(step)
@@ -194,44 +183,6 @@ class _Builder:
         self.arrivals.launched = index
         self.worked.setdefault((self.now, self.out.batch, part.device), []).append(index)
         return index
-
-    def _input(self, name: str, value: _Value, layer: int | None, part: Part) -> tuple[int, ...]:
-        """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
-
-        New keys and values that live there as they are used have been sent there; others come all together."""
-        if part.at_home and part.memory in value.parts:
-            return value.parts[part.memory]
-        if part.memory not in value.at:
-            made = enumerate(value.made)
-            value.at[part.memory] = tuple([self._carried(name, value, part.memory, layer, *each) for each in made])
-        return value.at[part.memory]
-
-    def _carried(
-        self, name: str, value: _Value, memory: str, layer: int | None, number: int, made: tuple[str, int, float]
-    ) -> int:
-        """The task after which part `number` of value `name` is in `memory`."""
-        origin, task, share = made
-        if origin == memory:
-            return task
-        label = "hidden" if name == "input" else name
-        what = label if len(value.made) == 1 else f"{label}:{number}"
-        size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
-        return self._send(what, layer, (origin, memory), size, self.plan.activations, deps, label)
-
-    def _send(
-        self,
-        what: str,
-        layer: int | None,
-        ends: tuple[str, str],
-        size: int,
-        fmt: StoredFormat,
-        deps: tuple[int, ...],
-        op: str | None = None,
-    ) -> int:
-        """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
-        for hop in self.ways.hops(*ends, size, "pinned"):
-            deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._activation_lane(hop.link)),)
-        return deps[0]
 
     def _stream_weights(self, step: Step, part: Part) -> list[int]:
         """Transfers of the weights that do not live where the operation runs; one for all batches of a pass."""
@@ -273,7 +224,7 @@ class _Builder:
     def _written(self, step: Step, made: list[tuple[str, int, float]]) -> None:
         """New keys and values: where they were made, and on their way to the cache's homes, as they are kept there."""
         self._bring_known(step.layer or 0)
-        value = _Value(step.work.op.kv_write, made)
+        value = Value(step.work.op.kv_write, made)
         self.values[self.out.batch, "new_kv"] = value
         if self.plan.schedule.barrier and not self._read_elsewhere(step.layer, made[0][0]):
             self.kept = step, value
@@ -295,7 +246,7 @@ class _Builder:
             self._send_new(step, value, tuple(sorted({value.made[0][1], self.arrivals.launched or 0})))
             self.gate = [*self.gate, *range(before, self.out.count)]
 
-    def _send_new(self, step: Step, value: _Value, after: tuple[int, ...]) -> None:
+    def _send_new(self, step: Step, value: Value, after: tuple[int, ...]) -> None:
         memory = value.made[0][0]
         for number, (home, fmt, size) in enumerate(step.work.appended):
             if home != memory:
@@ -340,7 +291,3 @@ class _Builder:
         if self.out.batch and self.plan.schedule.overlap == "next-layer":
             return tuple(self.worked.get((self.now, self.out.batch - 1, part.device), ()))
         return self._may_start(part.memory)
-
-    def _activation_lane(self, link: Link) -> str:
-        """Activations do not queue behind weights that come ahead: they have a lane of the same link."""
-        return activation_lane(link.name) if self.plan.schedule.overlap == "next-layer" else link.name

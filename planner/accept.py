@@ -7,7 +7,8 @@ from helmsman.lowering.prefix import stores
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.lowering.variants import check_cache_use
-from helmsman.planner.memory import devices_used, memory_use, shortages
+from helmsman.planner.devices_used import devices_used
+from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.planner.rule_check import check_rules
 from helmsman.scheduler.iteration import prefill
@@ -48,11 +49,12 @@ def _check_digests(plan: Plan) -> None:
 
 def _check_selectors(plan: Plan) -> None:
     for field, select in _selectors(plan):
-        for layers in select.ranges:
+        for place, layers in enumerate(select.ranges):
             if not layers.start < layers.stop <= plan.model.layers:
+                which = f".{place}" if isinstance(select.layers, tuple) else ""
                 raise BadInputError(
                     f"needs start < stop <= {plan.model.layers} (the model's blocks)",
-                    field=f"{field}.select.layers",
+                    field=f"{field}.select.layers{which}",
                     value=[layers.start, layers.stop],
                     remedy="correct the range",
                 )

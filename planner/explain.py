@@ -8,16 +8,19 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.schemas.formats import StoredFormat, size_of
-from helmsman.schemas.plan import Interval, MemoryUse, PhasePrediction, Plan
+from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
 
 SHOWN = 4
+
+_SLOW = 4.0
+"""So far above their lower bound prompts are slow: where a search counts them, they stay within about 1."""
 
 
 def explain(decision: Decision, every_term: bool = False) -> str:
     """The table that `helm-plan` prints; `every_term` adds what the predictions are the sum of."""
     plan = decision.plan
-    lines = [_title(plan), "", *_speed(plan), *_memory(plan), "", *_others(decision)]
+    lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), "", *_others(decision)]
     if every_term:
         lines += ["", *_terms("prefill", plan.predicted.prefill), "", *_terms("decode", plan.predicted.decode)]
     return "\n".join(lines)
@@ -65,6 +68,11 @@ def _speed(plan: Plan) -> Iterator[str]:
         f"{format_seconds(decode.seconds.mid)} a step"
     )
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"
+    if _neglects_prompts(plan):
+        yield (
+            f"hint         prompts take {1 + predicted.prefill.gap:.0f} times their lower bound, for decode steps "
+            "alone were the aim: --objective throughput counts them too, --slo ttft=TIME limits them"
+        )
     yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
     yield f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
     if (proof := plan.certificate) is not None:
@@ -72,6 +80,32 @@ def _speed(plan: Plan) -> Iterator[str]:
             f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {proof.ways} ways to run blocks, "
             f"composed at will, takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
         )
+
+
+def _neglects_prompts(plan: Plan) -> bool:
+    """Whether a search for the fastest decode step, without a limit of TTFT, found a plan whose prompts are slow."""
+    asked = plan.strategy.options
+    free = asked.get("objective") == "latency" and "ttft" not in str(asked.get("slo", ""))
+    return plan.certificate is not None and free and plan.predicted.prefill.gap >= _SLOW
+
+
+def _considered(plan: Plan) -> Iterator[str]:
+    """The divisions into batches that a search for the most tokens/s looked at, by verdict."""
+    several = len({each.batches for each in plan.considered}) > 1
+    for verdict, words in (
+        ("planned", "tokens/s over the whole request"),
+        ("left-out", "left out, at most"),
+        ("no-plan", "without a plan"),
+    ):
+        found = [each for each in plan.considered if each.verdict == verdict]
+        texts = (_division(each, several) for each in found)
+        if found:
+            yield f"batches      {words}: {', '.join(texts)}"
+
+
+def _division(each: Considered, several: bool) -> str:
+    shape = f"{each.batches} x {each.batch}" if several else str(each.batch)
+    return shape if each.rate is None else f"{shape} -> {each.rate:.4g}"
 
 
 def _memory(plan: Plan) -> Iterator[str]:

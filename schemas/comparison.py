@@ -21,8 +21,8 @@ class Speed(Frozen):
     """What a plan is predicted to take, in seconds of the whole workload: batches that take turns and batches that
     advance together compare.
 
-    `ttft`: the first prompt pass; `step`: one token more for every sequence; `request`: until all tokens of all
-    sequences are there; `decode_rate`: tokens/s of decode steps, `rate`: all output tokens over `request`."""
+    `ttft`: until every sequence has its first token; `step`: one token more for each; `request`: until all tokens are
+    there; `decode_rate`: tokens/s of decode steps, `rate`: all output tokens over `request`."""
 
     ttft: Interval
     step: Interval

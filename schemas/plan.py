@@ -3,7 +3,7 @@
 from itertools import pairwise
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
 from helmsman.schemas.cache_use import PLAIN, CacheUse
@@ -22,6 +22,21 @@ class LayerRange(Frozen):
 
     start: Index
     stop: Index
+
+
+def _form(layers: object) -> str | None:
+    """Which of the forms of `Layers` a value has."""
+    if isinstance(layers, list | tuple):
+        return "(several)"
+    return "(one)" if isinstance(layers, dict | LayerRange) else None
+
+
+Layers = Annotated[
+    Annotated[LayerRange, Tag("(one)")]
+    | Annotated[tuple[LayerRange, ...], Field(min_length=1, max_length=4096), Tag("(several)")],
+    Discriminator(_form, "ranges_type", "neither a range of blocks nor a list of them"),
+]
+"""One range of blocks, or several in order."""
 
 
 class Part(Frozen):
@@ -47,7 +62,7 @@ class Select(Frozen):
     later rules the rest."""
 
     names: Name = "*"
-    layers: LayerRange | Annotated[tuple[LayerRange, ...], Field(min_length=1, max_length=4096)] | None = None
+    layers: Layers | None = None
     part: Part | None = None
 
     @property
@@ -59,11 +74,10 @@ class Select(Frozen):
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
-        for before, after in pairwise(self.ranges):
+        for place, (before, after) in enumerate(pairwise(self.ranges), start=1):
             if after.start < before.stop:
-                raise mistake(
-                    "ranges of blocks overlap or are out of order", "write them in order", "layers", after.start
-                )
+                message, remedy = "ranges of blocks overlap or are out of order", f"start at {before.stop} or later"
+                raise mistake(message, remedy, f"layers.{place}.start", after.start)
         return self
 
 
@@ -250,6 +264,17 @@ class Certificate(Frozen):
         return self
 
 
+class Considered(Frozen):
+    """A division into batches that a search for the most tokens/s looked at.
+
+    `rate`: output tokens/s over the whole request: of its plan or, left out, at most; none without a plan."""
+
+    batches: Count
+    batch: Count
+    verdict: Literal["planned", "left-out", "no-plan"]
+    rate: Derived | None = None
+
+
 class Evidence(Frozen):
     """A hardware number that the prediction used."""
 
@@ -278,4 +303,5 @@ class Plan(Document):
     schedule: Schedule = Schedule()
     predicted: Predicted
     certificate: Certificate | None = None
+    considered: tuple[Considered, ...] = ()
     evidence: tuple[Evidence, ...] = ()

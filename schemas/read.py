@@ -129,9 +129,11 @@ def _children(node: Any) -> list[Any]:
 
 
 def _first_problem(error: ValidationError, file: str) -> BadInputError:
+    """The first problem; a part of its place that is in parentheses says in which form a field was read."""
     problem = error.errors(include_url=False)[0]
     context = problem.get("ctx", {})
-    field = ".".join(str(part) for part in (*problem["loc"], context.get("field")) if part is not None) or None
+    place = (str(part) for part in (*problem["loc"], context.get("field")) if part is not None)
+    field = ".".join(part for part in place if not part.startswith("(")) or None
     shown = context.get("value", problem["input"])
     value = None if problem["type"] == "missing" or isinstance(shown, dict) else shown
     remedy = _REMEDIES.get(problem["type"], "write what the published schema allows").format(**context)
@@ -152,6 +154,7 @@ _REMEDIES = {
     "string_pattern_mismatch": "write a text that matches {pattern}",
     "string_unicode": "write valid Unicode",
     "tuple_type": "write a list",
+    "ranges_type": 'write {{"start": .., "stop": ..}}, or a list of such ranges',
     "dict_type": "write an object in braces",
     "model_type": "write an object in braces",
     "model_attributes_type": "write an object in braces",

@@ -7,7 +7,7 @@ from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
-from helmsman.planner.memory import alike
+from helmsman.planner.alike_blocks import alike
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence

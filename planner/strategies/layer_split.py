@@ -12,9 +12,10 @@ from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
-from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
+from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.search import Score
 from helmsman.scheduler.iteration import Iteration, prefill

@@ -2,11 +2,17 @@
 
 import pytest
 from plans import make_hardware, make_plan
+from questions import asked
 from shapes import small_model
 
 from helmsman.analysis.comparison import Answer, answer, misused, nearest, ranked, speed
 from helmsman.analysis.comparison_table import short_label, table, why_not
 from helmsman.analysis.front import batches, front, points
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.strategies.layer_search import decide as decide_split
+from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import Interval, Plan, Schedule, Seconds
@@ -52,7 +58,21 @@ def test_batches_in_turns_compare_with_batches_together() -> None:
     turns, together = speed(plan_of(10.0, 2.0, 4, 2)), speed(plan_of(20.0, 4.0, 4, 2, together=True))
     assert turns.step == together.step and turns.request == together.request
     assert turns.rate.mid == together.rate.mid == pytest.approx(8 * 3 / 28)
-    assert turns.ttft.mid == 10.0
+    assert turns.ttft == together.ttft and turns.ttft.mid == 20.0
+
+
+def test_the_optimum_of_ttft_is_the_best_with_several_batches() -> None:
+    """It makes the prompt passes of all batches least; a layer split whose batches take turns is ranked by as many."""
+    question = asked("opt-125m", batch=2, batches=3)
+    frame, aim = question.frame, Aim("prompt pass", {"prefill": 1.0})
+    costs = CostModel(frame.roles.hardware, CostOptions())
+    split = LayerSplit(frame.model, frame.roles, frame.workload, LayerSplitOptions(objective="ttft"), costs)
+    plans = {"split": decide_split(split, {}).plan, "optimal": Optimal(question, aim).decide({}).plan}
+    rows = ranked([Answer(name, plan) for name, plan in plans.items()], "ttft")
+    assert [row.strategy for row in rows] == ["optimal", "split"]
+    assert plans["optimal"].predicted.ttft.seconds.mid > plans["split"].predicted.ttft.seconds.mid
+    assert rows[0].planned is not None
+    assert rows[0].planned.speed.ttft.mid == pytest.approx(plans["optimal"].certificate.seconds)
 
 
 def test_the_best_is_first_then_what_lacks_least_then_what_does_not_apply() -> None:

@@ -8,7 +8,8 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.memory import memory_use, pinned_bytes, shortages
+from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.page_locking import pinned_bytes
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, place

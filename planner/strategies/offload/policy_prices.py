@@ -9,9 +9,10 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.lowering.streams import hops
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.footprint import at_footprint
-from helmsman.planner.memory import kv_block_bytes, memory_use
+from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule

@@ -11,7 +11,10 @@ from typing import Literal
 import numpy as np
 
 from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
-from helmsman.planner.memory import STOPS, devices_used, kv_block_bytes, memory_use
+from helmsman.planner.buffers import STOPS
+from helmsman.planner.cache_bytes import kv_block_bytes
+from helmsman.planner.devices_used import devices_used
+from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Operation
 from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.pipeline import Indices

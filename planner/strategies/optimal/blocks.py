@@ -11,8 +11,9 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.tensors import block_tensors
+from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
-from helmsman.planner.memory import kv_block_bytes, page_locks, pinned_extra
+from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis
 from helmsman.planner.strategies.optimal.amounts import Shares as Doing

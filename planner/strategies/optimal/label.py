@@ -1,6 +1,7 @@
-"""An assignment in one line for people."""
+"""An assignment in one line for people, and what tells it from others of the same label."""
 
 from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
 
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, decided
 from helmsman.planner.strategies.optimal.rules import Assignment
@@ -20,6 +21,47 @@ def label(frame: Frame, chosen: Assignment) -> str:
     shown = [f"{count} {name}" for name, count in counts]
     texts = (_text(shown[:many], sum(count for _, count in counts[many:])) for many in range(len(shown), -1, -1))
     return next(text for text in texts if len(text) <= _MOST)
+
+
+Asked = tuple[Frame, Assignment]
+"""An assignment, and the question that it is about."""
+
+
+def contents(frame: Frame, chosen: Assignment) -> Hashable:
+    """What is equal for assignments that differ in the order of their blocks alone."""
+    ahead = chosen.prefetch if any(way.streams for way in chosen.blocks) else 0
+    return frozenset(Counter(chosen.blocks).items()), chosen.embedding, chosen.output, ahead, frame.roles.host.name
+
+
+def told_apart(every: Sequence[Asked]) -> Iterator[str]:
+    """Their labels, in parentheses what tells each from the first of the same label."""
+    firsts: dict[str, Asked] = {}
+    for each in every:
+        text = label(*each)
+        first = firsts.setdefault(text, each)
+        yield text if each is first else f"{text} ({', '.join(_differences(first, each))})"
+
+
+def _differences(first: Asked, other: Asked) -> Iterator[str]:
+    (frame, one), (_, two) = first, other
+    for what, mine, its in (("embedding", one.embedding, two.embedding), ("output", one.output, two.output)):
+        if mine != its:
+            yield f"{what} on the {its if isinstance(its, str) else frame.roles.accelerators[its].name}"
+    if one.prefetch != two.prefetch:
+        yield f"{two.prefetch} {'block' if two.prefetch == 1 else 'blocks'} ahead"
+    here, there = Counter(one.blocks), Counter(two.blocks)
+    yield from (f"{count} more {_exactly(frame, way)}" for way, count in (there - here).items())
+    if other[0].roles.host != frame.roles.host:
+        yield f"on {other[0].roles.host.name}"
+
+
+def _exactly(frame: Frame, way: BlockWay) -> str:
+    """One way, with the weights that come."""
+    pairs = zip(decided(frame.model), way.parts, way.resident, strict=True)
+    coming = [op for op, part, here in pairs if part != "host" and not here and op != "attention"]
+    prompts = "" if way.prompt == "alike" else f", prompts on {_accelerator(frame, way)}"
+    weights = f", {' '.join(coming)} coming" if coming else ""
+    return f"{named(frame, way)}{weights}{prompts}"
 
 
 def _text(shown: list[str], others: int) -> str:

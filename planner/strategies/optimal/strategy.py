@@ -17,7 +17,7 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
-from helmsman.planner.strategies.optimal.label import label
+from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.order import ordered
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -82,16 +82,23 @@ class Optimal:
         best = self._prompts(self.finalists[0])
         frame = best.question.frame
         decision = best.question.decision(NAME, label(frame, best.chosen), place(frame, best.chosen), recorded)
-        runners = ((label(each.question.frame, each.chosen), each.seconds) for each in self.finalists[1:])
         others = [device.name for device in self.question.frame.roles.others]
         return replace(
             decision,
             plan=decision.plan.model_copy(update={"certificate": self._certificate(best)}),
             seconds=best.seconds,
-            runner_ups=tuple(runners),
+            runner_ups=tuple(self._runner_ups(best)),
             unused=tuple(name for name in decision.unused if name not in others),
             evaluated=self.searched,
         )
+
+    def _runner_ups(self, best: Finalist) -> Iterator[tuple[str, float]]:
+        """Other compositions, each in its best order, and their seconds."""
+        first, *rest = ((contents(each.question.frame, each.chosen), each) for each in (best, *self.finalists))
+        others = {key: each for key, each in reversed(rest) if key != first[0] and key != rest[0][0]}
+        shown = [best, *sorted(others.values(), key=lambda each: each.seconds)]
+        texts = told_apart([(each.question.frame, each.chosen) for each in shown])
+        yield from ((text, each.seconds) for text, each in list(zip(texts, shown, strict=True))[1:])
 
     def _certificate(self, best: Finalist) -> Certificate:
         bound = min(self.bound, best.seconds)
@@ -139,6 +146,15 @@ class Optimal:
             found += self._with_one.finalists
         found = found or list(self._just_within())
         return tuple(sorted(found, key=lambda each: each.seconds)), bound
+
+    @property
+    def fits(self) -> bool:
+        """Whether anything is found that fits, limits of phases included; asks for less than all `finalists`."""
+        if self._too_large:
+            return False
+        if self._alone or (self._composable and any(True for _ in self._composed(*_TRIED[0]))):
+            return True
+        return bool(self.question.frame.roles.others) and self._with_one.fits
 
     @property
     def _with_one(self) -> "Optimal":
@@ -303,7 +319,7 @@ class Optimal:
             away = on_accelerator(frame.model, resident=False)
             simple.append(Assignment((away,) * frame.model.layers, "host", "host", {}))
         placed = min((place(frame, each) for each in simple), key=lambda each: sum(self.question.lacks(each).values()))
-        return self.question.infeasible(NAME, placed, lambda asked: bool(Optimal(asked, free).finalists))
+        return self.question.infeasible(NAME, placed, lambda asked: Optimal(asked, free).fits)
 
     def _both_loosened(self) -> str:
         """Limits that can be kept together where none can be kept beside the others: the first as low as it can be."""

@@ -8,6 +8,7 @@ from helmsman.cli.strategies import STRATEGIES, decide, own_options
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from helmsman.cli.strategies import Decided
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.plan import Plan
@@ -43,14 +44,8 @@ class Asked:
     def plan(self, strategy: str, batch: int | None = None) -> "Plan":
         """What a strategy plans; one that knows a single objective is asked by that. Raises what it raises."""
         workload = self.workload if batch is None else self.workload.model_copy(update={"batch": batch})
-        asked = self._of(strategy)
-        try:
-            return decide(asked, self.model, self.hardware, workload)[0].plan
-        except UsageError as error:
-            if error.field != "--objective" or self.args.strategy != ALL:
-                raise
-        latency = argparse.Namespace(**{**vars(asked), "objective": "latency"})
-        return decide(latency, self.model, self.hardware, workload)[0].plan
+        asked = decide_as_known if self.args.strategy == ALL else decide
+        return asked(self._of(strategy), self.model, self.hardware, workload)[0].plan
 
     def ignored(self, strategy: str) -> tuple[str, ...]:
         """Options given that the strategy does not have."""
@@ -65,6 +60,16 @@ class Asked:
         if _SAME in own:
             values[_SAME] = True
         return argparse.Namespace(**{**vars(self.args), **values, "strategy": strategy})
+
+
+def decide_as_known(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
+    """What the strategy decides; one that knows no objective but the decode step is asked by that."""
+    try:
+        return decide(args, model, hardware, workload)
+    except UsageError as error:
+        if error.field != "--objective":
+            raise
+    return decide(argparse.Namespace(**{**vars(args), "objective": "latency"}), model, hardware, workload)
 
 
 def defaults() -> dict[str, object]:

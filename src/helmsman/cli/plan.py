@@ -7,7 +7,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out
-from helmsman.cli.batches import MAX, batch_size, check_alone, largest
+from helmsman.cli.asked import decide_as_known
+from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
@@ -15,6 +16,7 @@ from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from helmsman.cli.strategies import Decided
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.layer_split import LayerSplit
     from helmsman.schemas.hardware import Hardware
@@ -64,8 +66,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
-    asked = partial(decide, args, model, hardware)
-    decision, searched, parts = largest(workload, asked) if args.batch == MAX else asked(workload)
+    decision, searched, parts = _answer(args, model, hardware, workload)
     seconds = perf_counter() - began
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)
@@ -75,6 +76,16 @@ def execute(args: argparse.Namespace) -> int:
     write_out(args, decision.plan.to_json())
     show(args, document, lambda: _explained(decision, args.verbose, seconds, parts) + reasons + _drawn(args))
     return 0
+
+
+def _answer(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
+    """What is decided for the batches that the arguments ask for, or leave open."""
+    if BEST in (args.batch, args.batches):
+        from helmsman.cli.most_tokens import most_tokens
+
+        return most_tokens(args, workload, partial(decide_as_known, args, model, hardware))
+    asked = partial(decide, args, model, hardware)
+    return largest(workload, asked) if args.batch == MAX else asked(workload)
 
 
 def _reasons(decision: "Decision") -> tuple[str, str]:
@@ -112,9 +123,10 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--context", type=int, metavar="N", help="tokens the KV cache holds (default: their sum)")
     known = "of the prompt, known before: keys and values are kept and not computed again"
     group.add_argument("--prefix-tokens", type=int, default=0, metavar="N", help=known)
-    batch = "sequences that advance together; max: as many as fit"
-    group.add_argument("--batch", type=batch_size, default=1, metavar="N|max", help=batch)
-    group.add_argument("--batches", type=int, default=1, metavar="N", help="batches, one after the other or in turns")
+    batch = "sequences that advance together; max: as many as fit; best: as many as make the most tokens/s"
+    group.add_argument("--batch", type=batch_size, default=1, metavar="N|max|best", help=batch)
+    batches = "batches, one after the other or in turns; best: as many as make the most tokens/s"
+    group.add_argument("--batches", type=batch_count, default=1, metavar="N|best", help=batches)
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
 
 
@@ -124,7 +136,7 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
 
     for name in ("prompt_tokens", "output_tokens", "batch", "batches", "context"):
         value = getattr(args, name)
-        if value is not None and value != MAX and not 1 <= value <= 10**9:
+        if value is not None and value not in (MAX, BEST) and not 1 <= value <= 10**9:
             raise UsageError("must be between 1 and 1000000000", field=f"--{name.replace('_', '-')}", value=value)
     needed = args.prompt_tokens + args.output_tokens
     context = args.context or needed
@@ -141,7 +153,7 @@ def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
         raise UsageError("leaves nothing to compute", field="--prefix-tokens", value=args.prefix_tokens, remedy=remedy)
     names = ("prompt_tokens", "output_tokens", "batch", "batches", "prefix_tokens")
     shape = {name: getattr(args, name) for name in names}
-    shape["batch"] = 1 if args.batch == MAX else args.batch
+    shape.update({name: 1 for name in ("batch", "batches") if shape[name] in (MAX, BEST)})
     return Workload(**shape, context=context)
 
 

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def progress(steps: int, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """A bar of `steps` on a terminal; what is yielded tells it of a step."""
+def progress(steps: int | None, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """A bar of `steps`, if their number is known, on a terminal; what is yielded tells it of a step."""
     import sys
 
     from tqdm import tqdm

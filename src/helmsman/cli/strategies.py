@@ -5,15 +5,16 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, write_text
+from helmsman.cli.app import Parser
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
 from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
+from helmsman.cli.op_splits import op_split, write_table
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
+from helmsman.cli.question import frame_of, steps_frame, warn_of_table
 from helmsman.cli.search_parts import search_parts
-from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FORMATS
 
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     from helmsman.planner.strategies.flexgen import FlexGen
     from helmsman.planner.strategies.layer_split import LayerSplit
     from helmsman.planner.strategies.op_split.strategy import OpSplit
-    from helmsman.planner.strategies.streaming.place import Frame
-    from helmsman.schemas.cache_use import CacheUse
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
+
+    Decided = tuple[Decision, OpSplit | None, Mapping[str, float]]
 
 Recorded = dict[str, str | int | float | bool]
 
@@ -118,29 +119,27 @@ def _add_streaming(parser: Parser) -> None:
     group.add_argument("--write-table", type=Path, metavar="FILE", help="write the prices of every operation, to edit")
 
 
-def decide(
-    args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload"
-) -> "tuple[Decision, OpSplit | None, Mapping[str, float]]":
+def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
     """The best plan of the strategy that the arguments name; the search of op-split, to be drawn, and seconds of its
     parts."""
     _refuse_foreign(args)
     if args.strategy == "op-split":
         asked = op_split(args, model, hardware, workload)
-        _warn_of_table(args, asked.frame)
+        warn_of_table(args, asked.frame)
         parts = search_parts(asked)
         decision = _bounded(args, asked.decide(_recorded(args, {**_STREAMING, **_OP_SPLIT})))
-        _write_table(args, asked)
+        write_table(args, asked)
         return decision, asked, parts
     if args.strategy == "flexgen" and args.percent is None:
         schedule = flexgen(args, model, hardware, workload)
-        _warn_of_table(args, schedule.frame)
+        warn_of_table(args, schedule.frame)
         return _bounded(args, schedule.decide(_recorded(args, {**_STREAMING, **_FLEXGEN}))), None, {}
     if args.strategy == "optimal":
-        frame = replace(_question(args, model, hardware, workload), fused=True)
+        frame = replace(frame_of(args, model, hardware, workload), fused=True)
         return composed(args, frame, _recorded(args, OPTIMAL)), None, {}
     if args.strategy != "layer-split":
-        frame = _frame(args, model, hardware, workload)
-        _warn_of_table(args, frame)
+        frame = steps_frame(args, model, hardware, workload)
+        warn_of_table(args, frame)
         plan = planned if args.strategy in ENGINES else shared if args.strategy in HOST_SHARES else offloaded
         return plan(args, frame, _recorded(args, _OWN[args.strategy])), None, {}
     from helmsman.planner.strategies.layer_search import decide as decide_split
@@ -162,28 +161,6 @@ def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", 
     return strategy(model, roles(hardware), workload, options, costs)
 
 
-def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "OpSplit":
-    """The operation splits that the arguments ask about."""
-    from helmsman.planner.costs import CostOptions
-    from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
-    from helmsman.planner.strategies.op_split.variants import with_cache_use
-
-    if args.paper and (args.no_overlap or args.pinning == "pin-on-transfer"):
-        remedy = "leave --paper out: the printed equations know lanes that overlap"
-        raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
-    options = OpSplitOptions(
-        chunks=_chunks(args, model),
-        compress=args.compress,
-        storage=storage_of(args, hardware),
-        path=args.nvme or "direct",
-        pinning=args.pinning,
-        offload=not args.no_cpu_offload,
-        printed=args.paper,
-    )
-    frame = with_cache_use(_frame(args, model, hardware, workload))
-    return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
-
-
 def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "FlexGen":
     """FlexGen's plan for what the arguments ask about."""
     from helmsman.planner.costs import CostOptions
@@ -197,34 +174,7 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
         remedy = "use --compress none or all"
         raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
     costs = CostOptions(not args.no_corrections, args.l3_blend)
-    return FlexGen(_frame(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs)
-
-
-def _frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
-    if args.objective != "latency":
-        remedy = "use --objective latency: prompts run on the accelerator whatever the split"
-        message = "streaming strategies choose by decode steps alone"
-        raise UsageError(message, field="--objective", value=args.objective, remedy=remedy)
-    return _question(args, model, hardware, workload)
-
-
-def _question(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
-    from helmsman.planner.machine import roles
-    from helmsman.planner.strategies.streaming.place import Frame
-
-    overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
-    frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
-    frame = replace(frame, cache=_cache_use(args, model), fused=args.fused_attention)
-    return frame if args.table is None else _with_table(args.table, frame)
-
-
-def _warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
-    """Say on standard error which figures of the user's table cannot be seconds."""
-    from helmsman.planner.strategies.op_split.table_check import table_warnings
-
-    if args.table is not None and frame.roles.separate:
-        for warning in table_warnings(frame.roles.hardware.tables[0], frame, storage_of(args, frame.roles.hardware)):
-            print(f"helm-plan: warning: {warning}", file=sys.stderr)
+    return FlexGen(steps_frame(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs)
 
 
 def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":
@@ -243,80 +193,6 @@ def _refuse_foreign(args: argparse.Namespace) -> None:
         if name not in _OWN[args.strategy] and getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or use another strategy"
             raise UsageError(f"does not go with --strategy {args.strategy}", field=flag, remedy=remedy)
-
-
-def _cache_use(args: argparse.Namespace, model: "Model") -> "CacheUse":
-    """What attention reads of past tokens (PARK-66)."""
-    from helmsman.lowering.variants import check_cache_use
-    from helmsman.schemas.cache_use import PARTIAL, CacheUse
-
-    keep = 1.0 if args.kv_keep is None else args.kv_keep
-    select = args.kv_select if args.kv_select is not None else PARTIAL if keep < 1 else 0.0
-    if args.kv_select and keep == 1:
-        remedy = "add --kv-keep SHARE"
-        raise UsageError("nothing is chosen when all tokens are read", field="--kv-select", remedy=remedy)
-    if not 0 < keep <= 1:
-        raise UsageError("is not a share of tokens", field="--kv-keep", value=keep, remedy="use 0 < SHARE <= 1")
-    if not 0 <= select <= 1:
-        raise UsageError("is not a share of a head", field="--kv-select", value=select, remedy="use 0 <= SHARE <= 1")
-    if args.activation_cache and args.prefix_tokens:
-        message, remedy = "a prompt pass reads keys and values of known tokens", "leave one of the two out"
-        raise UsageError(message, field="--activation-cache", remedy=remedy)
-    use = CacheUse(keep=keep, select=select, holds="activations" if args.activation_cache else "kv")
-    check_cache_use(model, use)
-    return use
-
-
-def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
-    """`8` (every operation that can be divided, into as many parts or as it has), or `scores=8,wv=4`."""
-    from helmsman.planner.strategies.streaming.division import divisible
-
-    text, fused = args.chunks, args.fused_attention
-    if text is None:
-        return {}
-    names = divisible(model, "reordered" if args.activation_cache else "fused" if fused else "divided")
-    found = {}
-    for name, count in _divisions(text, model, names):
-        if name not in names or not count.isdecimal() or len(count) > 6:
-            remedy = f"write a number, or OP=N with operations among {', '.join(names)}"
-            raise UsageError("not a division of operations", field="--chunks", value=text, remedy=remedy)
-        if name in found:
-            remedy = f"name {name} once"
-            raise UsageError(f"divides {name} twice", field="--chunks", value=text, remedy=remedy)
-        found[name] = int(count)
-    return found
-
-
-def _divisions(text: str, model: "Model", names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(operation, parts) as they are written."""
-    from helmsman.planner.strategies.streaming.division import most_parts
-
-    if "=" in text or not text.isdecimal() or len(text) > 6:
-        pairs = (item.partition("=") for item in text.split(","))
-        return [(name, count) for name, _, count in pairs]
-    wanted = int(text)
-    return [(name, str(min(wanted, most_parts(model, name)))) for name in names]
-
-
-def _write_table(args: argparse.Namespace, asked: "OpSplit") -> None:
-    """The prices of the question as a table to edit and give back."""
-    from helmsman.planner.strategies.op_split.tabulate import tabulate
-
-    if args.write_table is not None:
-        storage = storage_of(args, asked.frame.roles.hardware)
-        write_text(args.write_table, tabulate(asked.frame, asked.costs, storage).to_json() + "\n")
-
-
-def _with_table(path: Path, frame: "Frame") -> "Frame":
-    """The question with the user's operation table before those of the machine."""
-    from helmsman.planner.strategies.op_split.table_check import check_table
-    from helmsman.schemas.operation_table import OperationTable
-    from helmsman.schemas.read import read_document
-
-    table = read_document(OperationTable, path)
-    if frame.roles.separate:
-        check_table(table, frame, str(path))
-    return frame.with_tables(table)
 
 
 def _recorded(args: argparse.Namespace, own: Mapping[str, object]) -> Recorded:

@@ -1,0 +1,73 @@
+"""Activations: what makes them, and what brings them to the memories in which they are read."""
+
+from dataclasses import dataclass, field
+
+from helmsman.lowering.emit import Emitter
+from helmsman.lowering.parts import Part
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.streams import Ways
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.hardware import Link, activation_lane
+
+
+@dataclass(slots=True)
+class Value:
+    """An activation: its bytes, the tasks that make it and where, and the tasks that brought it to each memory.
+
+    `parts`: new keys and values only, the tasks that brought to a memory what lives there."""
+
+    size: int
+    made: list[tuple[str, int, float]]
+    at: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    parts: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass
+class Activations:
+    """Makes the tasks that bring values from memory to memory."""
+
+    plan: Placed
+    out: Emitter
+    ways: Ways
+
+    def reaching(self, name: str, value: Value, layer: int | None, part: Part) -> tuple[int, ...]:
+        """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
+
+        New keys and values that live there as they are used have been sent there; others come all together."""
+        if part.at_home and part.memory in value.parts:
+            return value.parts[part.memory]
+        if part.memory not in value.at:
+            made = enumerate(value.made)
+            value.at[part.memory] = tuple([self._carried(name, value, part.memory, layer, *each) for each in made])
+        return value.at[part.memory]
+
+    def _carried(
+        self, name: str, value: Value, memory: str, layer: int | None, number: int, made: tuple[str, int, float]
+    ) -> int:
+        """The task after which part `number` of value `name` is in `memory`."""
+        origin, task, share = made
+        if origin == memory:
+            return task
+        label = "hidden" if name == "input" else name
+        what = label if len(value.made) == 1 else f"{label}:{number}"
+        size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
+        return self.send(what, layer, (origin, memory), size, self.plan.activations, deps, label)
+
+    def send(
+        self,
+        what: str,
+        layer: int | None,
+        ends: tuple[str, str],
+        size: int,
+        fmt: StoredFormat,
+        deps: tuple[int, ...],
+        op: str | None = None,
+    ) -> int:
+        """The last transfer of an activation from memory to memory: the only one, or the second through the host."""
+        for hop in self.ways.hops(*ends, size, "pinned"):
+            deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._lane(hop.link)),)
+        return deps[0]
+
+    def _lane(self, link: Link) -> str:
+        """Activations do not queue behind weights that come ahead: they have a lane of the same link."""
+        return activation_lane(link.name) if self.plan.schedule.overlap == "next-layer" else link.name

@@ -1,0 +1,169 @@
+"""The batch and the number of batches with the most tokens/s: a search over divisions that knows no plan.
+
+Every division is asked about at most once. One is left out where a smaller one proves it slow: no memory reads fewer
+bytes and no device does less for more sequences, so what takes at least t seconds for few takes as long for more."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, isqrt
+from typing import NamedTuple
+
+from helmsman.schemas.plan import Considered
+
+MOST_BATCH, MOST_BATCHES = 1 << 16, 16
+"""Sequences of a batch, more than any memory of the catalogue has room for, and batches, that are asked about."""
+
+_NEAR = 1.1
+"""Between batches of so little a quotient none is looked for."""
+
+
+class Division(NamedTuple):
+    """`batches` batches of `batch` sequences."""
+
+    batches: int
+    batch: int
+
+    @property
+    def sequences(self) -> int:
+        """All together."""
+        return self.batch * self.batches
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The plan of a division: its output tokens/s over the whole request, the seconds that no plan for as many
+    sequences beats, and whether batches only take turns, so that more of them are neither faster nor slower."""
+
+    rate: float
+    least: float
+    turns: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A division has no plan; `most`: the largest batch that would have one, where the refusal says it."""
+
+    most: int | None = None
+
+
+@dataclass
+class BestBatches:
+    """The search. `tokens`: outputs of one sequence; `batch`, `batches`: what is asked for, or None to choose it.
+
+    `ask` answers for a division; what has no plan must have none for more sequences per batch, or more batches."""
+
+    ask: Callable[[Division], Answer | Refusal]
+    tokens: int
+    batch: int | None = None
+    batches: int | None = None
+    asked: dict[Division, Answer | Refusal] = field(default_factory=dict)
+    left_out: dict[Division, float] = field(default_factory=dict)
+
+    def best(self) -> Division | None:
+        """The fastest of the divisions `asked` about; those `left_out` are not faster. None where nothing has a plan.
+
+        They are powers of two up to the most that have a plan, those, and batches between the best and its neighbours
+        until they are near."""
+        if isinstance(self._answer(Division(self.batches or 1, self.batch or 1)), Refusal):
+            return None
+        for each in sorted(self._grid(), key=lambda each: (-each.sequences, each)):
+            self._try(each)
+        while fresh := [each for each in self._between() if each not in self.asked and each not in self.left_out]:
+            for each in fresh:
+                self._try(each)
+        return self._fastest
+
+    def at_most(self, division: Division) -> float:
+        """Tokens/s that no plan for a division exceeds, by the bounds of smaller ones."""
+        least = max((found.least for each, found in self._answers if _within(each, division)), default=0.0)
+        return division.sequences * self.tokens / least if least else inf
+
+    def considered(self) -> tuple[Considered, ...]:
+        """What was asked about and left out, and the smallest divisions without a plan."""
+        found = [Considered(**each._asdict(), verdict="planned", rate=answer.rate) for each, answer in self._answers]
+        found += [Considered(**each._asdict(), verdict="left-out", rate=rate) for each, rate in self.left_out.items()]
+        found += [Considered(**each._asdict(), verdict="no-plan") for each in self.none_from()]
+        return tuple(sorted(found, key=lambda each: (each.batches, each.batch)))
+
+    def none_from(self) -> list[Division]:
+        """The smallest divisions that have no plan."""
+        refused = {
+            each if found.most is None else Division(each.batches, min(each.batch, found.most + 1))
+            for each, found in self.asked.items()
+            if isinstance(found, Refusal)
+        }
+        return sorted(each for each in refused if not any(o != each and _within(o, each) for o in refused))
+
+    @property
+    def _answers(self) -> list[tuple[Division, Answer]]:
+        return [(each, found) for each, found in self.asked.items() if isinstance(found, Answer)]
+
+    @property
+    def _fastest(self) -> Division:
+        """Of those asked about, the smallest of equals."""
+        return min(self._answers, key=lambda pair: (-pair[1].rate, pair[0].sequences, pair[0]))[0]
+
+    def _answer(self, division: Division) -> Answer | Refusal:
+        if division not in self.asked:
+            hopeless = any(_within(each, division) for each in self.none_from())
+            self.asked[division] = Refusal() if hopeless else self.ask(division)
+        return self.asked[division]
+
+    def _try(self, division: Division) -> None:
+        """Ask about a division, or leave it out."""
+        fastest = max(found.rate for _, found in self._answers)
+        if division not in self.asked and self.at_most(division) <= fastest:
+            self.left_out[division] = self.at_most(division)
+        else:
+            self._answer(division)
+
+    def _grid(self) -> Iterator[Division]:
+        """Divisions into ever more batches, as long as more of them have plans and do not only take turns."""
+        numbers = [1 << power for power in range(MOST_BATCHES.bit_length())]
+        top = MOST_BATCH
+        for batches in numbers if self.batches is None else [self.batches]:
+            sizes = self._sizes(batches, top) if self.batch is None else [self.batch]
+            planned = sizes[: self._planned(batches, sizes)]
+            if not planned or (batches > 1 and self._turns(Division(batches, planned[-1]))):
+                return
+            top = planned[-1]
+            yield from (Division(batches, size) for size in planned)
+
+    def _turns(self, division: Division) -> bool:
+        found = self._answer(division)
+        return self.batches is None and isinstance(found, Answer) and found.turns
+
+    def _sizes(self, batches: int, top: int) -> list[int]:
+        """Powers of two of sequences up to the most that may have a plan, which are `top` or fewer."""
+        found = self._answer(Division(batches, top))
+        if isinstance(found, Refusal) and found.most is not None:
+            top = found.most
+        return [*(1 << power for power in range(top.bit_length()) if 1 << power < top), *([top] if top else [])]
+
+    def _planned(self, batches: int, sizes: list[int]) -> int:
+        """How many of ascending `sizes` have plans; looks at the last before it halves."""
+        low, high, middle = 0, len(sizes) + 1, len(sizes)
+        while high - low > 1:
+            if isinstance(self._answer(Division(batches, sizes[middle - 1])), Answer):
+                low = middle
+            else:
+                high = middle
+            middle = (low + high) // 2
+        return low
+
+    def _between(self) -> Iterator[Division]:
+        """Between the best and its neighbours, where they are not near: in sequences, or in batches of as many."""
+        if self.batch is not None and self.batches is not None:
+            return
+        axis, best = int(self.batch is None), self._fastest
+        line = sorted({each[axis] for each in (*self.asked, *self.left_out) if each[1 - axis] == best[1 - axis]})
+        for low, high in pairwise(line):
+            middle = max(low + 1, isqrt(low * high))
+            if best[axis] in (low, high) and high / low > _NEAR and middle < high:
+                yield best._replace(**{best._fields[axis]: middle})
+
+
+def _within(one: Division, other: Division) -> bool:
+    """Whether a division is part of another."""
+    return one.batch <= other.batch and one.batches <= other.batches

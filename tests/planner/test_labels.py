@@ -1,0 +1,64 @@
+"""Labels of compositions: each is shown once, and told from others of the same label."""
+
+from dataclasses import replace
+
+import pytest
+from questions import asked
+
+from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
+from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.label import contents, label, told_apart
+from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
+
+STEP = Aim("decode step", {"decode": 1.0})
+QUESTION = asked("opt-125m", layers=4)
+FRAME = QUESTION.frame
+HOST, HERE, COMING = on_host(FRAME.model), on_accelerator(FRAME.model), on_accelerator(FRAME.model, False)
+HALF = replace(HERE, resident=(True, True, True, *COMING.resident[3:]))
+FIRST = Assignment((HOST, HOST, COMING, HERE), "host", "accelerator", {})
+
+
+@pytest.mark.parametrize(
+    ("change", "difference"),
+    [
+        ({"embedding": "accelerator"}, "embedding on the accelerator"),
+        ({"output": "host"}, "output on the host"),
+        ({"prefetch": 2}, "2 blocks ahead"),
+        ({"blocks": (HOST, HOST, HALF, HERE)}, "1 more cuda<-cpu, o up down coming"),
+        ({"output": "host", "prefetch": 2}, "output on the host, 2 blocks ahead"),
+    ],
+)
+def test_what_tells_equal_labels_apart(change, difference):
+    other = replace(FIRST, **change)
+    assert label(FRAME, other) == label(FRAME, FIRST)
+    texts = list(told_apart([(FRAME, FIRST), (FRAME, other)]))
+    assert texts == [label(FRAME, FIRST), f"{label(FRAME, FIRST)} ({difference})"]
+
+
+def test_the_order_of_blocks_tells_nothing_apart():
+    assert contents(FRAME, FIRST) == contents(FRAME, replace(FIRST, blocks=(HERE, HOST, COMING, HOST)))
+    assert contents(FRAME, FIRST) != contents(FRAME, replace(FIRST, prefetch=2))
+    still = replace(FIRST, blocks=(HOST, HERE, HOST, HERE))
+    assert contents(FRAME, still) == contents(FRAME, replace(still, prefetch=2))
+
+
+def test_a_composition_is_shown_once_in_its_best_order():
+    optimal = Optimal(QUESTION, STEP)
+    orders = [replace(FIRST, blocks=blocks) for blocks in ((HERE, HOST, COMING, HOST), FIRST.blocks)]
+    found = [Finalist(QUESTION, each, seconds) for seconds, each in enumerate([still(), *orders, still()], start=1)]
+    vars(optimal)["finalists"] = tuple(found)
+    assert list(optimal._runner_ups(found[0])) == [(label(FRAME, orders[0]), 2)]
+
+
+def still() -> Assignment:
+    return replace(FIRST, blocks=(HOST, HOST, HERE, HERE))
+
+
+def test_no_two_runner_ups_read_alike():
+    """Two of them differ in where the output is, and in which weights come."""
+    decision = Optimal(asked("Llama-2-13b-hf", "rtx3060-5600x", batch=8), STEP).decide({})
+    texts = [decision.plan.label, *(text for text, _ in decision.runner_ups)]
+    assert len(texts) > 5 and len(set(texts)) == len(texts)
+    seconds = [decision.seconds, *(each for _, each in decision.runner_ups)]
+    assert seconds == sorted(seconds)
