@@ -20,6 +20,16 @@ class Solution:
     duals: "NDArray[np.float64]"
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The `first` unknowns are whole numbers; the search ends after so many `nodes`, or when it is so `near` to its
+    bound, as a share."""
+
+    first: int
+    nodes: int
+    near: float
+
+
 class Growing:
     """A program of unknowns x >= 0 that more may join: least costs x with lower <= rows x <= upper. What was found
     before is where the next solution begins."""
@@ -71,10 +81,12 @@ def solve(
     most: Sequence[float] | None = None,
     limit: float | None = None,
     exact: float | None = None,
+    whole: "Whole | None" = None,
 ) -> Solution | None:
     """The unknowns x >= 0 of least `costs` x with lower <= rows x <= upper and x <= most.
 
-    `limit`: seconds after which the solver gives up; `exact`: how far a row may be broken. None: nothing was found."""
+    `limit`: seconds after which the solver gives up; `exact`: how far a row may be broken; `whole`: which unknowns are
+    whole numbers, and how hard that is tried (then there are no duals). None: nothing was found."""
     import highspy
     import numpy as np
 
@@ -92,9 +104,16 @@ def solve(
     program.a_matrix_.value_ = matrix.ravel()
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
-    for name, value in (("time_limit", limit), ("primal_feasibility_tolerance", exact)):
+    options: dict[str, float | int | None] = {"time_limit": limit, "primal_feasibility_tolerance": exact}
+    if whole is not None:
+        kinds = highspy.HighsVarType
+        program.integrality_ = [kinds.kInteger if place < whole.first else kinds.kContinuous for place in range(count)]
+        options |= {"mip_max_nodes": whole.nodes, "mip_rel_gap": whole.near, "threads": 1}
+    for name, value in options.items():
         if value is not None:
             solver.setOptionValue(name, value)
     solver.passModel(program)
     solver.run()
+    if whole is not None and solver.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible:
+        return Solution(np.array(solver.getSolution().col_value), np.zeros(0))
     return _solution(solver)

@@ -15,7 +15,7 @@ from math import ceil, floor, inf
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
+from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation, whole_counts
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
 _ROUNDING = 1e-9
@@ -23,6 +23,9 @@ _ROUNDING = 1e-9
 
 _AROUND, _NEAR, _ODD = 4, 2, 64
 """So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
+
+_WHOLE, _NODES, _PROGRAMS = 40, 20, 2
+"""Whole counts of so many ways are sought by a mixed integer program with so many nodes, so often in a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,8 @@ class _Case:
 @dataclass
 class _Search:
     """`left`: partial compositions that may still be followed; `undivided`: cases that may be divided; `closed`: the
-    least bound of cases that were given up; `waiting`: cases by bound."""
+    least bound of cases that were given up; `waiting`: cases by bound; `programs`: mixed integer programs that
+    may still be solved."""
 
     ways: Ways
     room: Room
@@ -93,6 +97,7 @@ class _Search:
     root: Relaxed | None = None
     waiting: list[tuple[float, int, _Case]] = field(default_factory=list)
     serial: "count[int]" = field(default_factory=count)
+    programs: int = _PROGRAMS
 
     def run(self, likely: Chosen | None) -> None:
         """Look at cases until none can hold anything better."""
@@ -103,6 +108,8 @@ class _Search:
             if bound >= self.worst:
                 self.closed = min(self.closed, bound)
             elif not self._divide(case):
+                if self.programs > 0 and self.slack:
+                    self._whole(case)
                 self._inside(case)
 
     def result(self) -> Composed:
@@ -200,6 +207,17 @@ class _Search:
             self.best.append(Composition(counts, seconds))
             self.best.sort(key=lambda each: (each.seconds, each.counts))
             del self.best[self.keep :]
+
+    def _whole(self, case: _Case) -> None:
+        """Whole counts of the ways that the relaxation likes best, with no more on its way than it has there."""
+        self.programs -= 1
+        used = case.ways.coming[case.relaxed.counts > _ROUNDING].max(axis=0, initial=0.0)
+        within = np.flatnonzero((case.ways.coming <= np.maximum(used, case.low)).all(axis=1))
+        names = within[np.argsort(case.relaxed.reduced[within], kind="stable")[:_WHOLE]]
+        free = self.room.free - np.maximum(used, case.low) @ self.room.buffers
+        counts = whole_counts(case.ways.only(names), replace(self.room, free=free), _NODES, self.slack)
+        if counts is not None:
+            self._judge(case, names, counts[None])
 
     def _inside(self, case: _Case) -> None:
         """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""

@@ -10,10 +10,10 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.compose import Composed, Composition, charged, compose
 from helmsman.planner.strategies.optimal.relaxation import relaxation
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
-from helmsman.planner.strategies.optimal.ways import Chosen, Room, Ways, undominated
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
 from helmsman.scheduler.iteration import PHASES, Phase
 
-SLACK = 3e-3
+SLACK = 1e-3
 """What is not looked for: compositions so little better, as a share."""
 
 _ROUNDS, _REPEATED = 8, 3
@@ -25,7 +25,7 @@ _LOWERED = 2
 EFFORT = 100
 """So many partial compositions are followed unless asked otherwise."""
 
-_CASES = 6
+_CASES = 30
 """Of how many divided cases a search consists at most."""
 
 _USED = 1e-6
@@ -149,8 +149,16 @@ class Compositions:
 
     def _stacked(self, room: "Limited") -> tuple[Ways, Room]:
         """Ways with their limited lanes as if they were memories."""
-        lanes = self.ways.lanes[:, room.limited]
-        return Ways(self.ways.lanes, np.hstack([self.ways.kept, lanes]), self.ways.coming), room.room
+        return Ways(self.ways.lanes, self.kept(room), self.ways.coming), room.room
+
+    def kept(self, room: "Limited") -> Numbers:
+        """What every way takes (ways, memories and limited lanes)."""
+        return np.hstack([self.ways.kept, self.ways.lanes[:, room.limited]])
+
+    def outside(self, totals: Numbers, room: "Limited") -> float:
+        """Seconds of the last phase's chain that are not in blocks, less those of its busiest lane in `totals`."""
+        last = np.flatnonzero(self.blocks.phase == len(self.blocks.phases) - 1)
+        return float(room.room.ends[last[0]] - totals[last].max())
 
     @property
     def memories(self) -> tuple[str, ...]:

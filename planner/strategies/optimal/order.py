@@ -1,40 +1,78 @@
 """In which order blocks of several ways follow each other, so that what comes is there when it is needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 
 from helmsman.planner.strategies.optimal.flow import LEAST, flow_seconds
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
-_LEADS = (0, 1, 2, 3, 5, 8, 12)
+_LEADS = (1, 2, 3, 5, 8, 12)
 """So many blocks begin a pass for which least comes: nothing is on its way yet."""
 _RUNS = (1, 2, 4, 8)
 """Into so many ranges the blocks of each device are divided."""
 _PERMUTED = 4
 """Of so many devices every order is tried; of more, theirs."""
-_SWAPS = 120
+_SWAPS = 40
 """So many exchanges of neighbours are tried."""
+
+
+Pattern = tuple[int, float]
+"""How many blocks begin the pass, and an offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """Blocks in order, by way, their `seconds`, and the pattern that they follow."""
+
+    rows: tuple[int, ...]
+    seconds: float
+    pattern: Pattern
+
+
+def arranged(counts: Mapping[int, int], track: Track, buffers: int, known: Pattern | None = None) -> Arranged:
+    """Blocks in the best order among patterns, or as in one that is `known`.
+
+    Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others,
+    after some for which least comes."""
+    if known is not None:
+        return _patterned(counts, track, buffers, known)
+    found = min((_patterned(counts, track, buffers, (0, offset)) for offset in _OFFSETS), key=_seconds)
+    leads = (_patterned(counts, track, buffers, (lead, found.pattern[1])) for lead in _LEADS)
+    return min((found, *leads), key=_seconds)
 
 
 def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tuple[int, ...], ...]:
     """The ways of all blocks in the best order that was found, and in the best ranges, one for each device, where that
     is another; `buffers`: for how many blocks something may be here.
 
-    Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others, or
-    over a few ranges of their device; then neighbours are exchanged while that helps."""
-    spread = [(*lead, *_spread(rest, track.pace, each)) for lead, rest in _led(counts, track.pace) for each in _OFFSETS]
+    Blocks are arranged, or in a few ranges of their device; then neighbours are exchanged while that helps."""
+    evenly = arranged(counts, track, buffers).rows
+    if len({track.pace[way].on for way in counts} - {HOST}) < 2:
+        return (exchanged(evenly, track, buffers),)
 
     def took(rows: tuple[int, ...]) -> float:
         return seconds(rows, track, buffers)
 
-    if len({track.pace[way].on for way in counts} - {HOST}) < 2:
-        return (_exchanged(min(spread, key=took), track, buffers),)
     ranges = {runs: tuple(_ranges(counts, track.pace, runs)) for runs in _RUNS}
-    best = min((*spread, *(rows for found in ranges.values() for rows in found)), key=took)
+    best = min((evenly, *(rows for found in ranges.values() for rows in found)), key=took)
     whole = min(ranges[1], key=took)
-    found = _exchanged(best, track, buffers)
+    found = exchanged(best, track, buffers)
     return (found,) if whole == best else (found, whole)
+
+
+def _seconds(each: Arranged) -> float:
+    return each.seconds
+
+
+def _patterned(counts: Mapping[int, int], track: Track, buffers: int, pattern: Pattern) -> Arranged:
+    lead, offset = pattern
+    least = min(counts, key=lambda way: (track.pace[way].link, -track.pace[way].chain))
+    lead = max(0, min(lead, counts[least] - 1))
+    rest = {**counts, least: counts[least] - lead}
+    rows = (*(least,) * lead, *_spread(rest, track.pace, offset))
+    return Arranged(rows, seconds(rows, track, buffers), (lead, offset))
 
 
 def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
@@ -106,14 +144,6 @@ class _Run:
         return begun
 
 
-def _led(counts: Mapping[int, int], pace: Sequence[Pace]) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]:
-    """Some blocks of the way that needs the link least, and the others."""
-    least = min(counts, key=lambda way: (pace[way].link, -pace[way].chain))
-    for many in _LEADS:
-        if not many or (many < counts[least] and len(counts) > 1):
-            yield (least,) * many, {**counts, least: counts[least] - many}
-
-
 def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> Iterator[int]:
     """Every way at even distances; `offset`: how much of one of them the way that needs the link most is behind."""
     needs = {way: pace[way].link / (pace[way].link + pace[way].chain) for way in counts}
@@ -139,7 +169,8 @@ def _part(rows: tuple[int, ...], run: int, runs: int) -> tuple[int, ...]:
     return rows[run * len(rows) // runs : (run + 1) * len(rows) // runs]
 
 
-def _exchanged(rows: tuple[int, ...], track: Track, buffers: int) -> tuple[int, ...]:
+def exchanged(rows: tuple[int, ...], track: Track, buffers: int) -> tuple[int, ...]:
+    """Blocks in an order in which neighbours were exchanged where that helps."""
     best, least = rows, seconds(rows, track, buffers)
     tries = [place for place in range(len(rows) - 1) if rows[place] != rows[place + 1]][:_SWAPS]
     for place in tries:

@@ -18,7 +18,8 @@ from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelera
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
-from helmsman.planner.strategies.optimal.order import ordered
+from helmsman.planner.strategies.optimal.order import exchanged, ordered
+from helmsman.planner.strategies.optimal.polish import Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
@@ -30,10 +31,13 @@ from helmsman.schemas.units import format_seconds
 
 NAME = "optimal"
 
-_FINALISTS = 3
+_FINALISTS = 2
 """So many compositions are predicted."""
 
-_TRIED = ((1, 1.3), (1, 1.7), (1, inf), (1, 2.5), (1, 0.0), (2, 1.7), (2, inf))
+_WORSE = 1.01
+"""What seems to take so much longer than the best known is not."""
+
+_TRIED = ((1, 1.3), (1, 1.7), (1, inf), (1, 0.0), (2, 1.7))
 """For how many blocks ahead there is room, and for how many times as long as a block works what it waits for may come,
 until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they
 add up to."""
@@ -138,7 +142,7 @@ class Optimal:
                 break
             spaces = ((space, self._found(space, best)) for space in self._spaces(ahead, most))
             for space, composed in spaces:
-                found += self._predicted(space, composed.best[:_FINALISTS])
+                found += self._predicted(space, composed, best)
                 if ahead == 1 and most == inf and not self.blocks.alike:
                     bound = max(bound, composed.bound)
         bound = min(alone, bound)
@@ -152,7 +156,8 @@ class Optimal:
         """Whether anything is found that fits, limits of phases included; asks for less than all `finalists`."""
         if self._too_large:
             return False
-        if self._alone or (self._composable and any(True for _ in self._composed(*_TRIED[0]))):
+        spaces = self._spaces(1, inf) if self._composable else ()
+        if self._alone or any(True for space in spaces for _ in self._predicted(space, self._found(space, inf), inf)):
             return True
         return bool(self.question.frame.roles.others) and self._with_one.fits
 
@@ -213,7 +218,38 @@ class Optimal:
         found = (self._finalist(question, chosen) for question, chosen in questions)
         return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
 
-    def _predicted(self, space: Compositions, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Finalist]:
+    def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
+        """The compositions that take least in order, and one near the best of them, as they are predicted."""
+        if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
+            yield from self._ranged(space, found.best[:_FINALISTS])
+            return
+        estimates = []
+        for ends in dict.fromkeys(ends for ends, _ in found.best):
+            near = Nearby(space, self.aim, ends, self.blocks.track(ends))
+            pool = [composition for there, composition in found.best if there == ends]
+            known = sorted((near.estimate(each) for each in pool), key=lambda each: each.seconds)
+            estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
+        estimates.sort(key=lambda each: each[1].seconds)
+        for ends, estimate in estimates[:_FINALISTS]:
+            if estimate.seconds >= beat * _WORSE:
+                return
+            rows = exchanged(estimate.arranged.rows, self.blocks.track(ends), 1 + space.prefetch)
+            chosen = self._assignment(space, ends, rows)
+            if (chosen.blocks, ends, chosen.prefetch) not in self._seen:
+                self._seen.add((chosen.blocks, ends, chosen.prefetch))
+                predicted = self._finalist(self.question, chosen)
+                if predicted is not None:
+                    yield predicted
+
+    @cached_property
+    def _seen(self) -> set[tuple[object, ...]]:
+        return set()
+
+    def _assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
+        blocks = tuple(self.blocks.ways[row] for row in rows)
+        return Assignment(blocks, *ends, self.blocks.shares, space.prefetch)
+
+    def _ranged(self, space: Compositions, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Finalist]:
         """The first composition in every order, others in its best."""
         better: int | None = None
         for ends, composition in best:
@@ -230,8 +266,7 @@ class Optimal:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
         counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
         orders = ordered(counts, self.blocks.track(ends), 1 + space.prefetch)
-        blocks = (tuple(self.blocks.ways[row] for row in rows) for rows in orders)
-        return [Assignment(each, *ends, self.blocks.shares, space.prefetch) for each in blocks]
+        return [self._assignment(space, ends, rows) for rows in orders]
 
     def _found(self, space: Compositions, beat: float) -> Found:
         """The search, repeated with less room while its best lacks something after all; the bound is that of the
