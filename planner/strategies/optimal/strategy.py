@@ -146,7 +146,8 @@ class Optimal:
                 if ahead == 1 and most == inf and not self.blocks.alike:
                     bound = max(bound, composed.bound)
         bound = min(alone, bound)
-        if self.question.frame.roles.others and all(each.seconds > bound * _FAR for each in found):
+        best = min((each.seconds for each in found), default=inf)
+        if self.question.frame.roles.others and best > bound * _FAR and self._with_one._floor < best:
             found += self._with_one.finalists
         found = found or list(self._just_within())
         return tuple(sorted(found, key=lambda each: each.seconds)), bound
@@ -193,7 +194,7 @@ class Optimal:
     def _tried(self) -> tuple[tuple[int, float], ...]:
         """What is tried; several accelerators have buffers of their own, and two searches."""
         several = len(self.question.frame.roles.accelerators) > 1
-        return () if not self._composable else _TRIED[:2] if several else _TRIED
+        return () if not self._composable else _TRIED[1:3] if several else _TRIED
 
     @cached_property
     def _composable(self) -> bool:
