@@ -7,7 +7,7 @@ twice as much would change the seconds by less than 0.01 %. Exits 4 where one do
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from time import process_time
@@ -42,6 +42,7 @@ MACHINES = (
     "m1max-64gb",
     "epyc9554-cpu",
 )
+SEVERAL = ("rtx3090x2-5950x", "rtx3090x2-threadripper3960x", "a40x2-2xeon6330", "a100x2-dgx", "h100x2-hgx")
 AIMS = (
     Aim("decode step", {"decode": 1.0}),
     Aim("request", {"prefill": 1.0, "decode": 127.0}),
@@ -72,17 +73,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instances", type=int, default=50)
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
+    parser.add_argument("--several", action="store_true", help="machines with several accelerators")
     args = parser.parse_args()
-    found = [each for seed in range(args.first, args.first + args.instances) for each in _instance(seed)]
+    machines, seeds = SEVERAL if args.several else MACHINES, range(args.first, args.first + args.instances)
+    found = [each for seed in seeds for each in _instance(seed, machines)]
     off = sorted(each.off for each in found)
     within = sum(each <= _BAR for each in off)
     print(f"{within} of {len(off)} prices within {_BAR:.0%} of the finite difference; at most {off[-1]:.2%} off")
     return 0 if within == len(off) else 4
 
 
-def _instance(seed: int) -> list[Checked]:
+def _instance(seed: int, machines: Sequence[str]) -> list[Checked]:
     began = process_time()
-    question, aim, text = drawn(seed)
+    question, aim, text = drawn(seed, machines)
     optimal = Optimal(question, aim)
     if not optimal.finalists:
         print(f"{seed:>3} {text}: nothing fits")
@@ -96,10 +99,10 @@ def _instance(seed: int) -> list[Checked]:
     return found
 
 
-def drawn(seed: int) -> tuple[Question, Aim, str]:
+def drawn(seed: int, machines: Sequence[str] = MACHINES) -> tuple[Question, Aim, str]:
     """A question, its aim, and both in words."""
     rng = Random(seed)
-    model, machine, aim = load_model(rng.choice(MODELS)), rng.choice(MACHINES), rng.choice(AIMS)
+    model, machine, aim = load_model(rng.choice(MODELS)), rng.choice(machines), rng.choice(AIMS)
     batch, part = rng.choice((1, 4, 16)), rng.uniform(0.1, 1.1)
     hardware = _with_room(load_hardware(machine, None), model, part)
     workload = Workload(prompt_tokens=128, output_tokens=128, context=256, batch=batch)
@@ -108,12 +111,12 @@ def drawn(seed: int) -> tuple[Question, Aim, str]:
 
 
 def _with_room(hardware: Hardware, model: Model, part: float) -> Hardware:
-    """The machine with room for a `part` of the weights in a memory of the accelerator's own, and all on the host."""
+    """The machine with room for a `part` of the weights in the accelerators' own memories, and all on the host."""
     found = roles(hardware)
     need = sum(tensor.size("f16") for tensor in tensors(model) if tensor.tied_to is None)
     sizes = {found.host.memory: 2 * need + 8 * 10**9}
-    if found.accelerator is not None and found.separate:
-        sizes[found.accelerator.memory] = round(part * need) + 10**9
+    for each in found.accelerators if found.separate else ():
+        sizes[each.memory] = round(part * need / len(found.accelerators)) + 10**9
     memories = tuple(
         memory.model_copy(update={"available": sizes[memory.name], "capacity": sizes[memory.name]})
         if memory.name in sizes

@@ -29,6 +29,12 @@ class Roles:
         """The same roles for one accelerator after the other."""
         return tuple(replace(self, accelerator=device, others=()) for device in self.accelerators)
 
+    def on(self, hardware: Hardware) -> "Roles":
+        """The same roles on a machine that differs in figures alone."""
+        away = None if self.accelerator is None else hardware.device(self.accelerator.name)
+        others = tuple(hardware.device(device.name) for device in self.others)
+        return Roles(hardware, hardware.device(self.host.name), hardware.device(self.solo.name), away, others)
+
     @property
     def separate(self) -> bool:
         """Whether the accelerator has a memory of its own."""

@@ -1,6 +1,7 @@
 """`helm-plan --strategy optimal --explain`: text, document, and what it does not go with."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -62,6 +63,7 @@ def test_a_plan_of_the_accelerator_alone_is_about_the_accelerator(capfd):
     assert code == 0 and "cuda" in busy and "cpu" not in busy
 
 
-def test_several_accelerators_are_refused_before_anything_is_searched(capfd):
-    code, _, err = run(capfd, "--model", "opt-125m", "--hw", "rtx3090x2-5950x", "--explain")
-    assert code == 2 and "one accelerator" in err
+def test_of_several_accelerators_each_has_its_prices_and_rules(capfd):
+    code, out, _ = run(capfd, "--model", "opt-125m", "--hw", "rtx3090x2-5950x", "--vram-avail", "160MB", "--explain")
+    assert code == 0 and all(re.search(rf"GB/s (more|less) of {name} ", out) for name in ("vram", "vram1"))
+    assert {"weights stay on cuda", "weights stay on cuda1"} <= {*re.split("[;:] |  +|\n", out)}

@@ -7,7 +7,7 @@ import pytest
 
 from helmsman.planner.strategies.optimal.compose import Composed, compose
 from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
-from helmsman.planner.strategies.optimal.ways import Room, Ways
+from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
 
 TIMED, SMALL = 120, 500
 
@@ -119,3 +119,14 @@ def test_nothing_fits():
     ways = Ways(np.ones((2, 1)), np.full((2, 1), 5.0), np.zeros((2, 1)))
     room = Room(3, np.zeros(1), np.ones(1), np.zeros(1, dtype=np.intp), np.array([10.0]), np.ones((1, 1)))
     assert compose(ways, room) == Composed((), np.inf, (), True)
+
+
+def test_ways_that_another_one_beats_are_left_out():
+    """Of equal ones the first; as many as are compared at a time, and more."""
+    asked = np.random.default_rng(1).integers(0, 4, (400, 4)).astype(float)
+    ways = Ways(asked[:, :2], asked[:, 2:3], asked[:, 3:])
+    beaten = [
+        any((other <= mine).all() and ((other < mine).any() or place < row) for place, other in enumerate(asked))
+        for row, mine in enumerate(asked)
+    ]
+    assert list(undominated(ways)) == [row for row, gone in enumerate(beaten) if not gone]

@@ -5,8 +5,9 @@ from questions import asked
 
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.explanation import explanation
+from helmsman.planner.strategies.optimal.followed import rules
 from helmsman.planner.strategies.optimal.strategy import Optimal
-from helmsman.planner.strategies.optimal.undone import rules, undone
+from helmsman.planner.strategies.optimal.undone import undone
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.read import digest, parse_document
 

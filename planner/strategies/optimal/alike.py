@@ -97,7 +97,7 @@ class Alike:
         found: dict[int, int] = {}
         for on in range(self._times):
             for row, count in counts.items():
-                place = self._places[int(self.rows[row]), on]
+                place = self.places[int(self.rows[row]), on]
                 found[place] = found.get(place, 0) + count
         for _ in range(self._times * self.count - self.all.count):
             longest = max(found, key=lambda row: (self.all.summed.lanes[row].max(), row))
@@ -125,7 +125,7 @@ class Alike:
         return len(self.all.buffers) // self._times
 
     @cached_property
-    def _places(self) -> Mapping[tuple[int, int], int]:
+    def places(self) -> Mapping[tuple[int, int], int]:
         """By row of the first accelerator's ways and number of another one, the row of that one's way."""
         first: dict[tuple[object, ...], int] = {}
         found: dict[tuple[int, int], int] = {}

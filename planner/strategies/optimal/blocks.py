@@ -43,7 +43,7 @@ _PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
 class Blocks:
     """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices; `fractional`: whether rows
     that both sides share are divided anywhere, not between panels alone, so that seconds have slopes; `lowered`: what
-    is known of this question on machines that differ in their figures alone."""
+    is known of this question on machines that differ in their figures alone, `panels`: with which shares."""
 
     frame: Frame
     ways: tuple[BlockWay, ...]
@@ -51,11 +51,12 @@ class Blocks:
     phases: tuple[Phase, ...] = PHASES
     fractional: bool = False
     lowered: dict[object, tuple[Task, ...]] = field(default_factory=dict, compare=False, repr=False)
+    panels: Shares | None = None
 
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts: at most what it really asks for."""
-        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self._kept, self._coming)
+        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self.kept, self._coming)
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
@@ -160,7 +161,7 @@ class Blocks:
     def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
         first, last = _side(way, 0), _side(way, -1)
-        shares = {0: self.shares} if "both" in way.parts else {}
+        shares = {0: self._lowered_shares} if "both" in way.parts else {}
         decisions = enumerate(zip(decided(self.frame.model), way.parts, strict=True))
         borders = {op: self._borders[way.division(k)][op] for k, (op, part) in decisions if part == "both"}
         known = way, phase, *(border.rows for border in borders.values())
@@ -176,8 +177,12 @@ class Blocks:
         return {division: {op: self._border(op, division) for op in ops} for division in DIVISIONS}
 
     def _border(self, op: str, division: Division) -> Border:
-        share = self.shares[division][op]
-        return Border(rows(self.frame, op, share), share, op_extent(self.frame.model, op)[1])
+        count = rows(self.frame, op, self._lowered_shares[division][op])
+        return Border(count, self.shares[division][op], op_extent(self.frame.model, op)[1])
+
+    @property
+    def _lowered_shares(self) -> Shares:
+        return self.shares if self.panels is None else self.panels
 
     def iteration(self, phase: Phase) -> Iteration:
         """The pass of a phase."""
@@ -272,7 +277,7 @@ class Blocks:
         return sum(tensor.size(self.frame.weights) for tensor in tensors if len(tensor.shape) == 1)
 
     @cached_property
-    def _kept(self) -> Numbers:
+    def kept(self) -> Numbers:
         """Bytes (ways, memories): of the host, then of the accelerator; of both together where they share one."""
         away = self._resident @ self._bytes
         total = float(self._bytes.sum())

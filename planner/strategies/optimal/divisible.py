@@ -9,35 +9,29 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
 import numpy as np
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.machine import Roles, roles
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.amounts import CHAIN
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.quantities import Quantity
-from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation
-from helmsman.planner.strategies.optimal.rules import Assignment, Side, place
+from helmsman.planner.strategies.optimal.relaxation import Relaxed, dual, relaxation
+from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
 
-_USED = 1e-6
-_WITHIN = 1.1
-"""Arrangements of the ends whose seconds are so near to the best are looked at again."""
-
+_USED, _MARGIN = 1e-6, 0.01
+"""Fewer blocks are none; by so much, as a share, ways change where something is changed."""
 Lane = tuple[str, str, int]
 """A phase, a name, and which of those of that name."""
-
-_SIDES: tuple[Side, ...] = ("host", "accelerator")
-
-EVERYWHERE: tuple[Ends, ...] = tuple((embedding, output) for embedding in _SIDES for output in _SIDES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +40,8 @@ class Solved:
     that a second of every lane adds (`lanes`, called `names`), and a byte less of every memory, or a second less of a
     limit (`free`).
 
-    `near`: arrangements of the ends that are almost as good."""
+    `near`: solutions of all arrangements of the ends, best first; `likely`: rows of ways that almost the same question
+    must lower to tell whether it needs them."""
 
     seconds: float
     ends: Ends
@@ -54,17 +49,22 @@ class Solved:
     names: tuple[Lane, ...] = ()
     lanes: Numbers = field(default_factory=lambda: np.zeros(0))
     free: Numbers = field(default_factory=lambda: np.zeros(0))
-    near: tuple[Ends, ...] = EVERYWHERE
+    near: "tuple[Solved, ...]" = ()
+    likely: tuple[int, ...] = ()
 
 
 class Near(Protocol):
     """A question near its plan."""
 
+    @property
+    def question(self) -> Question:
+        """What is asked, about which machine."""
+
     def with_more(self, quantity: Quantity, factor: float) -> "Near":
         """On a machine with `factor` times as much of something."""
 
-    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
-        """The least seconds; None where nothing fits."""
+    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
+        """The least seconds; None where nothing fits. `near`: solutions of almost the same question, best first."""
 
     def priced(self, solved: Solved) -> Numbers:
         """The Lagrangian (phases, then what memories and limits add) of a solution found here or elsewhere."""
@@ -73,7 +73,7 @@ class Near(Protocol):
 @dataclass(frozen=True, eq=False)
 class Divisible:
     """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory; `exact`: seconds
-    by lane of ways that are known; `likely`: rows of ways that are probably needed."""
+    by lane of ways that are known."""
 
     blocks: AllBlocks
     question: Question
@@ -82,7 +82,6 @@ class Divisible:
     among: Chosen
     less: Mapping[str, int] = field(default_factory=dict)
     exact: dict[int, Numbers] = field(default_factory=dict, compare=False, repr=False)
-    likely: tuple[int, ...] = ()
 
     def with_more(self, quantity: Quantity, factor: float) -> "Divisible":
         """See Near."""
@@ -91,15 +90,16 @@ class Divisible:
             return replace(self, less={**self.less, quantity.name: self.less.get(quantity.name, 0) + size})
         question = on_machine(self.question, quantity, factor)
         blocks = divisible_blocks(question, self.blocks)
-        return replace(self, question=question, blocks=blocks, exact={}, likely=tuple(self.exact))
+        return replace(self, question=question, blocks=blocks, exact={})
 
-    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
+    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
         """See Near."""
-        found = [each for each in map(self._at, near) if each is not None]
-        if not found:
-            return None
-        best = min(found, key=lambda each: each.seconds)
-        return replace(best, near=tuple(each.ends for each in found if each.seconds <= best.seconds * _WITHIN))
+        found = [] if near else [each for each in map(self._at, self.blocks.everywhere) if each is not None]
+        for each in near:
+            if self._bound(each) < min((one.seconds for one in found), default=inf):
+                found += [one for one in (self._at(each.ends, each.likely),) if one is not None]
+        order = sorted(found, key=lambda each: each.seconds)
+        return replace(order[0], near=tuple(order)) if order else None
 
     def priced(self, solved: Solved) -> Numbers:
         """See Near."""
@@ -124,29 +124,49 @@ class Divisible:
         coming = self.blocks.summed.coming[self.among].max(axis=0)
         return replace(found.room, free=found.room.free - coming @ found.room.buffers), found.limited
 
-    def _at(self, ends: Ends) -> Solved | None:
-        """The least seconds of one arrangement of the ends, of ways lowered themselves."""
+    def _at(self, ends: Ends, likely: tuple[int, ...] = ()) -> Solved | None:
+        """The least seconds of one arrangement of the ends, of ways lowered themselves; `likely`: rows of ways that are
+        probably needed."""
         room, limited = self._room(ends)
-        names = self.compositions.names
-        ways = self.blocks.summed.only(names)
-        fresh = np.flatnonzero(np.isin(names, (*self.likely, *self.exact)))
-        lowered = fresh
+        names, fresh = self.compositions.names, likely
         while True:
-            for way in fresh:
-                ways.lanes[way] = self._exact(int(names[way]))
-            stacked = Ways(ways.lanes, np.hstack([ways.kept, ways.lanes[:, limited]]), ways.coming)
-            relaxed = relaxation(stacked, room, lowered)
+            for row in fresh:
+                self._exact(row)
+            relaxed = relaxation(self._ways(limited), room, np.flatnonzero(np.isin(names, (*self.exact,))))
             if relaxed is None:
                 return None
-            fresh = np.setdiff1d(np.flatnonzero(relaxed.counts > _USED), lowered)
-            if not len(fresh):
-                return self._solution(relaxed, ends, names)
-            lowered = np.union1d(lowered, fresh)
+            fresh = tuple(int(row) for row in names[relaxed.counts > _USED] if row not in self.exact)
+            if not fresh:
+                return self._solution(relaxed, ends, limited)
 
-    def _solution(self, relaxed: Relaxed, ends: Ends, names: Chosen) -> Solved:
+    def _ways(self, limited: Chosen) -> Ways:
+        """The ways as they are known; limited lanes are as if they were memories."""
+        names = self.compositions.names
+        ways = self.blocks.summed.only(names)
+        for way in np.flatnonzero(np.isin(names, (*self.exact,))):
+            ways.lanes[way] = self.exact[int(names[way])]
+        return Ways(ways.lanes, np.hstack([ways.kept, ways.lanes[:, limited]]), ways.coming)
+
+    def _bound(self, near: Solved) -> float:
+        """Seconds that no solution beats which has the ends of one of almost the same question."""
+        room, limited = self._room(near.ends)
+        ways = self._ways(limited)
+        return dual(ways, room, self._weights(near), near.free, np.zeros(len(ways))).bound
+
+    def _solution(self, relaxed: Relaxed, ends: Ends, limited: Chosen) -> Solved:
+        """A relaxation; `likely` are the ways that are as good as those it needs, as far as their parts say."""
+        names, parts = self.compositions.names, self.blocks.summed.only(self.compositions.names)
         used = np.flatnonzero(relaxed.counts > 0)
         counts = {int(names[way]): float(relaxed.counts[way]) for way in used}
-        return Solved(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices)
+        costs = parts.lanes @ relaxed.lanes + np.hstack([parts.kept, parts.lanes[:, limited]]) @ relaxed.prices
+        good = costs <= self._least(relaxed, limited) * (1 + _MARGIN)
+        likely = tuple(int(row) for row in names[good] if int(row) in self.exact)
+        return Solved(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices, likely=likely)
+
+    def _least(self, relaxed: Relaxed, limited: Chosen) -> float:
+        """What a block of a way costs that a relaxation needs."""
+        ways = self._ways(limited)
+        return float((ways.lanes @ relaxed.lanes + ways.kept @ relaxed.prices).min())
 
     def _exact(self, row: int) -> Numbers:
         """Seconds by lane of a way."""
@@ -183,12 +203,11 @@ class Alone:
         """See Near."""
         return replace(self, question=on_machine(self.question, quantity, factor))
 
-    def solved(self, near: tuple[Ends, ...] = EVERYWHERE) -> Solved | None:
+    def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
         """See Near."""
         if not self.question.fits(place(self.question.frame, self.chosen)):
             return None
-        ends = self.chosen.embedding, self.chosen.output
-        return Solved(float(sum(self._phases())), ends, near=near)
+        return Solved(float(sum(self._phases())), (self.chosen.embedding, self.chosen.output))
 
     def priced(self, solved: Solved) -> Numbers:
         """See Near."""
@@ -221,7 +240,5 @@ def divisible_blocks(question: Question, blocks: AllBlocks) -> AllBlocks:
 def on_machine(question: Question, quantity: Quantity, factor: float) -> Question:
     """The question for a machine with `factor` times as much of something."""
     old = question.frame.roles
-    new = roles(quantity.times(old.hardware, factor))
-    if old.host.name == old.solo.name:
-        new = Roles(new.hardware, new.solo, new.solo, new.accelerator)
+    new = old.on(quantity.times(old.hardware, factor))
     return replace(question, frame=replace(question.frame, roles=new))

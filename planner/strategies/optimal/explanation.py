@@ -1,6 +1,8 @@
 """Why the best plan of one question is as fast as it is, as a document."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +27,9 @@ _UNIT: Mapping[What, Unit] = {
 _VISIBLE = 1e-3
 """Shares of a phase that are less are left out."""
 
+_SAME = 1e-3
+"""A plan that takes so little longer, as a share, is as good."""
+
 _FULL = 1e-4
 """A memory of which that share more changes less than that share of the seconds has room."""
 
@@ -34,10 +39,9 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
 
     `tokens`: made, or read, in the seconds of the objective."""
     best = optimal.finalists[0]
-    near = near_to(optimal, best)
-    solved = near.solved()
-    assert solved is not None, "what the plan needs is there"
-    found = tuple(priced(near, solved, each) for each in quantities(best.question.frame.roles))
+    near, solved = _solved(optimal, best)
+    shown = own(near, solved, best)
+    found = tuple(priced(near, solved, each, shown) for each in quantities(near.question.frame.roles))
     worth = tokens / best.seconds / solved.seconds
     return Explanation(
         model=plan.model.name,
@@ -57,11 +61,35 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
 
 def near_to(optimal: Optimal, best: Finalist) -> Near:
     """The question near the plan of `best`."""
+    if best.question is optimal.with_one.question:
+        return near_to(optimal.with_one, best)
     if best.question is not optimal.question:
         return Alone(best.question, best.chosen, optimal.aim)
     blocks = divisible_blocks(optimal.question, optimal.blocks)
-    among = beside(blocks, best.chosen.blocks)
+    blocks = blocks.only(beside(blocks, best.chosen.blocks))
+    among = np.arange(len(blocks.ways))
     return Divisible(blocks, optimal.question, optimal.aim, best.chosen.prefetch, among)
+
+
+def _solved(optimal: Optimal, best: Finalist) -> tuple[Near, Solved]:
+    """The question near a plan and its solution; about the first accelerator where others have no room to work."""
+    near = near_to(optimal, best)
+    solved = near.solved()
+    if solved is None:
+        near = near_to(optimal.with_one, replace(best, question=optimal.with_one.question))
+        solved = near.solved()
+    assert solved is not None, "what the plan needs is there"
+    return near, solved
+
+
+def own(near: Near, solved: Solved, best: Finalist) -> Solved:
+    """Of all solutions with the same prices that with the blocks of the plan, if it is one: among equal accelerators
+    others are as good that use one more than the other."""
+    if not isinstance(near, Divisible):
+        return solved
+    rows = Counter(near.blocks.ways.index(way) for way in best.chosen.blocks)
+    its = replace(solved, counts={row: float(count) for row, count in rows.items()})
+    return its if float(near.priced(its).sum()) <= solved.seconds * (1 + _SAME) else solved
 
 
 def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[Priced, ...]) -> Iterator[Phase]:
@@ -92,7 +120,7 @@ def _lanes(near: Near, solved: Solved, number: int) -> Mapping[str, float]:
 
 def _in_words(lane: str, hardware: Hardware) -> str:
     if lane.startswith(CHAIN):
-        return "operations one after the other" + (" beside a busy link" if lane != CHAIN else "")
+        return "operations one after the other" + (" beside a busy link" if " beside " in lane else "")
     pool = lane.removeprefix("pool ")
     if pool in (memory.name for memory in hardware.memories):
         return f"{pool} bandwidth"

@@ -58,15 +58,16 @@ class Quantity:
 
 
 def quantities(roles: Roles) -> Iterator[Quantity]:
-    """What host and accelerator have that a plan may lack: memories, links between them, arithmetic."""
-    devices = [roles.host] if roles.accelerator is None else [roles.host, roles.accelerator]
+    """What host and accelerators have that a plan may lack: memories, links between host and them, arithmetic."""
+    devices, home = [roles.host, *roles.accelerators], roles.host.memory
     hardware, names = roles.hardware, dict.fromkeys(device.memory for device in devices)
     for name in names:
         yield Quantity("capacity", name, float(hardware.memory(name).available))
     for name in names:
         yield Quantity("memory bandwidth", name, hardware.memory(name).bandwidth.value)
     for link in hardware.links:
-        if {link.source_memory, link.target_memory} == set(names):
+        ends = {link.source_memory, link.target_memory}
+        if home in ends and len(ends) > 1 and ends <= set(names):
             yield Quantity("link bandwidth", link.name, link.bandwidth.value)
     for device in devices:
         yield _arithmetic(device)

@@ -106,17 +106,18 @@ def _where(blocks: Sequence[BlockWay]) -> dict[BlockWay, Ranges]:
 
 def _end_homes(frame: Frame, chosen: Assignment) -> Iterator[Residence]:
     for name in ENDS:
-        side = _device(frame, chosen.output if name.startswith(_OUTPUT) else chosen.embedding)
+        side = device_of(frame, chosen.output if name.startswith(_OUTPUT) else chosen.embedding)
         yield Residence(select=Select(names=name), memory=side.memory, format=frame.weights)
 
 
 def _end_places(frame: Frame, chosen: Assignment) -> Iterator[ComputeRule]:
-    yield ComputeRule(select=Select(names="embedding"), device=_device(frame, chosen.embedding).name)
+    yield ComputeRule(select=Select(names="embedding"), device=device_of(frame, chosen.embedding).name)
     for name in _OUTPUT:
-        yield ComputeRule(select=Select(names=name), device=_device(frame, chosen.output).name)
+        yield ComputeRule(select=Select(names=name), device=device_of(frame, chosen.output).name)
 
 
-def _device(frame: Frame, side: Side) -> Device:
+def device_of(frame: Frame, side: Side) -> Device:
+    """Which device a side is."""
     if side == "host":
         return frame.roles.host
     return frame.roles.accelerators[0 if side == "accelerator" else side]
@@ -124,7 +125,7 @@ def _device(frame: Frame, side: Side) -> Device:
 
 def _away(frame: Frame, way: BlockWay) -> Device:
     """The accelerator of a way."""
-    return _device(frame, way.on)
+    return device_of(frame, way.on)
 
 
 def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residence]:

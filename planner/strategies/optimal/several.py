@@ -5,10 +5,11 @@ host, its memory and the chain are asked for adds up over accelerators. So a com
 accelerators at will; that blocks follow each other in ranges, or that hidden states cross in between, costs nothing
 here, and a bound on compositions is one on every such plan."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import product
+from itertools import product, starmap
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.streams import Ways as Routes
 from helmsman.planner.costs import CostModel
+from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.amounts import CHAIN, Basis
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
@@ -35,26 +37,50 @@ Lane = tuple[Phase, str]
 
 
 @dataclass(frozen=True)
+class Known:
+    """What is known of a question on machines that differ in their figures alone: `ways`, tasks of `blocks` and the
+    shares with which those are lowered (`panels`) by accelerator; tasks `outside` blocks and bytes of every memory that
+    are `used` by where the ends are."""
+
+    ways: dict[int, tuple[BlockWay, ...]] = field(default_factory=dict)
+    panels: dict[int, Shares] = field(default_factory=dict)
+    blocks: dict[int, dict[object, tuple[Task, ...]]] = field(default_factory=dict)
+    outside: dict[tuple[Ends, Phase], tuple[Task, ...]] = field(default_factory=dict)
+    used: dict[Ends, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AllBlocks:
-    """What blocks ask for in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`, `lowered`:
-    as for the blocks of one, by accelerator; `settled`: ways that were lowered themselves, by row."""
+    """What blocks ask for in some `phases`, on any of a frame's accelerators. `costs`: prices; `fractional`: as for the
+    blocks of one; `settled`: ways that were lowered themselves, by row."""
 
     frame: Frame
     costs: CostModel
     phases: tuple[Phase, ...] = PHASES
     fractional: bool = False
-    lowered: dict[int, dict[object, tuple[Task, ...]]] = field(default_factory=dict, compare=False, repr=False)
+    parts: Known = field(default_factory=Known, compare=False, repr=False)
     settled: dict[int, Numbers] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def members(self) -> tuple[Blocks, ...]:
         """By accelerator."""
-        frames = (replace(self.frame, roles=roles) for roles in self.frame.roles.each)
-        model = self.frame.model
-        return tuple(
-            Blocks(each, block_ways(model, each.roles.separate), self.costs, self.phases, self.fractional, lowered)
-            for each, lowered in ((each, self.lowered.setdefault(on, {})) for on, each in enumerate(frames))
-        )
+        return tuple(starmap(self._member, enumerate(self.frame.roles.each)))
+
+    def _member(self, on: int, roles: Roles) -> Blocks:
+        if on not in self.parts.ways:
+            self.parts.ways[on] = block_ways(self.frame.model, roles.separate)
+        frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
+        found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered)
+        if on not in self.parts.panels:
+            self.parts.panels[on] = found.shares
+        return replace(found, panels=self.parts.panels[on])
+
+    def only(self, rows: Chosen) -> "AllBlocks":
+        """The same with some of its ways, which keep their order."""
+        found: dict[int, tuple[BlockWay, ...]] = dict.fromkeys(range(len(self.members)), ())
+        for on, row in (self._rows[row] for row in rows):
+            found[on] += (self.members[on].ways[row],)
+        return replace(self, parts=replace(self.parts, ways=found))
 
     @cached_property
     def ways(self) -> tuple[BlockWay, ...]:
@@ -117,15 +143,17 @@ class AllBlocks:
             found[self._coming(on), self.memories.index(device.memory)] = 1.0
         return found
 
+    @property
+    def everywhere(self) -> tuple[Ends, ...]:
+        """Where the ends may be."""
+        others = range(1, len(self.members))
+        sides: tuple[Side, ...] = ("host", "accelerator", *others)
+        return tuple(product(sides, sides))
+
     @cached_property
     def arrangements(self) -> tuple[Ends, ...]:
         """Where the ends may be, each once where accelerators are alike."""
-        others = range(1, len(self.members))
-        sides: tuple[Side, ...] = ("host", "accelerator", *others)
-        pairs = product(sides, sides)
-        if not self.alike:
-            return tuple(pairs)
-        return tuple(pair for pair in pairs if _first_of_alike(pair))
+        return tuple(filter(_first_of_alike, self.everywhere)) if self.alike else self.everywhere
 
     @cached_property
     def alike(self) -> bool:
@@ -144,37 +172,61 @@ class AllBlocks:
         """Blocks to be composed."""
         return self.frame.model.layers
 
-    @property
-    def lopsided(self) -> Chosen:
-        """The rows of ways with which something comes to the last accelerator only: others need no room for that."""
-        last, coming = len(self.members) - 1, self.summed.coming.max(axis=1)
-        return np.flatnonzero([way.on == last or not coming[row] for row, way in enumerate(self.ways)])
+    def lopsided(self, to: int = -1) -> Chosen:
+        """The rows of ways with which something comes to one accelerator only: others need no room for that."""
+        one, coming = range(len(self.members))[to], self.summed.coming.max(axis=1)
+        return np.flatnonzero([way.on == one or not coming[row] for row, way in enumerate(self.ways)])
 
     def free(self, ends: Ends) -> Numbers:
         """Bytes for blocks (memories): what is available without the ends and without buffers of devices that work."""
+        used, memory = self._used(ends), self.frame.roles.hardware.memory
+        free = [memory(name).available - used[name] for name in self.memories]
+        return np.asarray(np.array(free, dtype=np.float64) + self._taken)
+
+    @cached_property
+    def _taken(self) -> Numbers:
+        """Bytes of every memory that blocks take with every accelerator at work."""
+        found = np.zeros(len(self.memories))
+        for way, count in Counter(self._working).items():
+            blocks = replace(self.members[way.on], ways=(replace(way, on=0),))
+            found[self._kept(way.on)] += count * blocks.kept[0]
+        return found
+
+    def _used(self, ends: Ends) -> Mapping[str, int]:
+        """Bytes of every memory with every accelerator at work."""
+        if ends not in self.parts.used:
+            uses = memory_use(place(self.frame, Assignment(self._working, *ends, {})))
+            self.parts.used[ends] = {use.memory: use.used for use in uses}
+        return self.parts.used[ends]
+
+    @property
+    def _working(self) -> tuple[BlockWay, ...]:
+        """A block on every accelerator, the others on the host."""
         model, host = self.frame.model, on_host(self.frame.model)
         away = (replace(on_accelerator(model), on=on) for on in range(len(self.members)))
-        ways = [*away, *(host,) * model.layers][: model.layers]
-        uses = {use.memory: use for use in memory_use(place(self.frame, Assignment(tuple(ways), *ends, {})))}
-        taken = self.summed.kept[[self.ways.index(each) for each in ways]].sum(axis=0)
-        free = [uses[name].available - uses[name].used for name in self.memories]
-        return np.asarray(np.array(free, dtype=np.float64) + taken)
+        return (*away, *(host,) * model.layers)[: model.layers]
 
     def ends(self, embedding: Side, output: Side) -> Numbers:
         """Seconds by lane of the ends of the model."""
-        model = self.frame.model.model_copy(update={"layers": 1})
-        on = 0 if isinstance(output, str) else output
-        last = on_host(model) if output == "host" else replace(on_accelerator(model), on=on)
-        placed = place(replace(self.frame, model=model), Assignment((last,), embedding, output, {}))
         found = dict[Lane, float]()
         for phase in self.phases:
-            tasks = lower(placed, self.members[0].iteration(phase)).tasks
-            outside = [task for task in tasks if task.layer is None]
+            outside = self._outside((embedding, output), phase)
             for blocks, named in self._named:
                 own = (lane for lane in named if lane[0] == phase)
                 for lane, seconds in zip(own, blocks.bases[phase].ends(outside), strict=True):
                     found[lane] = max(found.get(lane, 0.0), float(seconds))
         return np.array([found[lane] for lane in self.lanes])
+
+    def _outside(self, ends: Ends, phase: Phase) -> tuple[Task, ...]:
+        """The tasks of the ends of the model."""
+        if (ends, phase) not in self.parts.outside:
+            model, output = self.frame.model.model_copy(update={"layers": 1}), ends[1]
+            on = 0 if isinstance(output, str) else output
+            last = on_host(model) if output == "host" else replace(on_accelerator(model), on=on)
+            placed = place(replace(self.frame, model=model), Assignment((last,), *ends, {}))
+            tasks = lower(placed, self.members[0].iteration(phase)).tasks
+            self.parts.outside[ends, phase] = tuple(task for task in tasks if task.layer is None)
+        return self.parts.outside[ends, phase]
 
     @cached_property
     def shares(self) -> Mapping[int, Shares]:
@@ -267,7 +319,7 @@ class AllBlocks:
         each = self._flows // len(self.members)
         return slice(on * each, (on + 1) * each)
 
-    @property
+    @cached_property
     def _flows(self) -> int:
         return sum(blocks.summed.coming.shape[1] for blocks in self.members)
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from helmsman.planner.strategies.optimal.divisible import Near, Solved
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.ways import Numbers
@@ -48,13 +46,19 @@ class Priced:
         return not _agree(self.more.price, self.less.price, 0.0)
 
 
-def priced(near: Near, solved: Solved, quantity: Quantity) -> Priced:
-    """The worth of a quantity at a solution of `near`."""
-    up, down = (near.with_more(quantity, 1 + sign * _SMALL).priced(solved) for sign in (1, -1))
-    change = (down - up) / (2 * _SMALL)
-    slope = float(change.sum()) / quantity.size
+def priced(near: Near, solved: Solved, quantity: Quantity, shown: Solved | None = None) -> Priced:
+    """The worth of a quantity at a solution of `near`; `shown`: another solution, whose seconds are shared out."""
+    both = near.with_more(quantity, 1 + _SMALL), near.with_more(quantity, 1 - _SMALL)
+    slope = float(_change(both, solved).sum()) / quantity.size
     more, less = (_side(near, solved, quantity, slope, sign) for sign in (1, -1))
-    return Priced(quantity, more, less, tuple(_shares(near.priced(solved), change)))
+    shown = shown or solved
+    return Priced(quantity, more, less, tuple(_shares(near.priced(shown), _change(both, shown))))
+
+
+def _change(both: tuple[Near, Near], solved: Solved) -> Numbers:
+    """By how much the parts of the Lagrangian shrink with all of a quantity, by what a little more and less do."""
+    up, down = (each.priced(solved) for each in both)
+    return (down - up) / (2 * _SMALL)
 
 
 def _shares(seconds: Numbers, change: Numbers) -> Iterator[float]:
@@ -80,4 +84,5 @@ def _side(near: Near, solved: Solved, quantity: Quantity, slope: float, sign: in
 
 
 def _agree(one: float, other: float, unit: float) -> bool:
-    return bool(np.isclose(one, other, rtol=_AGREES, atol=_NOTHING * unit))
+    largest = max(abs(one), abs(other))
+    return largest <= _NOTHING * unit or abs(one - other) <= _AGREES * largest

@@ -147,8 +147,8 @@ class Optimal:
                     bound = max(bound, composed.bound)
         bound = min(alone, bound)
         best = min((each.seconds for each in found), default=inf)
-        if self.question.frame.roles.others and best > bound * _FAR and self._with_one._floor < best:
-            found += self._with_one.finalists
+        if self.question.frame.roles.others and best > bound * _FAR and self.with_one._floor < best:
+            found += self.with_one.finalists
         found = found or list(self._just_within())
         return tuple(sorted(found, key=lambda each: each.seconds)), bound
 
@@ -160,12 +160,12 @@ class Optimal:
         spaces = self._spaces(1, inf) if self._composable else ()
         if self._alone or any(True for space in spaces for _ in self._predicted(space, self._found(space, inf), inf)):
             return True
-        return bool(self.question.frame.roles.others) and self._with_one.fits
+        return bool(self.question.frame.roles.others) and self.with_one.fits
 
-    @property
-    def _with_one(self) -> "Optimal":
+    @cached_property
+    def with_one(self) -> "Optimal":
         """The same question for the first accelerator alone."""
-        frame = replace(self.question.frame, roles=self.question.frame.roles.each[0])
+        frame = replace(self.question.frame, roles=replace(self.question.frame.roles, others=()))
         return replace(self, question=replace(self.question, frame=frame))
 
     @property
@@ -296,7 +296,7 @@ class Optimal:
             return
         each = Alike(self.blocks, "each")
         yield Compositions(each, ahead, self.effort, among=each.smooth(most))
-        yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided))
+        yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
 
     @property
     def _floor(self) -> float:

@@ -1,37 +1,28 @@
 """What the rules of a plan are worth: the best plan without each of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
-from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay
-from helmsman.planner.strategies.optimal.compositions import Compositions
-from helmsman.planner.strategies.optimal.divisible import EVERYWHERE
-from helmsman.planner.strategies.optimal.label import label, named
+from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.compositions import SLACK, Compositions
+from helmsman.planner.strategies.optimal.followed import Rule, rules
+from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.rules import Assignment
-from helmsman.planner.strategies.optimal.several import Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
-from helmsman.planner.strategies.streaming.place import Frame
-
-_WAYS = 3
-"""So many ways are left out, each alone, those of most blocks first."""
-
-Uses = Callable[[BlockWay], bool]
+from helmsman.planner.strategies.optimal.ways import Chosen
 
 
 @dataclass(frozen=True)
-class Rule:
-    """What a plan does, in words; `uses`: which ways do it; `ends`: which arrangements of the ends do not."""
+class _Plan:
+    """A plan that is known, and its seconds: those of a side alone as predicted, others as they are composed."""
 
-    text: str
-    uses: Uses
-    ends: tuple[Ends, ...] = EVERYWHERE
-
-    def kept_by(self, chosen: Assignment) -> bool:
-        """Whether an assignment follows it."""
-        return any(map(self.uses, chosen.blocks)) or (chosen.embedding, chosen.output) not in self.ends
+    seconds: float
+    finalist: Finalist
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,85 +36,88 @@ class Without:
 
 
 def undone(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:
-    """What every rule of the best plan is worth, most first."""
+    """What every rule of the best plan is worth, most first.
+
+    Less than the search looks for, as a share of its seconds, may be nothing."""
+    if best.question is optimal.with_one.question:
+        return (*_others(optimal, best), *undone(optimal.with_one, best))
     if best.question is not optimal.question:
         return _other_side(optimal, best)
-    found = [_without(optimal, best, rule) for rule in rules(optimal.question.frame, best.chosen)]
-    return tuple(sorted(found, key=lambda each: -float("inf") if each.seconds is None else -each.seconds))
+    took, known = _seconds(optimal, best), [_Plan(_seconds(optimal, each), each) for each in optimal.finalists]
+    found = []
+    for rule in rules(optimal.question.frame, best.chosen):
+        known += _better(optimal, best, rule, took, known)
+        found.append(_without(rule, took, known))
+    return tuple(sorted(found, key=lambda each: -inf if each.seconds is None else -each.seconds))
 
 
-def rules(frame: Frame, chosen: Assignment) -> tuple[Rule, ...]:
-    """The rules of an assignment, those of all blocks before those of some."""
-    found = (*_of_blocks(frame), *_of_ends(frame, chosen), *_of_ways(frame, chosen))
-    return tuple(rule for rule in found if rule.kept_by(chosen))
-
-
-def _of_blocks(frame: Frame) -> Iterator[Rule]:
-    host, away = frame.roles.host.name, frame.accelerator.name
-    yield Rule(f"{host} computes in blocks", lambda way: set(way.parts) != {"accelerator"})
-    yield Rule(f"{away} computes in blocks", lambda way: set(way.parts) != {"host"} or way.prompt != "alike")
-    yield Rule("operations of a block are divided between both", lambda way: len(set(way.parts) - {"both"}) > 1)
-    yield Rule("rows of matrices are shared by both", lambda way: "both" in way.parts)
-    if frame.roles.separate:
-        home = frame.roles.host.memory
-        yield Rule(f"weights stay on {away}", lambda way: any(way.resident))
-        yield Rule(f"weights come to {away} every pass", lambda way: way.weights_come)
-        yield Rule(f"keys and values live on {away}", lambda way: way.cache == "accelerator")
-        yield Rule(f"keys and values come from {home} every pass", lambda way: way.cache_comes)
-        yield Rule(
-            f"prompts are computed on {away}, decode steps elsewhere too", lambda way: way.prompt == "accelerator"
-        )
-    yield Rule(f"attention on {host}", lambda way: way.parts[ATTENTION] == "host")
-
-
-def _of_ends(frame: Frame, chosen: Assignment) -> Iterator[Rule]:
-    for place, (what, end) in enumerate((("embedding", chosen.embedding), ("output", chosen.output))):
-        side = frame.roles.host if end == "host" else frame.accelerator
-        others = tuple(ends for ends in EVERYWHERE if ends[place] != end)
-        yield Rule(f"{what} on {side.name}", lambda way: False, others)
-
-
-def _of_ways(frame: Frame, chosen: Assignment) -> Iterator[Rule]:
-    for way, count in Counter(chosen.blocks).most_common(_WAYS):
-        yield Rule(f"{count} of {len(chosen.blocks)} blocks {named(frame, way)}", way.__eq__)
-
-
-def _without(optimal: Optimal, best: Finalist, rule: Rule) -> Without:
-    """The best composition, or a side alone, that does not follow a rule."""
-    found = [*_composed(optimal, best.chosen.prefetch, rule), *_alone(optimal, rule)]
-    if not found:
+def _without(rule: Rule, took: float, known: list[_Plan]) -> Without:
+    """The best of the plans that do not follow a rule, beside one that takes `took`."""
+    free = _free(rule, known)
+    if not free:
         return Without(rule.text, None, None)
-    seconds, text = min(found)
-    return Without(rule.text, text, max(0.0, seconds - _seconds(optimal, best.chosen)))
+    least = min(free, key=lambda each: each.seconds)
+    text = label(least.finalist.question.frame, least.finalist.chosen)
+    return Without(rule.text, text, max(0.0, least.seconds - took))
 
 
-def _composed(optimal: Optimal, ahead: int, rule: Rule) -> Iterator[tuple[float, str]]:
-    """Seconds and label of the best composition without a rule."""
-    blocks = optimal.blocks
-    among = np.flatnonzero([not rule.uses(way) for way in blocks.ways])
-    if not len(among) or not rule.ends:
+def _free(rule: Rule, known: list[_Plan]) -> list[_Plan]:
+    return [each for each in known if not rule.kept_by(each.finalist.chosen)]
+
+
+def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: list[_Plan]) -> Iterator[_Plan]:
+    """The best compositions without a rule, where a known plan is not as good as the best one already."""
+    blocks, least = optimal.blocks, min((each.seconds for each in _free(rule, known)), default=inf)
+    for space in _spaces(blocks, best.chosen.prefetch, rule) if least > took * (1 + SLACK) else ():
+        for ends, composition in space.search(optimal.aim, beat=least).best[:1]:
+            rows = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+            ways = tuple(blocks.ways[row] for row in Counter(rows).elements())
+            chosen = Assignment(ways, *ends, blocks.shares, best.chosen.prefetch)
+            least = min(least, composition.seconds)
+            yield _Plan(composition.seconds, Finalist(optimal.question, chosen, composition.seconds))
+
+
+def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]:
+    """What is composed without a rule: where accelerators are alike the part of each, and all with one to which
+    anything comes, whichever that is."""
+    free = np.array([not rule.uses(way) for way in blocks.ways])
+    ends = tuple(each for each in blocks.everywhere if not rule.ends(each))
+    if not blocks.alike:
+        yield from _space(blocks, ahead, np.flatnonzero(free), ends)
         return
-    compositions = Compositions(blocks, ahead, among=among, arrangements=rule.ends)
-    for ends, composition in compositions.search(optimal.aim).best[:1]:
-        counts = ((blocks.ways[compositions.name(way)], count) for way, count in composition.counts)
-        ways = tuple(way for each, count in counts for way in (each,) * count)
-        chosen = Assignment(ways, *ends, blocks.shares, ahead)
-        yield composition.seconds, label(optimal.question.frame, chosen)
+    each, several = Alike(blocks, "each"), range(len(blocks.members))
+    places = np.array([[each.places[int(row), on] for on in several] for row in each.rows])
+    yield from _space(each, ahead, np.flatnonzero(free[places].all(axis=1)), ends)
+    for on in several:
+        rows = blocks.lopsided(on)
+        yield from _space(blocks, ahead, rows[free[rows]], ends)
 
 
-def _alone(optimal: Optimal, rule: Rule) -> Iterator[tuple[float, str]]:
-    """Seconds and label of one side that has everything, and does not follow a rule."""
-    for each in optimal.finalists:
-        if each.question is not optimal.question and not rule.kept_by(each.chosen):
-            yield each.seconds, label(each.question.frame, each.chosen)
+def _space(
+    blocks: AllBlocks | Alike, ahead: int, among: Chosen, arrangements: tuple[Ends, ...]
+) -> Iterator[Compositions]:
+    if len(among):
+        yield Compositions(blocks, ahead, among=among, arrangements=arrangements)
 
 
-def _seconds(optimal: Optimal, chosen: Assignment) -> float:
-    """What an assignment takes as a composition."""
-    blocks, ends = optimal.blocks, (chosen.embedding, chosen.output)
-    room = Compositions(blocks, chosen.prefetch).room(ends, optimal.aim).room
+def _seconds(optimal: Optimal, finalist: Finalist) -> float:
+    """What a plan takes as a composition; one side alone, as it is predicted."""
+    if finalist.question is not optimal.question:
+        return finalist.seconds
+    blocks, chosen = optimal.blocks, finalist.chosen
     rows = Counter(blocks.ways.index(way) for way in chosen.blocks)
+    own = Compositions(blocks, chosen.prefetch, among=np.array(sorted(rows)))
+    room = own.room((chosen.embedding, chosen.output), optimal.aim).room
     return float(room.seconds(room.ends + sum(count * blocks.exact(row) for row, count in rows.items())))
+
+
+def _others(optimal: Optimal, best: Finalist) -> Iterator[Without]:
+    """Where one accelerator has everything, what the others cost."""
+    found = [each for each in optimal.finalists if each.question is optimal.question]
+    if found:
+        other = min(found, key=lambda each: each.seconds)
+        text = f"{', '.join(device.name for device in optimal.question.frame.roles.others)} not used"
+        yield Without(text, label(other.question.frame, other.chosen), other.seconds - best.seconds)
 
 
 def _other_side(optimal: Optimal, best: Finalist) -> tuple[Without, ...]:

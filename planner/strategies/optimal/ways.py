@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 Numbers = NDArray[np.float64]
 Chosen = NDArray[np.intp]
 
+_TOGETHER = 128
+"""So many ways are compared with others at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ways:
@@ -59,8 +62,18 @@ def undominated(ways: Ways) -> Chosen:
     """The ways that no other one beats or equals in everything it asks for; of equal ones the first."""
     asked = np.hstack([ways.lanes, ways.kept, ways.coming])
     order = np.argsort(asked.sum(axis=1), kind="stable")
-    kept: list[int] = []
-    for row in order:
-        if not kept or not (asked[kept] <= asked[row]).all(axis=1).any():
-            kept.append(int(row))
-    return np.array(sorted(kept), dtype=np.intp)
+    columns, kept = np.ascontiguousarray(asked[order].T), np.zeros(0, dtype=np.intp)
+    for start in range(0, len(order), _TOGETHER):
+        fresh = np.arange(start, min(start + _TOGETHER, len(order)))
+        fresh = fresh[~_beaten(columns[:, kept], columns[:, fresh]).any(axis=0)]
+        earlier = np.triu(_beaten(columns[:, fresh], columns[:, fresh]), 1)
+        kept = np.append(kept, fresh[~earlier.any(axis=0)])
+    return np.sort(order[kept])
+
+
+def _beaten(some: Numbers, others: Numbers) -> NDArray[np.bool_]:
+    """Which of `some` asks for no more of anything than which of `others` (asked, ways)."""
+    found = np.ones((some.shape[1], others.shape[1]), dtype=np.bool_)
+    for mine, theirs in zip(some, others, strict=True):
+        found &= mine[:, None] <= theirs
+    return found

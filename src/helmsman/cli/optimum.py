@@ -51,10 +51,6 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if args.effort is not None and not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
-    if args.explain and frame.roles.others:
-        others = ", ".join(device.name for device in frame.roles.others)
-        remedy = "leave it out, or ask about a machine with one of them"
-        raise UsageError("explains plans of one accelerator", field="--explain", value=others, remedy=remedy)
     optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort or EFFORT)
     decision = optimal.decide(recorded)
     return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))

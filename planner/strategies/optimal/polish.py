@@ -1,0 +1,95 @@
+"""Compositions near one that, in order, take less: what they add up to does not know how few blocks run ahead."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.compose import Composition
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
+from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged
+from helmsman.planner.strategies.optimal.pace import Track
+from helmsman.planner.strategies.optimal.several import Ends
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
+
+_ROUNDS, _LOOKED = 8, 24
+"""So many times a block or two change their way, and so many such changes are looked at each time."""
+
+_LESS = 2e-4
+"""What is better by less than this share is not."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A composition and its blocks in order, and about how many `seconds` of the objective they take."""
+
+    composition: Composition
+    arranged: Arranged
+    seconds: float
+
+
+@dataclass(frozen=True, eq=False)
+class Nearby:
+    """Compositions of `space` with the ends of the model at `ends`, and others near them. `track`: what their order
+    depends on."""
+
+    space: Compositions
+    aim: Aim
+    ends: Ends
+    track: Track
+
+    def estimate(self, composition: Composition, known: Pattern | None = None) -> Estimate:
+        """A composition in order: what it adds up to, and what its order adds to its last phase."""
+        space = self.space
+        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+        found = arranged(counts, self.track, 1 + space.prefetch, known)
+        lanes = self._lanes(self._row(composition)[None])[0]
+        more = max(0.0, found.seconds + space.outside(lanes, self._room))
+        weight = self.aim.weights.get(space.blocks.phases[-1], 0.0)
+        return Estimate(composition, found, composition.seconds + weight * more)
+
+    def polished(self, start: Estimate, pool: Sequence[Composition]) -> Estimate:
+        """The best that is found by changing the ways of a block or two, again and again, to one of those of a `pool`
+        of compositions."""
+        ways = np.array(sorted({way for each in pool for way, _ in each.counts}), dtype=np.intp)
+        best = start
+        for _ in range(_ROUNDS):
+            near = (self.estimate(each, best.arranged.pattern) for each in self._near(best, ways))
+            found = min(near, key=lambda each: each.seconds, default=best)
+            if found.seconds >= best.seconds * (1 - _LESS):
+                break
+            best = found
+        return best
+
+    def _near(self, best: Estimate, ways: Chosen) -> Iterator[Composition]:
+        """Those that fit and add up to less than the best takes, the least first."""
+        row = self._row(best.composition)[ways]
+        eye = np.eye(len(ways))
+        one = (row - eye[:, None] + eye[None]).reshape(-1, len(ways))
+        rows = np.unique(one, axis=0)
+        rows = rows[(rows >= 0).all(axis=1) & (rows != row).any(axis=1)]
+        seconds = np.where(self._fits(rows, ways), self._room.room.seconds(self._lanes(rows, ways)), np.inf)
+        for place in np.argsort(seconds, kind="stable")[:_LOOKED]:
+            if seconds[place] >= best.seconds * (1 - _LESS):
+                return
+            taken = ((int(ways[way]), int(rows[place, way])) for way in np.flatnonzero(rows[place]))
+            yield Composition(tuple(sorted(taken)), float(seconds[place]))
+
+    def _fits(self, rows: Numbers, ways: Chosen) -> Numbers:
+        kept, room = self.space.kept(self._room)[ways], self._room.room
+        sizes = self.space.ways.coming[ways]
+        coming = np.stack([np.where(rows > 0, flow, 0.0).max(axis=1) for flow in sizes.T], axis=1)
+        return np.asarray((rows @ kept + coming @ room.buffers <= room.free).all(axis=1))
+
+    def _lanes(self, rows: Numbers, ways: Chosen | slice = slice(None)) -> Numbers:
+        return np.asarray(self._room.room.ends + rows @ self.space.ways.lanes[ways])
+
+    def _row(self, composition: Composition) -> Numbers:
+        found = np.zeros(len(self.space.names))
+        found[[way for way, _ in composition.counts]] = [count for _, count in composition.counts]
+        return found
+
+    @cached_property
+    def _room(self) -> Limited:
+        return self.space.room(self.ends, self.aim)
