@@ -40,6 +40,7 @@ class Growing:
 
         self._solver, self._rows = highspy.Highs(), len(lower)
         self._solver.setOptionValue("output_flag", False)
+        self._solver.setOptionValue("presolve", "off")
         none = np.zeros(0)
         starts = np.zeros(self._rows, dtype=np.int32)
         bounds = np.asarray(lower, np.float64), np.asarray(upper, np.float64)

@@ -17,7 +17,7 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.order import ordered, seconds
-from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
+from helmsman.planner.strategies.optimal.pace import HOST, Track, paced
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -171,13 +171,13 @@ def test_what_fits_nowhere_says_what_is_missing():
 
 def test_hidden_states_cross_as_rarely_as_they_can():
     """Blocks of a device follow each other where nothing comes; where much does, both links are used at once."""
-    still = Pace(chain=1.0, link=0.0, through=0.0, after=0.0, on=0)
+    still = paced(1.0, 0.0, 0.0, 0.0)
     ways = (still, replace(still, on=1, first=1, last=1))
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track(ways, crossings, ends=(0, 1))
     (rows, *_) = ordered({0: 3, 1: 3}, track, 2)
     assert rows == (0, 0, 0, 1, 1, 1) and seconds(rows, track, 2) == 6.25
-    coming = tuple(replace(each, link=4.0, through=5.0) for each in ways)
+    coming = tuple(replace(paced(1.0, 4.0, 5.0, 0.0), on=on, first=on, last=on) for on in (0, 1))
     alternating, *_ = ordered({0: 4, 1: 4}, Track(coming, crossings, ends=(0, 1)), 2)
     assert sum(a != b for a, b in pairwise(alternating)) > 3
 

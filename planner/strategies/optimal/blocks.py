@@ -29,7 +29,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_host,
 )
 from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.pace import Pace
+from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
@@ -140,12 +140,12 @@ class Blocks:
         loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares), 1e-300))
         link = np.zeros(len(chain)) if self.link is None else self.summed.lanes[:, self.link]
         through, after = basis.through(shares)
-        columns = {"chain": chain, "link": link, "through": through, "after": after}
-        columns |= {"loss": loss, "drag": basis.drag(shares)}
-        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-        busy = ((away, home) for away, home in self._busy(phase).tolist())
+        drag, busy = basis.drag(shares), self._busy(phase)
+        rows = zip(chain.tolist(), link.tolist(), through.tolist(), after.tolist(), strict=True)
+        beside = zip(loss.tolist(), drag.tolist(), map(tuple, busy.tolist()), strict=True)
         return tuple(
-            Pace(**dict(zip(columns, row, strict=True)), busy=each) for row, each in zip(rows, busy, strict=True)
+            replace(paced(*row), loss=lost, drag=kept, busy=each)
+            for row, (lost, kept, each) in zip(rows, beside, strict=True)
         )
 
     def _busy(self, phase: Phase) -> Numbers:

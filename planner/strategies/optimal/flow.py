@@ -1,75 +1,69 @@
 """Seconds of a pass of one batch block by block: what comes and what is computed go on at once and slow each other."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
-from helmsman.planner.strategies.optimal.pace import Pace
+from helmsman.planner.strategies.optimal.pace import LEAST, Pace
 
-LEAST = 0.1
-"""The least speed that several busy links leave."""
+_DONE = 1e-12
+"""Seconds that are none."""
 
 
 def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers: int) -> float:
     """Until the last of `blocks` is done. `crossings`: seconds before a block, by its place; `buffers`: for how many
     blocks of a device something may be there."""
-    links = {on: _Link(tuple(_coming(blocks, on)), buffers) for on in {block.on for block in blocks if block.link > 0}}
-    now = 0.0
+    of = {on: _Link(_coming(blocks, on), buffers) for on in {block.on for block in blocks if block.link > 0}}
+    links, now = tuple(of.values()), 0.0
     for place, block in enumerate(blocks):
-        link = links.get(block.on) if block.link > 0 else None
         now += _worked(block, crossings.get(place, 0.0) + block.before, links)
-        if link is not None:
-            while not link.has_come(place):
+        if block.link > 0:
+            own = of[block.on]
+            while own.place <= place:
                 now += _waited(links)
-        now += _worked(block, block.used, links)
-        if link is not None:
-            link.released += 1
-        now += _worked(block, block.after, links)
+            now += _worked(block, block.used, links)
+            own.room += 1
+            now += _worked(block, block.after, links)
     return now
 
 
-@dataclass
 class _Link:
-    """A link, and for which blocks (place, seconds) what comes on it; `at`: the one that is on its way, with seconds
-    that are `left`; `released`: how many are done with what came."""
+    """What comes on a link, for which blocks (place, seconds), one after the other. `place`: the block for which
+    something is on its way, infinite after the last; `left`: seconds of that; `room`: for how many more there is."""
 
-    queue: tuple[tuple[int, float], ...]
-    buffers: int
-    at: int = 0
-    released: int = 0
-    left: float = field(init=False)
+    __slots__ = ("left", "place", "queue", "room")
 
-    def __post_init__(self) -> None:
-        self.left = self.queue[0][1]
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is on its way: there is something, and room for it."""
-        return self.at < len(self.queue) and self.at - self.released < self.buffers
-
-    def has_come(self, place: int) -> bool:
-        """Whether what a block waits for is there."""
-        return self.at == len(self.queue) or self.queue[self.at][0] > place
+    def __init__(self, queue: Iterable[tuple[float, float]], room: int) -> None:
+        self.queue, self.room = iter(queue), room
+        self.place, self.left = next(self.queue)
 
     def advance(self, seconds: float) -> None:
         """The link works for so many seconds at its full speed, at most until what is on its way is there."""
         self.left -= seconds
-        if self.left <= 1e-12:
-            self.at += 1
-            self.left = self.queue[self.at][1] if self.at < len(self.queue) else inf
+        if self.left <= _DONE:
+            self.place, self.left = next(self.queue, (inf, inf))
+            self.room -= 1
 
 
-def _coming(blocks: Sequence[Pace], on: int) -> Iterator[tuple[int, float]]:
+def _coming(blocks: Sequence[Pace], on: int) -> Iterator[tuple[float, float]]:
     return ((place, block.link) for place, block in enumerate(blocks) if block.on == on and block.link > 0)
 
 
-def _worked(block: Pace, work: float, links: Mapping[int, _Link]) -> float:
+def _busy(links: Iterable[_Link]) -> list[_Link]:
+    """Those on which something is on its way: there is something, and room for it."""
+    return [link for link in links if link.room > 0 and link.left < inf]
+
+
+def _worked(block: Pace, work: float, links: Iterable[_Link]) -> float:
     """Seconds of some work of a block, while links bring what they have room for."""
     now = 0.0
-    while work > 1e-12:
-        busy = [link for link in links.values() if link.busy]
+    while work > _DONE:
+        busy = _busy(links)
+        if not busy:
+            return now + work
         pace = max(LEAST, 1 - block.loss * len(busy))
-        step = min([work / pace, *(link.left / block.drag for link in busy)])
+        step = work / pace
+        for link in busy:
+            step = min(step, link.left / block.drag)
         for link in busy:
             link.advance(step * block.drag)
         work -= step * pace
@@ -77,9 +71,9 @@ def _worked(block: Pace, work: float, links: Mapping[int, _Link]) -> float:
     return now
 
 
-def _waited(links: Mapping[int, _Link]) -> float:
+def _waited(links: Iterable[_Link]) -> float:
     """Seconds until the next of what comes is there, while nothing is computed."""
-    busy = [link for link in links.values() if link.busy]
+    busy = _busy(links)
     step = min(link.left for link in busy)
     for link in busy:
         link.advance(step)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
-from helmsman.planner.strategies.optimal.flow import LEAST, flow_seconds
-from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
+from helmsman.planner.strategies.optimal.flow import flow_seconds
+from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEADS = (1, 2, 3, 5, 8, 12)
@@ -123,7 +123,7 @@ class _Run:
 
     def _worked(self, now: float, block: Pace) -> float:
         """When operations that begin `now` are done, every link that is busy until later slowing them."""
-        loss, left = 1 - block.chain / block.beside if block.beside else 0.0, block.chain
+        loss, left = block.loss, block.chain
         busy = sorted(until for until in self.link.values() if until > now) if loss else []
         for number, until in enumerate(busy):
             speed = max(LEAST, 1 - loss * (len(busy) - number))

@@ -7,20 +7,25 @@ HOST = -1
 """The host among devices; accelerators are numbered from 0."""
 
 
+LEAST = 0.1
+"""The least speed that several busy links leave."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds of a block of one way: its operations while nothing comes (`chain`), what comes for it (`link`), and from
-    when that begins to come until it is done (`through`), of which nothing that came is needed any more during the
-    last (`after`).
+    """Seconds of a block of one way: its operations while nothing comes (`chain`), and what comes for it (`link`). Of
+    its operations those of `before` do not wait for the last that comes, the following are done with what came once
+    they have `used` it, and those `after` follow.
 
     `loss`: which share of their speed operations lose while a link works; `drag`: which share of its own the link keeps
     beside them. `on`: the accelerator that has any of it, or the host; `first`, `last`: where it begins and ends;
     `busy`: seconds of a batch on the accelerator and on the host."""
 
     chain: float
-    link: float
-    through: float
-    after: float
+    link: float = 0.0
+    before: float = 0.0
+    used: float = 0.0
+    after: float = 0.0
     loss: float = 0.0
     drag: float = 1.0
     on: int = 0
@@ -34,19 +39,19 @@ class Pace:
         return self.chain / (1 - self.loss)
 
     @property
-    def before(self) -> float:
-        """Seconds of its operations that do not wait for what comes last."""
-        return max(0.0, self.chain - self._last) if self.link else self.chain
+    def through(self) -> float:
+        """Seconds from when what comes for it begins to come until it is done."""
+        return self.link + self.used + self.after
 
-    @property
-    def used(self) -> float:
-        """Seconds of its operations from when all has come until nothing of it is needed."""
-        return max(0.0, min(self.chain, self._last) - self.after) if self.link else 0.0
 
-    @property
-    def _last(self) -> float:
-        """Seconds of its operations that wait for what comes last."""
-        return self.through - self.link
+def paced(chain: float, link: float, through: float, after: float) -> Pace:
+    """The pace of a block that is done `through` seconds after what comes for it begins to come, of which nothing is
+    needed any more during the last (`after`)."""
+    if not link:
+        return Pace(chain, before=chain)
+    waiting = min(chain, through - link)
+    last = min(waiting, after)
+    return Pace(chain, link, chain - waiting, waiting - last, last)
 
 
 @dataclass(frozen=True)

@@ -285,7 +285,9 @@ class Optimal:
         """What the best composition lacks; nothing if there is none."""
         if not found.best:
             return {}
-        best = self._orders(space, *found.best[0])[0]
+        ends, composition = found.best[0]
+        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+        best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
         return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
     def _spaces(self, ahead: int, most: float) -> Iterator[Compositions]:

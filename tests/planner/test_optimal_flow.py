@@ -1,0 +1,58 @@
+"""A pass of one batch block by block, against passes that are easily counted and against lowering the plan itself."""
+
+import random
+
+import pytest
+
+from helmsman.planner.strategies.optimal.flow import flow_seconds
+from helmsman.planner.strategies.optimal.order import arranged, exchanged, seconds
+from helmsman.planner.strategies.optimal.pace import Pace, Track, paced
+
+
+def test_blocks_for_which_nothing_comes_follow_each_other():
+    blocks = [paced(chain, 0.0, 0.0, 0.0) for chain in (1.0, 2.0, 0.5)]
+    assert flow_seconds(blocks, {1: 0.25}, 2) == pytest.approx(3.75)
+
+
+def test_a_link_that_takes_longer_than_blocks_never_rests():
+    """Everything comes one after the other, then the last block does what waited for it."""
+    blocks = [paced(1.0, 3.0, 3.5, 0.0)] * 5
+    assert flow_seconds(blocks, {}, 2) == pytest.approx(5 * 3.0 + 0.5)
+
+
+def test_blocks_that_take_longer_than_their_link_wait_for_the_first_only():
+    blocks = [paced(3.0, 1.0, 4.0, 0.0)] * 5
+    assert flow_seconds(blocks, {}, 2) == pytest.approx(1.0 + 5 * 3.0)
+
+
+def test_nothing_comes_without_room_for_it():
+    """With one buffer what comes for a block begins when the one before is done with its own."""
+    blocks = [paced(2.0, 1.0, 3.0, 0.5)] * 4
+    assert flow_seconds(blocks, {}, 1) == pytest.approx(1.0 + 2.0 + 3 * 2.5)
+    assert flow_seconds(blocks, {}, 2) == pytest.approx(1.0 + 4 * 2.0)
+
+
+def test_operations_and_link_slow_each_other():
+    """While both work the operation has half of its speed and the link three quarters of its own."""
+    blocks = [paced(1.0, 0.0, 0.0, 0.0), Pace(1.0, 3.0, 0.0, 1.0, 0.0)]
+    slow = [Pace(each.chain, each.link, each.before, each.used, each.after, 0.5, 0.75) for each in blocks]
+    assert flow_seconds(slow, {}, 2) == pytest.approx(2.0 + 1.5 + 1.0)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_pass_is_shorter_than_its_link_or_its_operations(seed):
+    chance = random.Random(seed)
+    ways = []
+    for _ in range(4):
+        chain, link = chance.uniform(0.1, 2.0), chance.choice([0.0, chance.uniform(0.1, 3.0)])
+        after = chance.uniform(0.0, chain)
+        ways.append(paced(chain, link, link + chance.uniform(after, chain), after))
+    track, counts = Track(tuple(ways)), {way: chance.randint(1, 6) for way in range(4)}
+    least = max(sum(getattr(ways[way], what) * count for way, count in counts.items()) for what in ("chain", "link"))
+    most = sum((ways[way].chain + ways[way].link) * count for way, count in counts.items())
+    for buffers in (1, 2, 3):
+        found = arranged(counts, track, buffers)
+        assert least - 1e-9 <= found.seconds <= most + 1e-9
+        assert sorted(found.rows) == sorted(way for way, count in counts.items() for _ in range(count))
+        better = exchanged(found.rows, track, buffers)
+        assert sorted(better) == sorted(found.rows) and seconds(better, track, buffers) <= found.seconds
