@@ -15,11 +15,10 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import scheduled
-from helmsman.planner.schedule import works_makespan
 from helmsman.planner.strategies.optimal.block_ways import Division
+from helmsman.planner.strategies.optimal.critical_path import Crossed
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.planner.strategies.streaming.shared_rows import delays
-from helmsman.planner.works import apart
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Device
 
@@ -156,19 +155,24 @@ class Basis:
         """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
         total = self._total([task for task in tasks if task.layer is not None])
         work = TaskGraph(self.iteration, settled(tasks))
-        last = {task.resource for task in tasks if _computed(task) == OPS[-1]}
-        together = min(self._latencies) if len(last) > 1 else 0.0
-        chain = scheduled(work, self.costs.hardware, self._price, self.costs.slowed()) + together
+        path, times = self._path(work), [self._price(task) for task in work.tasks]
+        delayed = scheduled(work, self.costs.hardware, self._price, self.costs.slowed())
+        chain = delayed + path.seconds(times) - path.makespan(times)
         total[0] = max(summed[0], chain)
         more = total[0] - summed[0]
         for name in _TURNING:
             total[self._places[name]] = summed[self._places[name]] + more
         if self.link is not None:
-            link, alike = total[self._places[self.link]], apart(work)
+            link = total[self._places[self.link]]
             for name, share in self.beside.items():
-                chain = works_makespan(alike, [self._beside(task, share) for task in work.tasks])
-                total[self._places[name]] = chain + (1 - share) * together + share * link
+                slower = [self._beside(task, share) for task in work.tasks]
+                total[self._places[name]] = path.seconds(slower, 1 - share) + share * link
         return np.maximum(total, summed)
+
+    def _path(self, work: TaskGraph) -> Crossed:
+        last = [place for place, task in enumerate(work.tasks) if _computed(task) == OPS[-1]]
+        here = tuple(place for place in last if work.tasks[place].resource == self.host.name)
+        return Crossed(work.tasks, (here, tuple(place for place in last if place not in here)), self._latencies)
 
     def _beside(self, task: Task, share: float) -> float:
         """Seconds of a task that count where each second of what comes counts for a `share` of one."""
