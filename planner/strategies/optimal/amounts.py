@@ -7,6 +7,7 @@ that they share, so they are at most what the way really asks for; `exact` lower
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +18,15 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import scheduled
 from helmsman.planner.strategies.optimal.block_ways import Division
 from helmsman.planner.strategies.optimal.critical_path import Crossed
+from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.planner.strategies.streaming.shared_rows import delays
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Device
 
 Bools = NDArray[np.bool_]
+
+FoundT = TypeVar("FoundT")
 
 CHAIN = "chain"
 """The lane in which operations of one batch follow each other."""
@@ -34,6 +38,10 @@ OPS = tuple(op for group in GROUPS for op in group)
 
 _TURNING = ("chain back to the host", "chain back to the accelerator")
 """The chain with what brings the hidden state back to the side where the next block is entered."""
+
+_SIDES = ("host", "accelerator")
+
+_TINY = 1e-300
 
 _MOVING = ("transfer", "decompress", "pin")
 _MOST_LOSSES = 3
@@ -88,21 +96,17 @@ class Basis:
         lanes[:, 0] = self.chain(shares)
         for name, more in zip(_TURNING, self._turning(shares), strict=True):
             lanes[:, self._places[name]] = lanes[:, 0] + more
-        link = lanes[:, self.lanes.index(self.link)] if self.link else np.zeros(len(lanes))
         for name, share in self.beside.items():
-            lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * link
+            lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * self._counted(shares, share)
         return lanes
 
     def chain(self, shares: Shares, beside: float = 0.0, link: "Basis | None" = None) -> Numbers:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once.
 
-        What one side has made is on the other after the latency of its link. `beside`: of operations that delay each
-        second of what comes by less than this, as many seconds less as that leaves the link in their time; the `link`
-        of another accelerator slows the host only."""
-        losses = (
-            self.losses if link is None else {**link.losses, "accelerator": (np.zeros(len(OPS)), np.ones(len(OPS)))}
-        )
-        here, there = (self._durations(shares, side, losses[side], beside) for side in ("host", "accelerator"))
+        What one side has made is on the other after the latency of its link. `beside`: as they count where each second
+        of what comes counts for so much; to another accelerator, if that is its `link`."""
+        counts = self._kept(beside, link)
+        here, there = (self._work(shares, side, counts) for side in _SIDES)
         into, back = ((1 - beside) * latency for latency in self._latencies)
         return _chained(self._groups, shares, (here, there), (into, back))
 
@@ -119,20 +123,17 @@ class Basis:
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
-        here, there = (self._work(shares, side) / (1 - self.losses[side][0]) for side in ("host", "accelerator"))
+        slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds.items()}
+        here, there = (self._work(shares, side, slower) for side in _SIDES)
         return _chained(self._groups, shares, (here, there), self._latencies)
 
     def drag(self, shares: Shares) -> Numbers:
-        """Which share of its speed (ways) the link keeps beside the operations, most of the time."""
-        work = [self._work(shares, side) for side in ("host", "accelerator")]
-        kept = np.minimum(
-            *(
-                np.where(done > 0, self.losses[side][1], 1.0)
-                for side, done in zip(("host", "accelerator"), work, strict=True)
-            )
-        )
-        longest = np.maximum(*work)
-        return np.asarray((longest * kept).sum(axis=1) / np.maximum(longest.sum(axis=1), 1e-300))
+        """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time."""
+        dragged = {key: np.array([kept for _, kept in of]) for key, of in self._speeds.items()}
+        here, there = (self._work(shares, side) for side in _SIDES)
+        longest = np.maximum(here, there)
+        lost = longest * (1 - self._work(shares, "host", dragged) / np.maximum(here, _TINY)) * (here > 0)
+        return np.asarray(1 - lost.sum(axis=1) / np.maximum(longest.sum(axis=1), _TINY))
 
     def through(self, shares: Shares) -> tuple[Numbers, Numbers]:
         """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
@@ -153,35 +154,35 @@ class Basis:
 
     def exact(self, tasks: Sequence[Task], summed: Numbers) -> Numbers:
         """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
-        total = self._total([task for task in tasks if task.layer is not None])
+        total = self._total([task for task in tasks if task.layer is not None and not _entering(task)])
         work = TaskGraph(self.iteration, settled(tasks))
-        path, times = self._path(work), [self._price(task) for task in work.tasks]
-        delayed = scheduled(work, self.costs.hardware, self._price, self.costs.slowed())
+        path, times = self._path(work), [self._inside(task) for task in work.tasks]
+        delayed = scheduled(work, self.costs.hardware, self._inside, self.costs.slowed())
         chain = delayed + path.seconds(times) - path.makespan(times)
         total[0] = max(summed[0], chain)
         more = total[0] - summed[0]
         for name in _TURNING:
             total[self._places[name]] = summed[self._places[name]] + more
         if self.link is not None:
-            link = total[self._places[self.link]]
+            coming = [task for task in tasks if self._comes(task)]
             for name, share in self.beside.items():
-                slower = [self._beside(task, share) for task in work.tasks]
+                link = sum(self.interplay.counted(task, share) for task in coming)
+                counts = [
+                    self.interplay.kept(task, share) if _computed(task) is not None else 1 - share
+                    for task in work.tasks
+                ]
+                slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
                 total[self._places[name]] = path.seconds(slower, 1 - share) + share * link
         return np.maximum(total, summed)
+
+    def _inside(self, task: Task) -> float:
+        """Seconds of a task, none if the block before may have left what it brings where it is used."""
+        return 0.0 if _entering(task) else self._price(task)
 
     def _path(self, work: TaskGraph) -> Crossed:
         last = [place for place, task in enumerate(work.tasks) if _computed(task) == OPS[-1]]
         here = tuple(place for place in last if work.tasks[place].resource == self.host.name)
         return Crossed(work.tasks, (here, tuple(place for place in last if place not in here)), self._latencies)
-
-    def _beside(self, task: Task, share: float) -> float:
-        """Seconds of a task that count where each second of what comes counts for a `share` of one."""
-        kept = 1 - share
-        if (op := _computed(task)) is not None:
-            losses = self.losses["host" if task.resource == self.host.name else "accelerator"]
-            loss, speed = (each[OPS.index(op)] for each in losses)
-            kept = 1 - max(0.0, share * speed - loss) / (1 - loss)
-        return float(self._price(task) * kept)
 
     def ends(self, tasks: Sequence[Task]) -> Numbers:
         """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
@@ -224,15 +225,31 @@ class Basis:
         done, come = self._price(here) * work, self._price(largest) * link
         return done / (done + come)
 
-    def _work(self, shares: Shares, side: str) -> Numbers:
-        """Seconds (ways, operations) of what a side does."""
-        whole = shares.host if side == "host" else shares.accelerator
-        return whole * self.alone(side) + sum(shares.both[each] * self._seconds[side, each] for each in self.split)
+    def _work(self, shares: Shares, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
+        """Seconds (ways, operations) of what a side does, by side and graph so many times as long."""
+        name, whole = ("here", shares.host) if side == "host" else ("there", shares.accelerator)
+        parts = {name: whole, **{str(each): shares.both[each] for each in self.split}}
+        scaled = {key: self._seconds[side, key] * (1.0 if factors is None else factors[side, key]) for key in parts}
+        return np.asarray(sum(part * scaled[key] for key, part in parts.items()))
 
-    def _durations(self, shares: Shares, side: str, losses: tuple[Numbers, Numbers], beside: float) -> Numbers:
-        """The same with as many seconds less as leaves a link in their time that costs them such `losses`."""
-        loss, speed = losses
-        return np.asarray(self._work(shares, side) * (1 - np.maximum(0.0, beside * speed - loss) / (1 - loss)))
+    def _counted(self, shares: Shares, share: float) -> Numbers:
+        """Seconds (ways) of what comes as they count where one of the link counts for a `share`."""
+        found = (shares.come * shares.accelerator) @ self._counted_of(self.there, share)
+        for division, tasks in self.split.items():
+            found = found + shares.both[division] @ self._counted_of(tasks, share)
+        caches = sum(
+            self.interplay.counted(task, share) for task in self.there if _cache_of(task) and self._comes(task)
+        )
+        return np.asarray(found + shares.cached * caches)
+
+    def _counted_of(self, tasks: Sequence[Task], share: float) -> Numbers:
+        """By operation, of weights."""
+        found = np.zeros(len(OPS))
+        for task in tasks:
+            op = _weights_of(task)
+            if op is not None and self._comes(task):
+                found[OPS.index(op)] += self.interplay.counted(task, share)
+        return found
 
     def _moved(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
@@ -266,11 +283,11 @@ class Basis:
         return self.costs.price(task).mid
 
     def _total(self, tasks: Sequence[Task]) -> Numbers:
-        """Seconds by lane, chains left out."""
+        """Seconds by lane, chains left out, and activations in queues, which are others where anything streams."""
         found = np.zeros(len(self.lanes))
         for task in tasks:
             seconds = self._price(task)
-            if task.resource in self._places:
+            if task.resource in self._places and not _activation(task):
                 found[self._places[task.resource]] += seconds
             for pool, drawn in self._pools.draws(task, seconds).items():
                 found[self._places[f"pool {pool}"]] += drawn
@@ -306,47 +323,63 @@ class Basis:
             for task in tasks:
                 op = _computed(task)
                 if op is not None and task.batch == 0:
-                    side = "host" if task.resource == self.host.name else "accelerator"
-                    found[side, name][OPS.index(op)] += self._price(task)
+                    found[self._side(task), name][OPS.index(op)] += self._price(task)
         return found
 
     @cached_property
     def _cache(self) -> Numbers:
-        return self._total([task for task in self.there if task.op == "kv" and not _goes_home(task)])
+        return self._total([task for task in self.there if _cache_of(task)])
 
     @cached_property
     def _sent(self) -> Numbers:
         return self._total([task for task in self.there if _goes_home(task)])
 
     @cached_property
-    def losses(self) -> Mapping[str, tuple[Numbers, Numbers]]:
-        """By side and operation, which share of its speed it loses while something comes, and which share of its own
-        speed that keeps."""
-        moving = [task for task in self.there if _weights_of(task) is not None]
-        largest = max(moving, key=lambda task: task.bytes, default=None)
-        return {"host": self._beside_link(self.here, largest), "accelerator": self._beside_link(self.there, largest)}
+    def interplay(self) -> Interplay:
+        """Of operations and what comes."""
+        tasks = [task for graph in self._graphs.values() for task in graph]
+        working = [task for task in tasks if _computed(task) is not None]
+        return Interplay(self.costs, working, [task for task in tasks if self._comes(task)])
 
-    def _beside_link(self, tasks: Sequence[Task], moving: Task | None) -> tuple[Numbers, Numbers]:
-        loss, speed = np.zeros(len(OPS)), np.ones(len(OPS))
-        for task in tasks if moving is not None else ():
-            op = _computed(task)
-            if op is not None and moving is not None:
-                work, link = delays(self.costs, task, moving)
-                loss[OPS.index(op)], speed[OPS.index(op)] = 1 - 1 / work, 1 / link
-        return loss, speed
+    def _comes(self, task: Task) -> bool:
+        return task.resource == self.link and (_weights_of(task) is not None or _cache_of(task))
+
+    @cached_property
+    def _speeds(self) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+        """By side and graph, of every operation and the fastest transfer beside each other."""
+        return self._by_side(self.interplay.speeds, (1.0, 1.0))
+
+    def _kept(self, share: float, link: "Basis | None") -> Mapping[tuple[str, str], Numbers]:
+        """By side and graph, how much a second of every operation counts; a link of another accelerator slows the host
+        only."""
+        interplay = self.interplay if link is None else link.interplay
+        found = self._by_side(lambda task: interplay.kept(task, share), 1.0)
+        away = {key: 1 - share for key in found if key[0] == "accelerator" and link is not None}
+        return {key: np.full(len(OPS), away[key]) if key in away else np.array(of) for key, of in found.items()}
+
+    def _by_side(self, of: Callable[[Task], FoundT], none: FoundT) -> dict[tuple[str, str], list[FoundT]]:
+        found = {(side, name): [none] * len(OPS) for side in _SIDES for name in self._graphs}
+        for name, tasks in self._graphs.items():
+            for task in tasks:
+                op = _computed(task)
+                if op is not None and task.batch == 0:
+                    found[self._side(task), name][OPS.index(op)] = of(task)
+        return found
+
+    def _side(self, task: Task) -> str:
+        return "host" if task.resource == self.host.name else "accelerator"
 
     @cached_property
     def beside(self) -> Mapping[str, float]:
-        """Chains beside a busy link, by the seconds that one of what comes costs while an operation runs.
-
-        While an operation loses a share l of its speed and what comes keeps a share v of its own, a second of that
-        takes 1 / v seconds, each of which delays by l: so chain + m x link is a bound for m = l / v, if operations
-        that cost less hide as much of the link as they can."""
-        costs = np.concatenate([np.minimum(1.0, loss / speed) for loss, speed in self.losses.values()])
+        """Chains beside a busy link, by what a second of what comes counts: what an operation that runs meanwhile loses
+        for it, the largest of these, and all."""
+        pairs = [*self._speeds["host", "here"], *self._speeds["accelerator", "there"]]
+        costs = np.array([min(1.0, (1 - work) / link) for work, link in pairs])
         rounded, first = np.unique(np.round(costs, 3), return_index=True)
-        slowed = any((speed < 1.0).any() for _, speed in self.losses.values())
-        kept = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES], *([1.0] if slowed and rounded[-1] < 1.0 else [])]
-        return {f"{CHAIN} beside {value:g}": float(value) for value in kept}
+        slowed = any(link < 1.0 for _, link in pairs)
+        largest = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES]]
+        every = [*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])]
+        return {f"{CHAIN} beside {value:g}": float(value) for value in every}
 
 
 def _chained(
@@ -388,9 +421,24 @@ def settled(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(found)
 
 
+def _entering(task: Task) -> bool:
+    """Whether a task takes the hidden state with which a block is entered to another side."""
+    return task.kind == "transfer" and task.op == "hidden"
+
+
+def _activation(task: Task) -> bool:
+    """Whether a task moves what operations made."""
+    return task.kind == "transfer" and not _brought(task) and not _goes_home(task)
+
+
 def _brought(task: Task) -> bool:
     """Whether a task brings or expands what lives elsewhere."""
-    return task.kind in _MOVING and (".weights" in task.op or (task.op == "kv" and not _goes_home(task)))
+    return task.kind in _MOVING and (".weights" in task.op or _cache_of(task))
+
+
+def _cache_of(task: Task) -> bool:
+    """Whether a task brings past keys and values."""
+    return task.op == "kv" and not _goes_home(task)
 
 
 def _goes_home(task: Task) -> bool:
