@@ -1,0 +1,58 @@
+"""What compositions add up to is never more than they take: the proof of `optimal` rests on that."""
+
+import random
+
+import numpy as np
+import pytest
+from questions import asked
+
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.interplay import Interplay
+from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.strategy import Optimal
+
+STEP = Aim("decode step", {"decode": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "batch"),
+    [
+        ("opt-1.3b", "gh200-96gb", 1),
+        ("Qwen3-0.6B", "a10g-g5.4xlarge", 2),
+        ("opt-125m", "a10-xeon6342", 8),
+        ("opt-125m", "rtx3090x2-5950x", 1),
+        ("opt-125m", "m1-16gb", 1),
+    ],
+)
+def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, batch):
+    """Blocks in one to three ways at random, in any order, predicted task by task."""
+    optimal, chance = Optimal(asked(model, machine, batch=batch), STEP), random.Random(7)
+    blocks, compared = optimal.blocks, 0
+    for _ in range(25):
+        ways = chance.sample(range(len(blocks.ways)), chance.randint(1, 3))
+        rows = [chance.choice(ways) for _ in range(blocks.count)]
+        ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
+        chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead)
+        found = optimal._finalist(optimal.question, chosen)
+        if found is not None:
+            room = Compositions(blocks, ahead).room(ends, STEP).room
+            lanes = room.ends + sum(blocks.exact(row) for row in rows)
+            assert lanes.max() <= found.seconds * (1 + 1e-9), (chosen, blocks.lanes[int(np.argmax(lanes))])
+            compared += 1
+    assert compared > 5
+
+
+@pytest.mark.parametrize("machine", ["gh200-96gb", "a10g-g5.4xlarge", "rtx4070-7600"])
+def test_what_may_run_at_once_counts_for_no_more_than_the_time_it_takes(machine):
+    """Whatever pair of an operation and a transfer: their speeds beside each other, as they count, are at most one."""
+    basis = Optimal(asked("Qwen3-0.6B", machine), STEP).blocks.members[0].bases["decode"]
+    play = basis.interplay
+    assert isinstance(play, Interplay) and play.working and play.coming
+    for share in (0.05, 0.3, 0.7, 1.0):
+        for task in play.working:
+            own, (work, link) = play.kept(task, share), play._speeds(task)
+            for transfer in play.coming:
+                place = play._place[transfer.bytes]
+                counted = play.counted(transfer, share) / play.costs.price(transfer).mid
+                assert own * work[place] + share * counted * link[place] <= 1 + 1e-9
+        assert play.counted(play._kinds[0], share) == pytest.approx(play.costs.price(play._kinds[0]).mid)
