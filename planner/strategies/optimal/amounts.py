@@ -36,7 +36,7 @@ GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("no
 
 OPS = tuple(op for group in GROUPS for op in group)
 
-_TURNING = ("chain back to the host", "chain back to the accelerator")
+TURNING = ("chain back to the host", "chain back to the accelerator")
 """The chain with what brings the hidden state back to the side where the next block is entered."""
 
 _SIDES = ("host", "accelerator")
@@ -86,46 +86,40 @@ class Basis:
         busy link."""
         queues = dict.fromkeys(task.resource for task in (*self.here, *self.there))
         pools = (f"pool {name}" for name in self._pools.capacity)
-        return (CHAIN, *queues, *pools, *_TURNING, *self.beside)
+        return (CHAIN, *queues, *pools, *TURNING, *self.beside)
 
     def of(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes)."""
         lanes = shares.host @ self._parts["here"] + shares.accelerator @ self._parts["there"] + self._moved(shares)
         for division in self.split:
             lanes = lanes + shares.both[division] @ self._parts[division]
-        lanes[:, 0] = self.chain(shares)
-        for name, more in zip(_TURNING, self._turning(shares), strict=True):
-            lanes[:, self._places[name]] = lanes[:, 0] + more
+        lanes[:, 0], *turning = self.chains(shares)
+        for name, chain in zip(TURNING, turning, strict=True):
+            lanes[:, self._places[name]] = chain
         for name, share in self.beside.items():
-            lanes[:, self.lanes.index(name)] = self.chain(shares, beside=share) + share * self._counted(shares, share)
+            lanes[:, self._places[name]] = self.chains(shares, share)[2] + share * self._counted(shares, share)
         return lanes
 
-    def chain(self, shares: Shares, beside: float = 0.0, link: "Basis | None" = None) -> Numbers:
-        """Seconds (ways) from the first operation to the last, of which both sides do their parts at once.
+    def chains(self, shares: Shares, beside: float = 0.0, link: "Basis | None" = None) -> tuple[Numbers, ...]:
+        """Seconds (ways) from the first operation to the last, of which both sides do their parts at once: until all is
+        on a side; then from when all is on the host until it is there again, and on the accelerator.
 
-        What one side has made is on the other after the latency of its link. `beside`: as they count where each second
-        of what comes counts for so much; to another accelerator, if that is its `link`."""
+        What one side has made is on the other after the latency of its link. A block that begins on the other side
+        begins by at most that latency sooner. `beside`: as they count where each second of what comes counts for so
+        much; to another accelerator, if that is its `link`."""
         counts = self._kept(beside, link)
         here, there = (self._work(shares, side, counts) for side in _SIDES)
         into, back = ((1 - beside) * latency for latency in self._latencies)
-        return _chained(self._groups, shares, (here, there), (into, back))
-
-    def _turning(self, shares: Shares) -> tuple[Numbers, Numbers]:
-        """Seconds (ways) more for a block that is entered on the host and left on the accelerator, and the other way
-        round; less where that turns another one back.
-
-        Blocks in a row pay for every turn that none of them takes back, but for one."""
-        first, last = OPS.index("norm1"), OPS.index("down")
-        enters = shares.accelerator[:, first] + shares.shared[:, first]
-        into, back = self._latencies
-        leaves = shares.accelerator[:, last]
-        return back * (leaves - enters), into * (enters - np.maximum(leaves, shares.shared[:, last]))
+        at_host, at_accelerator = _chained(self._groups, shares, (here, there), (into, back))
+        enters = shares.accelerator[:, OPS.index("norm1")]
+        home, away = at_host - back * enters, at_accelerator - into * (1 - enters)
+        return np.minimum(at_host, at_accelerator), home, away
 
     def slowed(self, shares: Shares) -> Numbers:
         """Seconds (ways) of the chain while the link never rests."""
         slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds.items()}
         here, there = (self._work(shares, side, slower) for side in _SIDES)
-        return _chained(self._groups, shares, (here, there), self._latencies)
+        return np.minimum(*_chained(self._groups, shares, (here, there), self._latencies))
 
     def drag(self, shares: Shares) -> Numbers:
         """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time."""
@@ -157,22 +151,21 @@ class Basis:
         total = self._total([task for task in tasks if task.layer is not None and not _entering(task)])
         work = TaskGraph(self.iteration, settled(tasks))
         path, times = self._path(work), [self._inside(task) for task in work.tasks]
-        delayed = scheduled(work, self.costs.hardware, self._inside, self.costs.slowed())
-        chain = delayed + path.seconds(times) - path.makespan(times)
-        total[0] = max(summed[0], chain)
-        more = total[0] - summed[0]
-        for name in _TURNING:
-            total[self._places[name]] = summed[self._places[name]] + more
+        delayed = scheduled(work, self.costs.hardware, self._inside, self.costs.slowed()) - path.makespan(times)
+        total[0] = delayed + min(path.at(times))
+        for name, until in zip(TURNING, path.until(times), strict=True):
+            total[self._places[name]] = delayed + until
         if self.link is not None:
             coming = [task for task in tasks if self._comes(task)]
             for name, share in self.beside.items():
                 link = sum(self.interplay.counted(task, share) for task in coming)
+                works = (_computed(task) is not None for task in work.tasks)
                 counts = [
-                    self.interplay.kept(task, share) if _computed(task) is not None else 1 - share
-                    for task in work.tasks
+                    self.interplay.kept(task, share) if own else 1 - share
+                    for task, own in zip(work.tasks, works, strict=True)
                 ]
                 slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
-                total[self._places[name]] = path.seconds(slower, 1 - share) + share * link
+                total[self._places[name]] = path.until(slower, 1 - share)[1] + share * link
         return np.maximum(total, summed)
 
     def _inside(self, task: Task) -> float:
@@ -181,19 +174,21 @@ class Basis:
 
     def _path(self, work: TaskGraph) -> Crossed:
         last = [place for place, task in enumerate(work.tasks) if _computed(task) == OPS[-1]]
-        here = tuple(place for place in last if work.tasks[place].resource == self.host.name)
-        return Crossed(work.tasks, (here, tuple(place for place in last if place not in here)), self._latencies)
+        here = tuple(place for place in last if self._side(work.tasks[place]) == "host")
+        enters = next(self._side(task) for task in work.tasks if _computed(task) is not None)
+        away = tuple(place for place in last if place not in here)
+        return Crossed(work.tasks, (here, away), self._latencies, enters == "accelerator")
 
     def ends(self, tasks: Sequence[Task]) -> Numbers:
         """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
         total, after = self._total(tasks), sum(self._price(task) for task in tasks if task.op in ("final_norm", "head"))
         total[0] = sum(self._price(task) for task in tasks)
-        for name, latency in zip(_TURNING, self._latencies[::-1], strict=True):
+        for name, latency in zip(TURNING, self._latencies[::-1], strict=True):
             total[self._places[name]] = total[0] - latency
         if self.link:
             total[self._places[self.link]] += after
         for name, share in self.beside.items():
-            total[self._places[name]] = total[0] - share * (total[0] - after)
+            total[self._places[name]] = total[0] - share * (total[0] - after) - (1 - share) * self._latencies[0]
         return total
 
     def alone(self, side: str) -> Numbers:
@@ -384,9 +379,10 @@ class Basis:
 
 def _chained(
     groups: Sequence[slice], shares: Shares, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
-) -> Numbers:
-    """Seconds (ways) from when what a block reads is on a side until what it makes is on one, as the next block's norm
-    needs it. `seconds` (ways, operations) on host and accelerator; `crossing` to the latter and back."""
+) -> tuple[Numbers, Numbers]:
+    """Seconds (ways) from when what a block reads is on a side until what it makes is on the host, and on the
+    accelerator, as the next block's norm needs it. `seconds` (ways, operations) on host and accelerator; `crossing` to
+    the latter and back."""
     (here, there), (into, back) = seconds, crossing
     at_host = at_accelerator = np.zeros(len(here))
     for part in groups:
@@ -394,7 +390,7 @@ def _chained(
         end, crossed = _side_done(works, at_host, here[:, part], into)
         end_away, crossed_back = _side_done(works_away, at_accelerator, there[:, part], back)
         at_host, at_accelerator = np.maximum(end, crossed_back), np.maximum(end_away, crossed)
-    return np.minimum(at_host, at_accelerator)
+    return at_host, at_accelerator
 
 
 def _side_done(works: Bools, begin: Numbers, seconds: Numbers, crossing: float) -> tuple[Numbers, Numbers]:

@@ -69,7 +69,7 @@ class Blocks:
 
     def beside(self, phase: Phase, share: float, link: Basis) -> Numbers:
         """Seconds (ways) of the chain beside a busy link of another accelerator."""
-        return self.bases[phase].chain(self._shares(phase), share, link)
+        return self.bases[phase].chains(self._shares(phase), share, link)[2]
 
     @property
     def lanes(self) -> tuple[tuple[Phase, str], ...]:

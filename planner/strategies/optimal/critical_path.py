@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from helmsman.lowering.graph import Task
 
@@ -9,21 +10,27 @@ from helmsman.lowering.graph import Task
 @dataclass(frozen=True)
 class Crossed:
     """Tasks of a block whose last operation may be on two sides, `last` by side (host, accelerator), and latencies
-    from the host to the accelerator and back."""
+    from the host to the accelerator and back; `away`: whether it begins on the accelerator."""
 
     tasks: tuple[Task, ...]
     last: tuple[tuple[int, ...], tuple[int, ...]]
     latencies: tuple[float, float]
+    away: bool
 
-    def seconds(self, times: Sequence[float], latency: float = 1.0) -> float:
-        """Until all that the last operation made is on one side, where the next block begins, if tasks take `times` and
+    def at(self, times: Sequence[float], latency: float = 1.0) -> tuple[float, float]:
+        """Until all that the last operation made is on the host, and on the accelerator, if tasks take `times` and
         crossing takes so much of its `latency`."""
         ends = _ends(self.tasks, times)
-        done = [max((ends[place] for place in side), default=0.0) for side in self.last]
-        if not all(self.last):
-            return max(done)
-        (into, back), (here, there) = self.latencies, done
-        return min(max(there, here + latency * into), max(here, there + latency * back))
+        here, there = (max((ends[place] for place in side), default=-inf) for side in self.last)
+        into, back = (latency * each for each in self.latencies)
+        return max(here, there + back), max(there, here + into)
+
+    def until(self, times: Sequence[float], latency: float = 1.0) -> tuple[float, float]:
+        """From when all is on the host until it is there again, and on the accelerator: where the block begins on the
+        other side, by the latency sooner."""
+        at_host, at_accelerator = self.at(times, latency)
+        into, back = (latency * each for each in self.latencies)
+        return (at_host - back, at_accelerator) if self.away else (at_host, at_accelerator - into)
 
     def makespan(self, times: Sequence[float]) -> float:
         """Until all tasks are done."""

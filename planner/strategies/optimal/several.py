@@ -19,7 +19,7 @@ from helmsman.lowering.streams import Ways as Routes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.amounts import CHAIN, Basis
+from helmsman.planner.strategies.optimal.amounts import TURNING, Basis
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
@@ -286,7 +286,7 @@ class AllBlocks:
         found = np.zeros((len(lanes), len(self.lanes)))
         for (lane, share), chain in zip(self._beside.items(), self._far[on], strict=True):
             if lane not in named:
-                column = named.index((lane[0], CHAIN))
+                column = named.index((lane[0], TURNING[1]))
                 found[:, self.lanes.index(lane)] = np.maximum(chain[rows], (1 - share) * lanes[:, column])
         found[:, [self.lanes.index(lane) for lane in named]] = lanes
         return found
