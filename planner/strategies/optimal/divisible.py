@@ -104,14 +104,20 @@ class Divisible:
     def priced(self, solved: Solved) -> Numbers:
         """See Near."""
         room, limited = self._room(solved.ends)
-        weights = self._weights(solved)
-        lanes, kept = room.ends.copy(), np.zeros(len(room.free) - len(limited))
+        weights, lanes = self._weights(solved), self.totals(solved)
+        kept = np.zeros(len(room.free) - len(limited))
         for row, count in solved.counts.items():
-            lanes += count * self._exact(row)
             kept += count * self.blocks.summed.kept[row]
         taken = np.concatenate([kept, (lanes - room.ends)[limited]])
         of_phases = [float((lanes * weights)[self.blocks.phase == each].sum()) for each in range(len(room.weights))]
         return np.array([*of_phases, float((taken - room.free) @ solved.free)])
+
+    def totals(self, solved: Solved) -> Numbers:
+        """Seconds of every lane of a solution."""
+        lanes = self._room(solved.ends)[0].ends.copy()
+        for row, count in solved.counts.items():
+            lanes += count * self._exact(row)
+        return lanes
 
     @cached_property
     def compositions(self) -> Compositions:

@@ -107,13 +107,17 @@ def _phases(optimal: Optimal, near: Near, solved: Solved, found: tuple[Priced, .
 
 
 def _lanes(near: Near, solved: Solved, number: int) -> Mapping[str, float]:
-    """By what is busy throughout a phase, the share of the price that it has."""
+    """By what is busy throughout a phase, the share of the price that it has; operations one after the other are those
+    of a device that does all of them."""
     if not isinstance(near, Divisible):
         return {near.question.frame.roles.host.name: 1.0} if isinstance(near, Alone) else {}
-    mine = near.blocks.phase == number
+    mine, seconds = near.blocks.phase == number, near.totals(solved)
     total, found = solved.lanes[mine].sum(), dict[str, float]()
+    devices = [device.name for device in near.question.frame.roles.hardware.devices]
+    busy = {seconds[lane]: name for lane, (_, name) in enumerate(near.blocks.lanes) if mine[lane] and name in devices}
     for lane in np.flatnonzero(mine & (solved.lanes > 0)):
-        name = _in_words(near.blocks.lanes[lane][1], near.question.frame.roles.hardware)
+        same = (name for took, name in busy.items() if took >= seconds[lane] * (1 - _SAME))
+        name = next(same, _in_words(near.blocks.lanes[lane][1], near.question.frame.roles.hardware))
         found[name] = found.get(name, 0.0) + float(solved.lanes[lane] / total)
     return found
 
