@@ -62,6 +62,13 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
     return (found,) if whole == best else (found, whole)
 
 
+def roughly(counts: Mapping[int, int], track: Track, buffers: int) -> float:
+    """About how many seconds blocks of several devices take in order: evenly, or in ranges of their device."""
+    ranges = (rows for runs in _RUNS for rows in _ranges(counts, track.pace, runs))
+    evenly = _patterned(counts, track, buffers, (0, 0.5)).seconds
+    return min([evenly, *(seconds(rows, track, buffers) for rows in ranges)])
+
+
 def _seconds(each: Arranged) -> float:
     return each.seconds
 

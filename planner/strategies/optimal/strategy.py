@@ -18,7 +18,7 @@ from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelera
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
-from helmsman.planner.strategies.optimal.order import exchanged, ordered
+from helmsman.planner.strategies.optimal.order import exchanged, ordered, roughly
 from helmsman.planner.strategies.optimal.polish import Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -222,7 +222,7 @@ class Optimal:
     def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
         """The compositions that take least in order, and one near the best of them, as they are predicted."""
         if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
-            yield from self._ranged(space, found.best[:_FINALISTS])
+            yield from self._ranged(space, found, beat)
             return
         estimates = []
         for ends in dict.fromkeys(ends for ends, _ in found.best):
@@ -250,23 +250,33 @@ class Optimal:
         blocks = tuple(self.blocks.ways[row] for row in rows)
         return Assignment(blocks, *ends, self.blocks.shares, space.prefetch)
 
-    def _ranged(self, space: Compositions, best: Sequence[tuple[Ends, Composition]]) -> Iterator[Finalist]:
-        """The first composition in every order, others in its best."""
+    def _ranged(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
+        """Of those that take least in order the first in every order, others in its best."""
+
+        def took(each: tuple[Ends, Composition]) -> float:
+            counts, track = self._counts(space, each[1]), self.blocks.track(each[0])
+            return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
+
+        best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
         better: int | None = None
         for ends, composition in best:
             orders = self._orders(space, ends, composition)
             if better is not None:
                 orders = orders[min(better, len(orders) - 1) :][:1]
-            found = [self._finalist(self.question, each) for each in orders]
-            fitting = {number: each for number, each in enumerate(found) if each is not None}
+            predicted = [self._finalist(self.question, each) for each in orders]
+            fitting = {number: each for number, each in enumerate(predicted) if each is not None}
             yield from fitting.values()
             if better is None and fitting:
                 better = min(fitting, key=lambda number: fitting[number].seconds)
 
+    @staticmethod
+    def _counts(space: Compositions, composition: Composition) -> dict[int, int]:
+        """Blocks of each way, by row."""
+        return space.blocks.spread({space.name(way): count for way, count in composition.counts})
+
     def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
-        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
-        orders = ordered(counts, self.blocks.track(ends), 1 + space.prefetch)
+        orders = ordered(self._counts(space, composition), self.blocks.track(ends), 1 + space.prefetch)
         return [self._assignment(space, ends, rows) for rows in orders]
 
     def _found(self, space: Compositions, beat: float) -> Found:
@@ -286,7 +296,7 @@ class Optimal:
         if not found.best:
             return {}
         ends, composition = found.best[0]
-        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+        counts = self._counts(space, composition)
         best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
         return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
@@ -298,7 +308,8 @@ class Optimal:
             return
         each = Alike(self.blocks, "each")
         yield Compositions(each, ahead, self.effort, among=each.smooth(most))
-        yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
+        if most < inf:
+            yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
 
     @property
     def _floor(self) -> float:
