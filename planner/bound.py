@@ -15,12 +15,13 @@ def lower_bound(graph: TaskGraph, hardware: Hardware, cached: bool = False) -> f
 
     The larger of two bounds: bytes over all memories, and FLOPs over all devices at their peak. `cached`: KV may
     come from the last-level cache, as the L3 blend prices it (eq 4.14). Batches of one pass can share a reading of the
-    weights; what is kept in 4-bit groups is read as such."""
+    weights; what is kept in 4-bit groups is read as such; what is read of more than there is was there in turns."""
     work = [task for task in graph.tasks if task.kind not in ("transfer", "decompress", "pin", "reshape")]
     speedup = _cache_speedup(hardware) if cached else 1.0
     once = [task for task in work if task.batch == 0 or task.kind in _CACHED]
     total = sum(task.bytes / speedup if task.kind in _CACHED else task.bytes for task in once)
     total = max(0.0, total - _expanded(graph))
+    total = min(total, float(sum(memory.available for memory in hardware.memories)))
     return max(
         bytes_bound(total, hardware),
         flops_bound(sum(task.flops for task in work), graph.iteration.phase, hardware),
@@ -33,7 +34,8 @@ def _expanded(graph: TaskGraph) -> float:
     for task in graph.tasks:
         if task.kind == "decompress":
             coming = [graph.tasks[dep] for dep in task.deps]
-            moved = sum(other.bytes for other in coming if f"{other.op}.decompress" == task.op)
+            own = (each for each in coming if each.layer == task.layer and f"{each.op}.decompress" == task.op)
+            moved = sum(each.bytes for each in own)
             more += task.bytes - 2 * max(moved, _LEAST_STORED * task.bytes)
     return more
 

@@ -189,6 +189,10 @@ def test_a_plan_that_uses_memories_which_nothing_joins(capsys, tmp_path, split):
         (("--hw", "rtx3060-5600x", "--strategy", "all-cpu", "--inclusive"), "--inclusive"),
         (("--hw", "a100-fsdax", "--strategy", "flexgen", "--percent", "50,0,50", "--nvme", "direct"), "--nvme"),
         (("--hw", "rtx3060-5600x", "--strategy", "layerwise-map", "--nvme", "bounce"), "--nvme"),
+        (("--hw", "rtx3060-5600x", "--strategy", "optimal", "--nvme", "bounce"), "--nvme"),
+        (("--hw", "a100-fsdax", "--strategy", "optimal", "--nvme", "direct"), "--nvme"),
+        (("--hw", "a100x2-dgx", "--strategy", "optimal", "--home", "vram1"), "--home"),
+        (("--hw", "a100-optane", "--strategy", "optimal", "--home", "tape"), "--home"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense(capsys, argv, field):

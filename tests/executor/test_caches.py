@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from layer_machines import two_cpus
-from op_plans import make_op_split_plan
+from op_plans import as_plan, make_op_split_plan
 from plans import make_plan
 from shapes import small_model
+from splits import make_frame
 
 from helmsman.executor import loading
 from helmsman.executor._kernels import Arena, Pool, compress_rows, q4_row_size, turn_rows
@@ -19,7 +21,10 @@ from helmsman.executor.kv import Caches
 from helmsman.executor.measure import spans_of
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import Cached
+from helmsman.planner.strategies.optimal.block_ways import Division, block_ways
+from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.schemas.plan import KvRule, LayerRange, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
 
@@ -256,4 +261,19 @@ def test_streamed_groups_make_the_same_tokens(
     plan = make_op_split_plan(
         small_model(family), start, stop, chunks, workload=workload(batch, batches), cache_q4=True
     )
+    check(plan, outcome(checkpoints(family), plan), expected(plan))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_blocks_of_optimal_plans_whose_caches_come_in_groups(
+    checkpoints: Callable[[str], Path], expected: Callable[[Plan], Outcome], seed: int
+) -> None:
+    """Some of the blocks; caches of the others live as they are used, on either side."""
+    family, batches, source = FAMILIES[seed % 2], 1 + seed // 2 % 2, Random(seed)
+    frame = make_frame(small_model(family), workload(2, batches), quarters=("kv",))
+    every = block_ways(frame.model, quarters=("kv",))
+    ways = [source.choice([way for way in every if way.q4]), *source.choices(every, k=frame.model.layers - 1)]
+    shares = {0: dict.fromkeys(get_args(Division), dict.fromkeys(LINEAR_OPS, 0.5))}
+    plan = as_plan(place(frame, Assignment(tuple(ways), "host", "accelerator", shares)))
+    assert groups_of(plan)
     check(plan, outcome(checkpoints(family), plan), expected(plan))

@@ -1,15 +1,18 @@
 """Blocks in every way that `optimal` composes, executed: the tokens of the plan that the CPU runs alone."""
 
 import random
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from layer_machines import two_cpus
 from op_plans import as_plan
-from plans import make_plan
+from plans import make_hardware, make_plan
+from quantised import write_quantised
 from shapes import small_model
-from splits import make_frame
+from splits import make_frame, with_storage
 
 from helmsman.executor.engine import Engine
 from helmsman.executor.measure import spans_of
@@ -19,6 +22,8 @@ from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.strategies.streaming.store import store_of
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -26,14 +31,14 @@ FAMILIES = ("opt", "qwen3", "llama")
 PROMPT, OUTPUT = 8, 5
 
 
-def question(family: str, batch: int) -> Question:
+def question(family: str, batch: int, hardware: Hardware | None = None) -> Question:
     work = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, batch=batch, context=PROMPT + OUTPUT + 3)
-    return Question(make_frame(small_model(family), work), CostOptions())
+    return Question(make_frame(small_model(family), work, hardware), CostOptions())
 
 
-def outcome(checkpoint: Any, plan: Plan) -> tuple[Any, Any]:
+def outcome(checkpoint: Any, plan: Plan, *folders: Path) -> tuple[Any, Any]:
     tokens = np.random.default_rng(7).integers(3, 500, (plan.workload.batch, PROMPT), dtype=np.int32)
-    with Engine.load(plan, checkpoint, two_cpus()) as engine:
+    with Engine.load(plan, checkpoint, two_cpus(), storage=folders) as engine:
         made = engine.generate(tokens, OUTPUT, ignore_eos=True)
         spans_of(plan, 0, made)
         return np.array(made.tokens), engine.logits(tokens, prompt=PROMPT - 2)
@@ -43,7 +48,10 @@ def drawn(asked: Question, seed: int) -> Assignment:
     """Any ways for the blocks, any sides for the ends."""
     source = random.Random(seed)
     model = asked.frame.model
-    ways: list[BlockWay] = [source.choice(block_ways(model)) for _ in range(model.layers)]
+    stored, quarters = asked.frame.store is not None, asked.frame.quarters
+    every = block_ways(model, storage=stored, quarters=quarters)
+    some = [way for way in every if bool(way.stored) == stored and bool(way.q4) == bool(quarters)]
+    ways: list[BlockWay] = [source.choice(some), *(source.choice(every) for _ in range(model.layers - 1))]
     ends = source.choice(("host", "accelerator")), source.choice(("host", "accelerator"))
     return Assignment(tuple(ways), *ends, Optimal(asked, Aim("step", {"decode": 1.0})).blocks.shares, 1 + seed % 2)
 
@@ -55,5 +63,47 @@ def test_any_composition_makes_the_tokens_of_the_cpu_alone(checkpoints, seed):
     plan = as_plan(place(asked.frame, drawn(asked, seed)))
     alone = make_plan(small_model(family), workload=asked.frame.workload)
     found, expected = outcome(checkpoints(family), plan), outcome(checkpoints(family), alone)
+    assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("direct", [False, True])
+def test_weights_in_storage_make_the_same_tokens(checkpoints, tmp_path, seed, direct):
+    """Some with copies on two devices, each of which serves its share."""
+    family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
+    names = ("nvme0", "nvme1")[: 1 + seed % 2]
+    asked = question(family, batch, with_storage(make_hardware(), *names, direct=direct))
+    store = store_of(asked.frame.roles, "direct" if direct else None)
+    asked = replace(asked, frame=replace(asked.frame, store=store))
+    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    assert {rule.memory for rule in plan.residence} >= {"nvme0"}
+    found = outcome(checkpoints(family), plan, *(tmp_path for _ in names[:1]))
+    alone = make_plan(small_model(family), workload=asked.frame.workload)
+    expected = outcome(checkpoints(family), alone)
+    assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory):
+    """The checkpoint of a family whose matrices hold what 4-bit groups stand for."""
+    place = tmp_path_factory.mktemp("quantised")
+    return {name: write_quantised(small_model(name), place / name, lambda name: True) for name in FAMILIES}
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("stored", [False, True])
+def test_weights_in_groups_make_the_same_tokens(quantised, tmp_path, seed, stored):
+    """Some come so, some live so on the accelerator, some come so from storage."""
+    family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
+    asked = question(family, batch, with_storage(make_hardware(), "nvme0", direct=False))
+    store = store_of(asked.frame.roles) if stored else None
+    asked = replace(asked, frame=replace(asked.frame, store=store, quarters=("weights",)))
+    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    assert "q4" in {rule.format for rule in plan.residence}
+    alone = make_plan(small_model(family), workload=asked.frame.workload)
+    found = outcome(quantised[family], plan, *[tmp_path] * stored)
+    expected = outcome(quantised[family], alone)
     assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])

@@ -6,13 +6,14 @@ share, is one for all of them (`together`). And what each of them does with its 
 what they share is a plan where all do the same (`each`)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from helmsman.lowering.pools import Pools
+from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.rules import Side
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
@@ -46,10 +47,9 @@ class Alike:
         """The host's and the first accelerator's, which stands for all."""
         return self.all.memories[:2]
 
-    @property
-    def buffers(self) -> Numbers:
+    def buffers(self, blocks: int) -> Numbers:
         """How many bytes of each memory a byte on its way takes (flows, memories): together at least once."""
-        return self.all.buffers[: self._flows, : len(self.memories)]
+        return self.all.buffers(blocks)[: self._flows, : len(self.memories)]
 
     @cached_property
     def summed(self) -> Ways:
@@ -122,15 +122,15 @@ class Alike:
 
     @property
     def _flows(self) -> int:
-        return len(self.all.buffers) // self._times
+        return self.all.flows // self._times
 
     @cached_property
     def places(self) -> Mapping[tuple[int, int], int]:
         """By row of the first accelerator's ways and number of another one, the row of that one's way."""
-        first: dict[tuple[object, ...], int] = {}
+        first: dict[BlockWay, int] = {}
         found: dict[tuple[int, int], int] = {}
         for row, way in enumerate(self.all.ways):
-            key = way.parts, way.resident, way.cache, way.prompt, way.paced
+            key = replace(way, on=0)
             first.setdefault(key, row)
             found[first[key], way.on] = row
         for row in self.rows:
@@ -172,6 +172,7 @@ class Alike:
         roles = self.all.frame.roles
         device, pools = roles.accelerators[on], Pools(roles.hardware)
         yield "device", device.name
+        yield "expanding", device.decompression_lane
         yield "memory", f"pool {pools.of_memory(device.memory)}"
         for what, pair in (("in", (roles.host.memory, device.memory)), ("out", (device.memory, roles.host.memory))):
             link = roles.hardware.link(*pair)
@@ -179,7 +180,12 @@ class Alike:
             yield what, link.name
             for number, pool in enumerate(pools.of_link(link.name)):
                 yield f"{what} {number}", f"pool {pool}"
-            for _, name in self.all.lanes:
-                share, _, of = name.partition(" of ")
-                if of == link.name:
-                    yield share, name
+            yield from self._beside("", link.name)
+        yield from self._beside("expanding ", device.decompression_lane)
+
+    def _beside(self, what: str, lane: str) -> Iterator[tuple[str, str]]:
+        """The chains beside a busy lane."""
+        for _, name in self.all.lanes:
+            share, _, of = name.partition(" of ")
+            if of == lane:
+                yield f"{what}{share}", name

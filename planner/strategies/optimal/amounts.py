@@ -1,11 +1,12 @@
 """What a block asks of every lane in one phase, for every way: sums of prices of the tasks that lowering makes.
 
-Three blocks are lowered: on the host, on the accelerator with everything coming, and shared by both; every way is a sum
-of their parts. Such sums leave out most of what crosses inside a block and what its parts cost each other in memories
-that they share, so they are at most what the way really asks for; `exact` lowers the way itself."""
+A few blocks are lowered: on the host, on the accelerator and shared by both, with everything coming from wherever it
+may; every way is a sum of their parts. Such sums leave out most of what crosses inside a block and what its parts cost
+each other in memories that they share, so they are at most what the way really asks for; `exact` lowers the way
+itself."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import scheduled
-from helmsman.planner.strategies.optimal.block_ways import Division
+from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.critical_path import Crossed
 from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.ways import Numbers
@@ -51,27 +52,40 @@ _MOST_LOSSES = 3
 @dataclass(frozen=True, eq=False)
 class Shares:
     """Who does an operation in every way (ways, operations), 0 or 1: the `host`, the `accelerator`, or, by division,
-    `both`; `come`: whether the accelerator's rows of its weights come.
+    `both`; `come`: whether weights come of which the accelerator has all, by where from.
 
-    `cached`, `sent` (ways): whether past keys and values come, and new ones go home."""
+    `cached`, `sent` (ways): whether past keys and values come, and new ones go home; `packed`: in 4-bit groups."""
 
     host: Numbers
     both: Mapping[Division, Numbers]
     accelerator: Numbers
-    come: Numbers
+    come: Mapping[Source, Numbers]
     cached: Numbers
     sent: Numbers
+    packed: Numbers
 
     @property
     def shared(self) -> Numbers:
         """Which operations both do."""
-        return np.asarray(sum(self.both.values()))
+        return np.asarray(sum(self.both.values(), np.zeros_like(self.host)))
+
+
+@dataclass(frozen=True, eq=False)
+class Beside:
+    """A chain beside a busy `lane`, of which a second counts for a `share` of one; `interplay`: of operations and what
+    keeps it busy; `far`: of another accelerator, so that it slows the host only."""
+
+    lane: str
+    share: float
+    interplay: Interplay
+    far: bool = False
 
 
 @dataclass(frozen=True)
 class Basis:
     """The tasks of a block in one phase: `here` on the `host`, `there` on the accelerator, to which all comes; where
-    that is possible, `split` between both in every division."""
+    that is possible, `split` between both in every division; `others`: on the accelerator, with weights that come from
+    elsewhere than host memory, or in 4-bit groups; `packed`: on the accelerator, with such a cache."""
 
     costs: CostModel
     iteration: Iteration
@@ -79,12 +93,19 @@ class Basis:
     here: tuple[Task, ...]
     there: tuple[Task, ...]
     split: Mapping[Division, tuple[Task, ...]]
+    others: Mapping[Source, tuple[Task, ...]] = field(default_factory=dict)
+    packed: tuple[Task, ...] = ()
+
+    @cached_property
+    def brought(self) -> Mapping[Source, tuple[Task, ...]]:
+        """The tasks of a block on the accelerator, by where weights come from."""
+        return {"host": self.there, **self.others}
 
     @cached_property
     def lanes(self) -> tuple[str, ...]:
         """What is counted, in order: the chain, queues, memories and links that several share, and the chain beside a
         busy link."""
-        queues = dict.fromkeys(task.resource for task in (*self.here, *self.there))
+        queues = dict.fromkeys(task.resource for task in (*self.here, *self._coming, *self.packed))
         pools = (f"pool {name}" for name in self._pools.capacity)
         return (CHAIN, *queues, *pools, *TURNING, *self.beside)
 
@@ -96,30 +117,47 @@ class Basis:
         lanes[:, 0], *turning = self.chains(shares)
         for name, chain in zip(TURNING, turning, strict=True):
             lanes[:, self._places[name]] = chain
-        for name, share in self.beside.items():
-            lanes[:, self._places[name]] = self.chains(shares, share)[2] + share * self._counted(shares, share)
+        for name, each in self.beside.items():
+            lanes[:, self._places[name]] = self.chains(shares, each)[2] + each.share * self._counted(shares, each)
         return lanes
 
-    def chains(self, shares: Shares, beside: float = 0.0, link: "Basis | None" = None) -> tuple[Numbers, ...]:
+    def chains(self, shares: Shares, beside: Beside | None = None) -> tuple[Numbers, ...]:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once: until all is
         on a side; then from when all is on the host until it is there again, and on the accelerator.
 
         What one side has made is on the other after the latency of its link. A block that begins on the other side
-        begins by at most that latency sooner. `beside`: as they count where each second of what comes counts for so
-        much; to another accelerator, if that is its `link`."""
-        counts = self._kept(beside, link)
+        begins by at most that latency sooner. `beside`: as they count beside a busy lane."""
+        counts = self._kept(beside)
         here, there = (self._work(shares, side, counts) for side in _SIDES)
-        into, back = ((1 - beside) * latency for latency in self._latencies)
+        into, back = ((1 - (beside.share if beside else 0.0)) * latency for latency in self._latencies)
         at_host, at_accelerator = _chained(self._groups, shares, (here, there), (into, back))
         enters = shares.accelerator[:, OPS.index("norm1")]
         home, away = at_host - back * enters, at_accelerator - into * (1 - enters)
         return np.minimum(at_host, at_accelerator), home, away
 
     def slowed(self, shares: Shares) -> Numbers:
-        """Seconds (ways) of the chain while the link never rests."""
+        """Seconds (ways) of the chain while the link never rests, and 4-bit groups are expanded as they come."""
         slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds.items()}
+        if self._expanders:
+            moved = self._moved(shares)
+            expanders = [self._places[name] for name in self._expanders]
+            busy = moved[:, expanders].max(axis=1) / np.maximum(moved[:, self.carriers].max(axis=1), _TINY)
+            for key, of in self._by_side(self.interplays[self._expanders[0]].speeds, (1.0, 1.0)).items():
+                lost = busy[:, None] * (1 - np.array([work for work, _ in of]))
+                slower[key] = np.maximum(slower[key], 1 / (1 - lost))
         here, there = (self._work(shares, side, slower) for side in _SIDES)
         return np.minimum(*_chained(self._groups, shares, (here, there), self._latencies))
+
+    @cached_property
+    def _expanders(self) -> tuple[str, ...]:
+        """The lanes on which 4-bit groups are expanded while operations run."""
+        computing = {task.resource for task in self.there if _computed(task) is not None}
+        lanes = dict.fromkeys(task.resource for task in self._expanding)
+        return tuple(name for name in lanes if name not in computing)
+
+    @property
+    def _expanding(self) -> Iterator[Task]:
+        return (task for task in (*self._coming, *self.packed) if task.kind == "decompress")
 
     def drag(self, shares: Shares) -> Numbers:
         """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time."""
@@ -134,11 +172,12 @@ class Basis:
         comes for an operation follows what comes for those before it. And seconds of what follows the last of these."""
         if self.link is None:
             return np.zeros(len(shares.host)), np.zeros(len(shares.host))
-        lane = self._places[self.link]
-        coming = shares.come * shares.accelerator * self._by_op(self.there, _weights_of)[:, lane]
-        for division, tasks in self.split.items():
-            coming = coming + shares.both[division] * self._by_op(tasks, _weights_of)[:, lane]
-        coming[:, OPS.index("attention")] += shares.cached * self._cache[lane]
+        coming = np.zeros_like(shares.host)
+        for source, comes in shares.come.items():
+            coming += comes * shares.accelerator * self._weights[source][:, self.carriers].max(axis=1)
+        for division, tasks in self._rows.items():
+            coming += shares.both[division] * tasks[:, self.carriers].max(axis=1)
+        coming[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
         here, there = (self._work(shares, side) for side in ("host", "accelerator"))
         work = np.maximum(here, there)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
@@ -155,17 +194,16 @@ class Basis:
         total[0] = delayed + min(path.at(times))
         for name, until in zip(TURNING, path.until(times), strict=True):
             total[self._places[name]] = delayed + until
-        if self.link is not None:
-            coming = [task for task in tasks if self._comes(task)]
-            for name, share in self.beside.items():
-                link = sum(self.interplay.counted(task, share) for task in coming)
-                works = (_computed(task) is not None for task in work.tasks)
-                counts = [
-                    self.interplay.kept(task, share) if own else 1 - share
-                    for task, own in zip(work.tasks, works, strict=True)
-                ]
-                slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
-                total[self._places[name]] = path.until(slower, 1 - share)[1] + share * link
+        for name, each in self.beside.items():
+            interplay = self.interplays[each.lane]
+            busy = sum(interplay.counted(task, each.share) for task in tasks if _brings(task, each.lane))
+            works = (_computed(task) is not None for task in work.tasks)
+            counts = [
+                interplay.kept(task, each.share) if own else 1 - each.share
+                for task, own in zip(work.tasks, works, strict=True)
+            ]
+            slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
+            total[self._places[name]] = path.until(slower, 1 - each.share)[1] + each.share * busy
         return np.maximum(total, summed)
 
     def _inside(self, task: Task) -> float:
@@ -185,10 +223,10 @@ class Basis:
         total[0] = sum(self._price(task) for task in tasks)
         for name, latency in zip(TURNING, self._latencies[::-1], strict=True):
             total[self._places[name]] = total[0] - latency
-        if self.link:
-            total[self._places[self.link]] += after
-        for name, share in self.beside.items():
-            total[self._places[name]] = total[0] - share * (total[0] - after) - (1 - share) * self._latencies[0]
+        total[self.carriers] += after
+        for name, each in self.beside.items():
+            crossing = (1 - each.share) * self._latencies[0]
+            total[self._places[name]] = total[0] - each.share * (total[0] - after) - crossing
         return total
 
     def alone(self, side: str) -> Numbers:
@@ -200,6 +238,17 @@ class Basis:
         """The lane on which weights come."""
         return next((task.resource for task in self.there if _weights_of(task) is not None), None)
 
+    @cached_property
+    def carriers(self) -> list[int]:
+        """The columns of the links by which weights come, wherever from, and of what expands 4-bit groups."""
+        coming = (task for task in (*self._coming, *self.packed) if _brought(task) and task.layer is not None)
+        links = dict.fromkeys(task.resource for task in coming if task.kind == "transfer")
+        return [self._places[name] for name in (*links, *self._expanders)]
+
+    @property
+    def _coming(self) -> Iterator[Task]:
+        return (task for tasks in self.brought.values() for task in tasks)
+
     def balanced(self, op: str) -> float:
         """The share of an operation with which the accelerator takes as long as the host for the rest, both at work."""
         pair = [next((task for task in tasks if _computed(task) == op), None) for tasks in (self.here, self.there)]
@@ -209,10 +258,10 @@ class Basis:
         here, there = (self._price(task) * factor for task, factor in zip(pair, slower, strict=True) if task)
         return here / (here + there) if here + there else 0.5
 
-    def balanced_link(self, op: str) -> float:
+    def balanced_link(self, op: str, source: Source = "host") -> float:
         """The share of an operation whose rows come in the time in which the host does the rest, both at work."""
         here = next((task for task in self.here if _computed(task) == op), None)
-        moving = [task for task in self.there if _weights_of(task) == op]
+        moving = [task for task in self.brought[source] if _weights_of(task) == op]
         if here is None or not moving:
             return self.balanced(op)
         largest = max(moving, key=self._price)
@@ -227,31 +276,42 @@ class Basis:
         scaled = {key: self._seconds[side, key] * (1.0 if factors is None else factors[side, key]) for key in parts}
         return np.asarray(sum(part * scaled[key] for key, part in parts.items()))
 
-    def _counted(self, shares: Shares, share: float) -> Numbers:
-        """Seconds (ways) of what comes as they count where one of the link counts for a `share`."""
-        found = (shares.come * shares.accelerator) @ self._counted_of(self.there, share)
+    def _counted(self, shares: Shares, each: Beside) -> Numbers:
+        """Seconds (ways) of what keeps a lane busy as they count beside it."""
+        found = np.zeros(len(shares.host))
+        for source, tasks in self.brought.items():
+            if source in shares.come:
+                found = found + (shares.come[source] * shares.accelerator) @ self._counted_of(tasks, each)
         for division, tasks in self.split.items():
-            found = found + shares.both[division] @ self._counted_of(tasks, share)
-        caches = sum(
-            self.interplay.counted(task, share) for task in self.there if _cache_of(task) and self._comes(task)
-        )
-        return np.asarray(found + shares.cached * caches)
+            found = found + shares.both[division] @ self._counted_of(tasks, each)
+        plain, packed = (self._counted_caches(tasks, each) for tasks in (self.there, self.packed))
+        return np.asarray(found + shares.cached * ((1 - shares.packed) * plain + shares.packed * packed))
 
-    def _counted_of(self, tasks: Sequence[Task], share: float) -> Numbers:
+    def _counted_of(self, tasks: Sequence[Task], each: Beside) -> Numbers:
         """By operation, of weights."""
-        found = np.zeros(len(OPS))
+        found, interplay = np.zeros(len(OPS)), self.interplays[each.lane]
         for task in tasks:
             op = _weights_of(task)
-            if op is not None and self._comes(task):
-                found[OPS.index(op)] += self.interplay.counted(task, share)
+            if op is not None and _brings(task, each.lane):
+                found[OPS.index(op)] += interplay.counted(task, each.share)
         return found
+
+    def _counted_caches(self, tasks: Sequence[Task], each: Beside) -> float:
+        coming = (task for task in tasks if _cache_comes(task) and _brings(task, each.lane))
+        return sum(self.interplays[each.lane].counted(task, each.share) for task in coming)
 
     def _moved(self, shares: Shares) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
-        weights = (shares.come * shares.accelerator) @ self._by_op(self.there, _weights_of)
-        for division, tasks in self.split.items():
-            weights = weights + shares.both[division] @ self._by_op(tasks, _weights_of)
-        return np.asarray(weights + shares.cached[:, None] * self._cache + shares.sent[:, None] * self._sent)
+        found = np.zeros((len(shares.host), len(self.lanes)))
+        for source, comes in shares.come.items():
+            found += (comes * shares.accelerator) @ self._weights[source]
+        for division, seconds in self._rows.items():
+            found += shares.both[division] @ seconds
+        return np.asarray(found + self._cached(shares) + _either(shares.sent, shares.packed, self._sent))
+
+    def _cached(self, shares: Shares) -> Numbers:
+        """Seconds (ways, lanes) of past keys and values that come."""
+        return _either(shares.cached, shares.packed, self._cache)
 
     @cached_property
     def _groups(self) -> tuple[slice, ...]:
@@ -311,6 +371,16 @@ class Basis:
         return {name: self._by_op(tasks, _computed) for name, tasks in self._graphs.items()}
 
     @cached_property
+    def _weights(self) -> Mapping[Source, Numbers]:
+        """Seconds (operations, lanes) of the weights that come to the accelerator alone, by where from."""
+        return {source: self._by_op(tasks, _weights_of) for source, tasks in self.brought.items()}
+
+    @cached_property
+    def _rows(self) -> Mapping[Division, Numbers]:
+        """The same of rows that both share, by how they are divided."""
+        return {division: self._by_op(tasks, _weights_of) for division, tasks in self.split.items()}
+
+    @cached_property
     def _seconds(self) -> Mapping[tuple[str, str], Numbers]:
         """Seconds by operation, of one batch, by side and graph."""
         found = {(side, name): np.zeros(len(OPS)) for side in ("host", "accelerator") for name in self._graphs}
@@ -322,34 +392,38 @@ class Basis:
         return found
 
     @cached_property
-    def _cache(self) -> Numbers:
-        return self._total([task for task in self.there if _cache_of(task)])
+    def _cache(self) -> tuple[Numbers, Numbers]:
+        """Seconds by lane of past keys and values that come, as they are used and in 4-bit groups."""
+        plain, packed = ([task for task in tasks if _cache_comes(task)] for tasks in (self.there, self.packed))
+        return self._total(plain), self._total(packed)
 
     @cached_property
-    def _sent(self) -> Numbers:
-        return self._total([task for task in self.there if _goes_home(task)])
+    def _sent(self) -> tuple[Numbers, Numbers]:
+        """The same of new ones that go home."""
+        plain, packed = ([task for task in tasks if _goes_home(task)] for tasks in (self.there, self.packed))
+        return self._total(plain), self._total(packed)
 
     @cached_property
-    def interplay(self) -> Interplay:
-        """Of operations and what comes."""
+    def interplays(self) -> Mapping[str, Interplay]:
+        """Of operations and what comes on the link, or what expands 4-bit groups, by lane."""
         tasks = [task for graph in self._graphs.values() for task in graph]
         working = [task for task in tasks if _computed(task) is not None]
-        return Interplay(self.costs, working, [task for task in tasks if self._comes(task)])
-
-    def _comes(self, task: Task) -> bool:
-        return task.resource == self.link and (_weights_of(task) is not None or _cache_of(task))
+        tasks += [*(task for of in self.others.values() for task in of), *self.packed]
+        lanes = (*(() if self.link is None else (self.link,)), *self._expanders)
+        return {lane: Interplay(self.costs, working, [task for task in tasks if _brings(task, lane)]) for lane in lanes}
 
     @cached_property
     def _speeds(self) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
         """By side and graph, of every operation and the fastest transfer beside each other."""
-        return self._by_side(self.interplay.speeds, (1.0, 1.0))
+        return self._by_side(self.interplays[self.link].speeds if self.link else lambda task: (1.0, 1.0), (1.0, 1.0))
 
-    def _kept(self, share: float, link: "Basis | None") -> Mapping[tuple[str, str], Numbers]:
+    def _kept(self, beside: Beside | None) -> Mapping[tuple[str, str], Numbers] | None:
         """By side and graph, how much a second of every operation counts; a link of another accelerator slows the host
         only."""
-        interplay = self.interplay if link is None else link.interplay
-        found = self._by_side(lambda task: interplay.kept(task, share), 1.0)
-        away = {key: 1 - share for key in found if key[0] == "accelerator" and link is not None}
+        if beside is None:
+            return None
+        found = self._by_side(lambda task: beside.interplay.kept(task, beside.share), 1.0)
+        away = {key: 1 - beside.share for key in found if key[0] == "accelerator" and beside.far}
         return {key: np.full(len(OPS), away[key]) if key in away else np.array(of) for key, of in found.items()}
 
     def _by_side(self, of: Callable[[Task], FoundT], none: FoundT) -> dict[tuple[str, str], list[FoundT]]:
@@ -365,16 +439,21 @@ class Basis:
         return "host" if task.resource == self.host.name else "accelerator"
 
     @cached_property
-    def beside(self) -> Mapping[str, float]:
-        """Chains beside a busy link, by what a second of what comes counts: what an operation that runs meanwhile loses
-        for it, the largest of these, and all."""
-        pairs = [*self._speeds["host", "here"], *self._speeds["accelerator", "there"]]
+    def beside(self) -> Mapping[str, Beside]:
+        """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
+        operation that runs meanwhile loses for it, the largest of these, and all."""
+        found = (each for lane, interplay in self.interplays.items() for each in self._besides(lane, interplay))
+        return {f"{CHAIN} beside {each.share:g} of {each.lane}": each for each in found}
+
+    def _besides(self, lane: str, interplay: Interplay) -> Iterator[Beside]:
+        speeds = self._by_side(interplay.speeds, (1.0, 1.0))
+        pairs = [*speeds["host", "here"], *speeds["accelerator", "there"]]
         costs = np.array([min(1.0, (1 - work) / link) for work, link in pairs])
         rounded, first = np.unique(np.round(costs, 3), return_index=True)
         slowed = any(link < 1.0 for _, link in pairs)
         largest = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES]]
-        every = [*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])]
-        return {f"{CHAIN} beside {value:g}": float(value) for value in every}
+        for value in (*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])):
+            yield Beside(lane, float(value), interplay)
 
 
 def _chained(
@@ -391,6 +470,12 @@ def _chained(
         end_away, crossed_back = _side_done(works_away, at_accelerator, there[:, part], back)
         at_host, at_accelerator = np.maximum(end, crossed_back), np.maximum(end_away, crossed)
     return at_host, at_accelerator
+
+
+def _either(some: Numbers, packed: Numbers, seconds: tuple[Numbers, Numbers]) -> Numbers:
+    """Seconds (ways, lanes) of `some` ways, as they are used or `packed`."""
+    plain, groups = seconds
+    return np.asarray((some * (1 - packed))[:, None] * plain + (some * packed)[:, None] * groups)
 
 
 def _side_done(works: Bools, begin: Numbers, seconds: Numbers, crossing: float) -> tuple[Numbers, Numbers]:
@@ -429,12 +514,17 @@ def _activation(task: Task) -> bool:
 
 def _brought(task: Task) -> bool:
     """Whether a task brings or expands what lives elsewhere."""
-    return task.kind in _MOVING and (".weights" in task.op or _cache_of(task))
+    return task.kind in _MOVING and (".weights" in task.op or _cache_comes(task))
 
 
-def _cache_of(task: Task) -> bool:
-    """Whether a task brings past keys and values."""
-    return task.op == "kv" and not _goes_home(task)
+def _cache_comes(task: Task) -> bool:
+    """Whether a task brings or expands past keys and values."""
+    return task.kind in _MOVING and task.op.partition(".")[0] == "kv" and not _goes_home(task)
+
+
+def _brings(task: Task, lane: str) -> bool:
+    """Whether a task brings or expands weights, or keys and values, on a lane."""
+    return task.resource == lane and (_weights_of(task) is not None or _cache_comes(task))
 
 
 def _goes_home(task: Task) -> bool:

@@ -2,19 +2,27 @@
 
 The union of what published methods choose from: a block of a layer split or of an engine (all on one side, resident or
 streamed), a range of operations (Park & Egger), attention beside the cache on the host (FlexGen, NEO), matrices whose
-rows both sides share at once (HeteGen), and prompts computed elsewhere than decode steps."""
+rows both sides share at once (HeteGen), weights in storage or another memory, weights and caches in 4-bit groups
+(FlexGen), and prompts computed elsewhere than decode steps."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
 
 from helmsman.lowering.ops import FFN_OPS, LINEAR_OPS, PANEL, op_extent
 from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.streaming.place import Quarter
 from helmsman.schemas.model import Model
 
 Part = Literal["host", "both", "accelerator"]
 """Who computes an operation: `both` share its rows so that they end together."""
+
+Source = Literal["host", "storage", "host q4", "storage q4", "resident q4"]
+"""Where weights come from, in 4-bit groups or not; from where they are, if they need but be expanded."""
+
+Packed = Literal["coming", "resident", "cache"]
+"""What the accelerator gets in 4-bit groups: weights that come, weights that are there, keys and values that come."""
 
 Prompt = Literal["alike", "accelerator"]
 """Where prompts are computed: where decode steps are, or on the accelerator, to which everything comes."""
@@ -23,14 +31,15 @@ Paced = Literal["link", "accelerator"]
 """What is busy as long as the host where both share rows that come: the link, or, once they are there, the
 accelerator."""
 
-Division = Literal["resident", "link", "accelerator"]
-"""How both share the rows of an operation: with the accelerator's living there, or coming at such a pace."""
-
-DIVISIONS: tuple[Division, ...] = ("resident", "link", "accelerator")
+Division = Literal["resident", "link", "accelerator", "link q4", "accelerator q4"]
+"""How both share the rows of an operation: with the accelerator's living there, or coming at such a pace, in 4-bit
+groups or not."""
 
 _PROJECTIONS = ("q", "k", "v")
 
 _PACES: tuple[Paced, ...] = ("link", "accelerator")
+
+_PACKED: Mapping[Paced, Division] = {"link": "link q4", "accelerator": "accelerator q4"}
 
 ATTENTION = len(_PROJECTIONS)
 """Its place among the decided operations."""
@@ -40,9 +49,10 @@ ATTENTION = len(_PROJECTIONS)
 class BlockWay:
     """A way to run a block: `parts`, `resident` in order of `decided(model)`.
 
-    `resident`: whether the accelerator's rows of an operation's weights live there; otherwise they come from host
-    memory every pass, of an operation of `both` as many as the `paced` one has time for. `cache`: where keys and values
-    live. `on`: which of the machine's accelerators, by number."""
+    `resident`: whether the accelerator's rows of an operation's weights live there; otherwise they come every pass, of
+    an operation of `both` as many as the `paced` one has time for: of the operations numbered in `stored` from the
+    store, of others from host memory. `cache`: where keys and values live. `on`: which of the machine's accelerators,
+    by number. `q4`: what is in 4-bit groups."""
 
     parts: tuple[Part, ...]
     resident: tuple[bool, ...]
@@ -50,10 +60,17 @@ class BlockWay:
     prompt: Prompt
     paced: Paced = "link"
     on: int = 0
+    stored: tuple[int, ...] = ()
+    q4: tuple[Packed, ...] = ()
 
     def division(self, op: int) -> Division:
         """How the rows of an operation of `both` are divided, by its place."""
-        return "resident" if self.resident[op] else self.paced
+        return "resident" if self.resident[op] else self.rows_paced
+
+    @property
+    def rows_paced(self) -> Division:
+        """How rows are divided that both share and that come."""
+        return _PACKED[self.paced] if "coming" in self.q4 else self.paced
 
     @property
     def alone(self) -> bool:
@@ -80,18 +97,42 @@ class BlockWay:
     @property
     def weights_come(self) -> bool:
         """Whether decode steps wait for weights."""
-        pairs = enumerate(zip(self.parts, self.resident, strict=True))
-        return any(part != "host" and not here for k, (part, here) in pairs if k != ATTENTION)
+        return any(part != "host" and not here for _, part, here in self._matrices)
+
+    @property
+    def others_come(self) -> bool:
+        """Whether they wait for weights from host memory."""
+        return any(part != "host" and not here and k not in self.stored for k, part, here in self._matrices)
+
+    @property
+    def rows_come(self) -> bool:
+        """Whether they wait for rows of matrices that both share."""
+        return any(part == "both" and not here for _, part, here in self._matrices)
+
+    @property
+    def arriving(self) -> tuple[int, ...]:
+        """The operations that are the accelerator's alone, and whose weights come."""
+        return tuple(k for k, part, here in self._matrices if part == "accelerator" and not here)
+
+    @property
+    def _matrices(self) -> Iterator[tuple[int, Part, bool]]:
+        """The numbers of the operations that have weights, who computes them, and whether they are there."""
+        triples = zip(range(len(self.parts)), self.parts, self.resident, strict=True)
+        return (each for each in triples if each[0] != ATTENTION)
 
     @property
     def cache_comes(self) -> bool:
         """Whether decode steps wait for keys and values."""
         return self.parts[ATTENTION] == "accelerator" and self.cache == "host"
 
+    def packed(self, k: int) -> bool:
+        """Whether the accelerator's rows of an operation's weights are in 4-bit groups."""
+        return self.parts[k] != "host" and ("resident" if self.resident[k] else "coming") in self.q4
+
     @property
     def streams(self) -> bool:
-        """Whether anything comes to the accelerator in any phase."""
-        return self.weights_come or self.cache_comes or self.prompt == "accelerator"
+        """Whether anything comes to the accelerator, or is expanded there, in any phase."""
+        return self.weights_come or self.cache_comes or self.prompt == "accelerator" or bool(self.q4)
 
 
 def decided(model: Model) -> tuple[str, ...]:
@@ -107,18 +148,70 @@ def on_host(model: Model) -> BlockWay:
 
 
 def on_accelerator(model: Model, resident: bool = True, cache: End = "accelerator") -> BlockWay:
-    """A block on the accelerator, with its weights there or not."""
+    """A block on the accelerator, with its weights there or in host memory."""
     parts: list[Part] = ["accelerator" for _ in decided(model)]
     return BlockWay(tuple(parts), tuple(resident and k != ATTENTION for k in range(len(parts))), cache, "alike")
 
 
-def block_ways(model: Model, separate: bool = True) -> tuple[BlockWay, ...]:
-    """Every way that is searched, each once; of a machine whose sides have `separate` memories, or share one."""
+def from_storage(model: Model, cache: End = "host") -> BlockWay:
+    """A block on the accelerator, with its weights in storage."""
+    way = on_accelerator(model, False, cache)
+    return replace(way, stored=way.arriving)
+
+
+def in_groups(model: Model, quarters: tuple[Quarter, ...], resident: bool = False) -> BlockWay:
+    """A block on the accelerator, with its weights there or in host memory and its cache there, of which `quarters` are
+    in 4-bit groups."""
+    weights: Packed = "resident" if resident else "coming"
+    q4: dict[Quarter, Packed] = {"weights": weights, "kv": "cache"}
+    return replace(on_accelerator(model, resident, "host"), q4=tuple(q4[each] for each in quarters))
+
+
+def block_ways(
+    model: Model, separate: bool = True, storage: bool = False, quarters: tuple[Quarter, ...] = ()
+) -> tuple[BlockWay, ...]:
+    """Every way that is searched, each once; of a machine whose sides have `separate` memories, or share one, and where
+    weights may come from `storage`; `quarters`: what may be in 4-bit groups, of sides with separate memories."""
     ops, found = decided(model), dict[BlockWay, None]()
     for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
         if "both" not in parts or divisible(model):
             found |= dict.fromkeys(_variants(ops, parts) if separate else (_settled(parts),))
+    if storage:
+        found |= dict.fromkeys(stored for way in _linked(found) for stored in _stored(way))
+    if "weights" in quarters and separate:
+        found |= dict.fromkeys(replace(way, q4=q4) for way in tuple(found) for q4 in _packed(way))
+    if "kv" in quarters and separate:
+        found |= {replace(way, q4=(*way.q4, "cache")): None for way in _linked(found) if way.cache_comes}
     return tuple(found)
+
+
+def _linked(ways: Iterable[BlockWay]) -> tuple[BlockWay, ...]:
+    """Those whose rows come at the link's pace, if any: what is faster still keeps the accelerator's."""
+    return tuple(way for way in ways if way.paced == "link")
+
+
+def _packed(way: BlockWay) -> Iterator[tuple[Packed, ...]]:
+    """What comes in 4-bit groups, what is there, or both. Rows of the host stay as they are, so that prompts do not
+    move to the accelerator where rows beside them do; nor are rows that live there beside those in groups."""
+    shared = "both" in way.parts
+    comes = way.weights_come and not (shared and way.prompt == "accelerator")
+    kept = any(way.resident) and not shared
+    if comes:
+        yield ("coming",)
+    if kept and not way.weights_come:
+        yield ("resident",)
+    if kept and comes:
+        yield ("coming", "resident")
+
+
+def _stored(way: BlockWay) -> Iterator[BlockWay]:
+    """All that comes for the accelerator's operations from storage; of a block that is the accelerator's alone, one
+    matrix too. Rows beside rows of the host come from host memory."""
+    arriving = way.arriving
+    if arriving:
+        yield replace(way, stored=arriving)
+    if set(way.parts) == {"accelerator"}:
+        yield from (replace(way, stored=(k,)) for k in arriving)
 
 
 def divisible(model: Model) -> bool:

@@ -15,14 +15,14 @@ from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis
+from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis, Beside
 from helmsman.planner.strategies.optimal.amounts import Shares as Doing
 from helmsman.planner.strategies.optimal.block_ways import (
-    DIVISIONS,
     BlockWay,
     Division,
     Paced,
     Part,
+    Source,
     decided,
     divisible,
     on_accelerator,
@@ -35,6 +35,9 @@ from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Iteration, Phase, prefill
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.storage import BLOCK
+from helmsman.schemas.workload import Workload
 
 _PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
 
@@ -67,9 +70,9 @@ class Blocks:
             start = part.stop
         return np.concatenate(found)
 
-    def beside(self, phase: Phase, share: float, link: Basis) -> Numbers:
-        """Seconds (ways) of the chain beside a busy link of another accelerator."""
-        return self.bases[phase].chains(self._shares(phase), share, link)[2]
+    def beside(self, phase: Phase, each: Beside) -> Numbers:
+        """Seconds (ways) of the chain beside a busy lane of another accelerator."""
+        return self.bases[phase].chains(self._shares(phase), replace(each, far=True))[2]
 
     @property
     def lanes(self) -> tuple[tuple[Phase, str], ...]:
@@ -101,44 +104,80 @@ class Blocks:
     @cached_property
     def bases(self) -> Mapping[Phase, Basis]:
         """By phase."""
-        whole = {phase: self._basis(phase) for phase in PHASES}
-        if not divisible(self.frame.model):
-            return whole
+        whole = {phase: self._whole(phase) for phase in PHASES}
         return {phase: replace(basis, split=self._splits(phase)) for phase, basis in whole.items()}
 
-    def _splits(self, phase: Phase) -> dict[Division, tuple[Task, ...]]:
-        return {each: self._tasks(self._split(each), phase) for each in DIVISIONS}
+    def _whole(self, phase: Phase) -> Basis:
+        """All on the host, and all on the accelerator, to which everything comes, wherever from and however any way has
+        it."""
+        there, packed = self._there, {each for way in self.ways for each in way.q4}
+        others: dict[Source, BlockWay] = {}
+        if self._stored.any():
+            others["storage"] = replace(there, stored=there.arriving)
+        if "coming" in packed:
+            others["host q4"] = replace(there, q4=("coming",))
+        if "coming" in packed and self._stored.any():
+            others["storage q4"] = replace(there, stored=there.arriving, q4=("coming",))
+        if "resident" in packed:
+            others["resident q4"] = replace(on_accelerator(self.frame.model, cache="host"), q4=("resident",))
+        return Basis(
+            costs=self.costs,
+            iteration=self.iteration(phase),
+            host=self.frame.roles.host,
+            here=self._tasks(on_host(self.frame.model), phase),
+            there=self._tasks(there, phase),
+            split={},
+            others={source: self._tasks(way, phase) for source, way in others.items()},
+            packed=self._tasks(replace(there, q4=("cache",)), phase) if "cache" in packed else (),
+        )
 
-    def _basis(self, phase: Phase) -> Basis:
-        model, separate = self.frame.model, self.frame.roles.separate
-        here, there = on_host(model), on_accelerator(model, not separate, "host" if separate else "accelerator")
-        of = (self._tasks(here, phase), self._tasks(there, phase))
-        return Basis(self.costs, self.iteration(phase), self.frame.roles.host, *of, {})
+    @property
+    def _there(self) -> BlockWay:
+        """All on the accelerator, to which everything comes."""
+        separate = self.frame.roles.separate
+        return on_accelerator(self.frame.model, not separate, "host" if separate else "accelerator")
+
+    @cached_property
+    def _divisions(self) -> tuple[Division, ...]:
+        """How both may share rows."""
+        if not divisible(self.frame.model):
+            return ()
+        packed = any("coming" in way.q4 for way in self.ways)
+        return ("resident", "link", "accelerator", *(("link q4", "accelerator q4") if packed else ()))
+
+    def _splits(self, phase: Phase) -> dict[Division, tuple[Task, ...]]:
+        return {each: self._tasks(self._split(each), phase) for each in self._divisions}
 
     def _split(self, division: Division) -> BlockWay:
         """Every matrix shared by both sides, with the accelerator's rows coming where they do and can."""
         model, separate = self.frame.model, self.frame.roles.separate
         parts: list[Part] = ["accelerator" if op == "attention" else "both" for op in decided(model)]
         away = tuple((division == "resident" or not separate) and part == "both" for part in parts)
-        paced: Paced = "link" if division == "resident" else division
-        return BlockWay(tuple(parts), away, "accelerator", "alike", paced)
+        paced: Paced = "accelerator" if division.startswith("accelerator") else "link"
+        way = BlockWay(tuple(parts), away, "accelerator", "alike", paced)
+        return replace(way, q4=("coming",)) if division.endswith("q4") else way
 
     @cached_property
     def shares(self) -> Shares:
         """Which rows the accelerator has where both sides have some: so many that both take equally long, or coming
         does."""
-        basis, ops = self._basis("decode"), decided(self.frame.model)
+        basis, ops = self._whole("decode"), decided(self.frame.model)
         evenly = {op: basis.balanced(op) for op in ops}
-        return {"resident": evenly, "accelerator": evenly, "link": {op: basis.balanced_link(op) for op in ops}}
+        found: dict[Division, dict[str, float]] = dict.fromkeys(("resident", "accelerator", "accelerator q4"), evenly)
+        sources: dict[Division, Source] = {"link": "host", "link q4": "host q4"}
+        for division in sources.keys() & self._divisions:
+            found[division] = {op: basis.balanced_link(op, sources[division]) for op in ops}
+        return found
 
     @cached_property
     def pace(self) -> tuple[Pace, ...]:
         """By way, how blocks follow each other in the last of the phases."""
         phase = self.phases[-1]
         basis, shares = self.bases[phase], self._shares(phase)
-        chain = self.summed.lanes[:, self.lanes.index((phase, CHAIN))]
+        offset = self.lanes.index((phase, CHAIN))
+        chain = self.summed.lanes[:, offset]
         loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares), 1e-300))
-        link = np.zeros(len(chain)) if self.link is None else self.summed.lanes[:, self.link]
+        link = self.summed.lanes[:, [offset + column for column in basis.carriers]].max(axis=1, initial=0.0)
         through, after = basis.through(shares)
         drag, busy = basis.drag(shares), self._busy(phase)
         rows = zip(chain.tolist(), link.tolist(), through.tolist(), after.tolist(), strict=True)
@@ -174,7 +213,7 @@ class Blocks:
     def _borders(self) -> Mapping[Division, Mapping[str, Border]]:
         """Between the accelerator's rows and the host's."""
         ops = [op for op in decided(self.frame.model) if op != "attention"]
-        return {division: {op: self._border(op, division) for op in ops} for division in DIVISIONS}
+        return {division: {op: self._border(op, division) for op in ops} for division in self._divisions}
 
     def _border(self, op: str, division: Division) -> Border:
         count = rows(self.frame, op, self._lowered_shares[division][op])
@@ -200,14 +239,14 @@ class Blocks:
         host, both, away = (np.where(moved, part == "accelerator", self._part(part)) for part in _PARTS)
         attends = away[:, OPS.index("attention")] > 0
         home = np.array([way.cache == "host" for way in self.ways])
-        comes = self._here < 1 if self.frame.roles.separate else np.zeros_like(host)
         return Doing(
             host=host,
-            both={division: np.asarray(both * self._is(division)) for division in DIVISIONS},
+            both={division: np.asarray(both * self._is(division)) for division in self._divisions},
             accelerator=away,
-            come=np.asarray(comes, dtype=np.float64),
+            come=self._sources,
             cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
             sent=np.asarray(attends & home, dtype=np.float64),
+            packed=np.array([float("cache" in way.q4) for way in self.ways]),
         )
 
     def _part(self, part: Part) -> Numbers:
@@ -237,14 +276,46 @@ class Blocks:
         """Whether the rows of an operation that both do are divided so (ways, operations)."""
         if division == "resident":
             return self._here
-        paced = np.array([way.paced == division for way in self.ways])[:, None]
+        paced = np.array([way.rows_paced == division for way in self.ways])[:, None]
         return np.asarray((1 - self._here) * paced)
+
+    @cached_property
+    def _stored(self) -> Numbers:
+        """Whether an operation's weights come from storage (ways, operations)."""
+        columns = [OPS.index(op) for op in decided(self.frame.model)]
+        found = np.zeros((len(self.ways), len(OPS)))
+        for row, way in enumerate(self.ways):
+            found[row, [columns[k] for k in way.stored]] = 1.0
+        return found
+
+    @cached_property
+    def _sources(self) -> Mapping[Source, Numbers]:
+        """Whether the accelerator's rows of an operation's weights come (ways, operations), by where from."""
+        if not self.frame.roles.separate:
+            return {}
+        coming, stored, packed = (1.0 - self._here) * (1.0 - self._stored), self._stored, self._packed
+        found: dict[Source, Numbers] = {
+            "host": coming * (1.0 - packed),
+            "storage": stored * (1.0 - packed),
+            "host q4": coming * packed,
+            "storage q4": stored * packed,
+            "resident q4": self._here * packed,
+        }
+        return {source: comes for source, comes in found.items() if source == "host" or comes.any()}
+
+    @cached_property
+    def _packed(self) -> Numbers:
+        """Whether the accelerator's rows of an operation's weights are in 4-bit groups (ways, operations)."""
+        found = np.zeros((len(self.ways), len(OPS)))
+        for column, op in enumerate(decided(self.frame.model)):
+            found[:, OPS.index(op)] = [way.packed(column) for way in self.ways]
+        return found
 
     @cached_property
     def _divided(self) -> Numbers:
         """Which share of an operation's rows the accelerator has where both do it (ways, operations)."""
         found = np.ones((len(self.ways), len(OPS)))
-        for division in DIVISIONS if divisible(self.frame.model) else ():
+        for division in self._divisions:
             for op, border in self._borders[division].items():
                 share = border.share if self.fractional else border.rows / border.extent
                 column = OPS.index(op)
@@ -265,11 +336,24 @@ class Blocks:
     @cached_property
     def _bytes(self) -> Numbers:
         """Of the matrix of every operation."""
+        return self._sizes(self.frame.weights)
+
+    @cached_property
+    def _packed_bytes(self) -> Numbers:
+        """The same in 4-bit groups."""
+        return self._sizes("q4")
+
+    def _sizes(self, fmt: StoredFormat) -> Numbers:
         found = dict.fromkeys(OPS, 0)
         for tensor in block_tensors(self.frame.model, 0):
             if len(tensor.shape) > 1:
-                found[tensor.op] += tensor.size(self.frame.weights)
+                found[tensor.op] += tensor.size(fmt)
         return np.array([float(found[op]) for op in OPS])
+
+    @cached_property
+    def _saved(self) -> Numbers:
+        """Bytes of every matrix that 4-bit groups save where the accelerator has all of it (ways, operations)."""
+        return self._packed * (self._bytes - self._packed_bytes)
 
     @cached_property
     def _vectors(self) -> int:
@@ -278,32 +362,54 @@ class Blocks:
 
     @cached_property
     def kept(self) -> Numbers:
-        """Bytes (ways, memories): of the host, then of the accelerator; of both together where they share one."""
-        away = self._resident @ self._bytes
-        total = float(self._bytes.sum())
-        cache, work = float(kv_block_bytes(self.frame.model, self.frame.workload, self.frame.kv)), self.frame.workload
+        """Bytes (ways, memories): of the host, then of the accelerator and of storage; of both together where they
+        share one."""
+        bytes_ = self._bytes - self._saved
+        away, stored = (self._resident * bytes_).sum(axis=1), (self._stored * bytes_).sum(axis=1)
+        used = self._part("accelerator") + self._part("both") * self._divided
+        coming = (used - self._resident - self._stored) * self._saved
+        total = float(self._bytes.sum()) - (self._resident + self._stored) @ self._bytes - coming.sum(axis=1)
         at_home = np.array([way.cache == "host" for way in self.ways])
         locked = np.array([way.cache_comes for way in self.ways]) & page_locks(self.frame.roles.hardware)
-        extra = 2.0 * pinned_extra(work, self.frame.model.kv_width, self.frame.kv)
+        cache, extra = self._caches(self.frame.workload)
         here = np.array([not way.whole or not way.needs_vectors_away for way in self.ways]) * self._vectors
         there = np.array([way.needs_vectors_away for way in self.ways]) * self._vectors
-        host = total - away + at_home * cache + locked * extra + here
+        host = total + at_home * cache + locked * extra + here
         accelerator = away + ~at_home * cache + there
         if not self.frame.roles.separate:
             return np.asarray((host + accelerator)[:, None])
-        return np.stack([host, accelerator], axis=1)
+        copies = len(self.frame.store.memories) if self.frame.store else 0
+        return np.stack([host, accelerator, *[stored] * copies], axis=1)
+
+    def _caches(self, work: Workload) -> tuple[Numbers, Numbers]:
+        """Bytes (ways) of keys and values, and what they take more where they are page-locked."""
+        formats: list[StoredFormat] = ["q4" if "cache" in way.q4 else self.frame.kv for way in self.ways]
+        sizes = {fmt: float(kv_block_bytes(self.frame.model, work, fmt)) for fmt in set(formats)}
+        extras = {fmt: 2.0 * pinned_extra(work, self.frame.model.kv_width, fmt) for fmt in set(formats)}
+        return np.array([sizes[fmt] for fmt in formats]), np.array([extras[fmt] for fmt in formats])
 
     @cached_property
     def _coming(self) -> Numbers:
-        """Bytes on their way for a block (ways, flows): weights, then keys and values of one batch."""
+        """Bytes on their way for a block (ways, flows): weights, then keys and values of one batch; then the largest
+        matrix that comes from storage, where that stops in host memory."""
         one = self.frame.workload.model_copy(update={"batches": 1})
         cache = float(kv_block_bytes(self.frame.model, one, self.frame.kv))
-        weights = np.maximum(*(self._brought(phase) @ self._bytes for phase in PHASES))
+        weights = np.maximum(*(self._arriving(phase).sum(axis=1) for phase in PHASES))
         made = np.array([way.cache == "host" and way.prompt == "accelerator" for way in self.ways])
         used = np.array([way.cache_comes for way in self.ways])
         if not self.frame.roles.separate:
             return np.zeros((len(self.ways), 2))
-        return np.stack([weights, (made | used) * cache], axis=1)
+        store = self.frame.store
+        stopping = self._stored * (self._bytes - self._saved + BLOCK)
+        stops = [stopping.max(axis=1)] if store is not None and store.bounces else []
+        groups = np.array(["cache" in way.q4 for way in self.ways]) * self._caches(one)[0]
+        return np.stack([weights, (made | used) * cache + groups, *stops], axis=1)
+
+    def _arriving(self, phase: Phase) -> Numbers:
+        """Bytes of weights on their way (ways, operations): as they are used, and 4-bit groups that come as such."""
+        brought = self._brought(phase)
+        groups = brought * self._packed * self._packed_bytes
+        return np.asarray((brought + self._resident * self._packed) * self._bytes + groups)
 
 
 def _side(way: BlockWay, place: int) -> End:

@@ -172,7 +172,7 @@ class Compositions:
         limited = np.flatnonzero(np.isfinite(limits))
         seconds, free = self.blocks.ends(*ends), self.blocks.free(ends)
         free = free - [self.less.get(name, 0) for name in self.blocks.memories]
-        buffers = (1 + self.prefetch) * self.blocks.buffers
+        buffers = self.blocks.buffers(1 + self.prefetch)
         room = Room(
             blocks=self.blocks.count,
             ends=seconds,

@@ -18,12 +18,13 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.amounts import CHAIN
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator
+from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.relaxation import Relaxed, dual, relaxation
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
@@ -239,8 +240,8 @@ def beside(blocks: AllBlocks, used: Iterable[BlockWay]) -> Chosen:
 def divisible_blocks(question: Question, blocks: AllBlocks) -> AllBlocks:
     """`blocks` of the machine of a question, whose rows are divided anywhere."""
     frame = question.frame
-    fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})
-    return replace(blocks, frame=frame, costs=question.costs(place(frame, fullest)), fractional=True)
+    asked = replace(frame, store=blocks.frame.store)
+    return replace(blocks, frame=asked, costs=question.costs(place(frame, fullest(asked))), fractional=True)
 
 
 def on_machine(question: Question, quantity: Quantity, factor: float) -> Question:

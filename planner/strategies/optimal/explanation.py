@@ -12,6 +12,7 @@ from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantiti
 from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced
 from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
 from helmsman.planner.strategies.optimal.undone import Without, undone
+from helmsman.planner.strategies.streaming.store import Store
 from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -41,7 +42,8 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
     best = optimal.finalists[0]
     near, solved = _solved(optimal, best)
     shown = own(near, solved, best)
-    found = tuple(priced(near, solved, each, shown) for each in quantities(near.question.frame.roles))
+    asked = quantities(near.question.frame.roles, _store(best))
+    found = tuple(priced(near, solved, each, shown) for each in asked)
     worth = tokens / best.seconds / solved.seconds
     return Explanation(
         model=plan.model.name,
@@ -57,6 +59,11 @@ def explanation(optimal: Optimal, plan: Plan, tokens: int) -> Explanation:
         prices=tuple(_price(each, worth) for each in found),
         undone=tuple(_undone(each, best.seconds) for each in undone(optimal, best)),
     )
+
+
+def _store(best: Finalist) -> Store | None:
+    """Where a plan has weights beside host and accelerator, if it has."""
+    return best.question.frame.store if any(way.stored for way in best.chosen.blocks) else None
 
 
 def near_to(optimal: Optimal, best: Finalist) -> Near:

@@ -46,6 +46,9 @@ def _of_blocks(frame: Frame) -> Iterator[Rule]:
     for on, device in enumerate(frame.roles.accelerators):
         for text, does in _of_accelerator(frame, device):
             yield Rule(text, partial(_there, on, does))
+    yield Rule("weights live in storage", lambda way: bool(way.stored))
+    yield Rule("weights are in 4-bit groups", lambda way: bool({"coming", "resident"} & set(way.q4)))
+    yield Rule("keys and values come in 4-bit groups", lambda way: "cache" in way.q4)
     yield Rule(f"attention on {host}", lambda way: way.parts[ATTENTION] == "host")
 
 

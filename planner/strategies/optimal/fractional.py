@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from helmsman.lowering.graph import Task
 
-_RANGE = re.compile(r"\.([a-z0-9]+)(?:\.weights)?:(\d+)-(\d+)(?=[@#]|$)")
+_RANGE = re.compile(r"\.([a-z0-9]+)(?:\.weights)?:(\d+)-(\d+)(?=[@#]|\.decompress|$)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 
+_GROUPS = ":q4"
+"""After what is in 4-bit groups."""
+
 _MOST = 200
 """Characters that a plan's label may have."""
 
@@ -15,8 +18,9 @@ _MOST = 200
 def label(frame: Frame, chosen: Assignment) -> str:
     """`optimal 20 cpu, 12 cuda, 4 cuda<-cpu`: how many blocks run in which way, most first, as far as there is room.
 
-    `<-`: weights come from the other side; `+KV`: so do keys and values; in brackets what a side has of a block, where
-    both work on it; `cpu|cuda` share the rows of an operation."""
+    `<-`: weights come from the other side, or from another memory (in brackets which); `+KV`: so do keys and values;
+    `:q4`: in 4-bit groups; in brackets what a side has of a block, where both work on it; `cpu|cuda` share the rows of
+    an operation."""
     counts = Counter(named(frame, way) for way in chosen.blocks).most_common()
     shown = [f"{count} {name}" for name, count in counts]
     texts = (_text(shown[:many], sum(count for _, count in counts[many:])) for many in range(len(shown), -1, -1))
@@ -74,7 +78,8 @@ def named(frame: Frame, way: BlockWay) -> str:
     if set(way.parts) == {"host"}:
         return host if way.prompt == "alike" else f"{host} (prompts {_coming(frame, way)})"
     away = _accelerator(frame, way)
-    names = {"host": host, "both": f"{host}|{away}", "accelerator": _coming(frame, way)}
+    groups = _GROUPS * ("coming" in way.q4 and way.rows_come)
+    names = {"host": host, "both": f"{host}|{away}{groups}", "accelerator": _coming(frame, way)}
     if set(way.parts) == {"accelerator"}:
         return names["accelerator"]
     sides = {part: f"{names[part]}[{_ops(frame.model, way, part)}]" for part in dict.fromkeys(way.parts)}
@@ -84,8 +89,19 @@ def named(frame: Frame, way: BlockWay) -> str:
 def _coming(frame: Frame, way: BlockWay) -> str:
     """The accelerator, and what comes to it."""
     host, away = frame.roles.host.kind, _accelerator(frame, way)
-    what = "" if not way.weights_come and way.prompt == "alike" else f"<-{host}"
-    return f"{away}{what}{'+KV' if way.cache_comes else ''}"
+    homes: list[str] = [host] if way.others_come or (way.prompt != "alike" and not way.stored) else []
+    homes += [_stored(frame, way)] if way.stored else []
+    what = f"{'<-' if homes else ''}{'+'.join(homes)}{_GROUPS * ('coming' in way.q4)}"
+    caches = f"{'+KV' if way.cache_comes else ''}{_GROUPS * ('cache' in way.q4)}"
+    return f"{away}{_GROUPS * ('resident' in way.q4)}{what}{caches}"
+
+
+def _stored(frame: Frame, way: BlockWay) -> str:
+    """The kind of the store, and what comes from there where other weights of the accelerator come from host memory."""
+    ops, store = decided(frame.model), frame.store
+    assert store is not None
+    kind = frame.roles.hardware.memory(store.memories[0]).kind
+    return f"{kind}[{','.join(ops[k] for k in way.stored)}]" if way.others_come else kind
 
 
 def _accelerator(frame: Frame, way: BlockWay) -> str:

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from helmsman.planner.machine import Roles
+from helmsman.planner.strategies.streaming.store import Store
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
+from helmsman.schemas.storage import STORAGE
 
 What = Literal["capacity", "memory bandwidth", "link bandwidth", "cores", "arithmetic"]
 
@@ -20,8 +22,9 @@ UNITS = {"capacity": 1e9, "memory bandwidth": 1e9, "link bandwidth": 1e9, "cores
 class Quantity:
     """`what` of the memory, link or device called `name`, of which there is `size` (bytes, bytes/s, cores, FLOP/s).
 
-    A memory's bandwidth is also what the devices beside it read; a link has all the lanes that it shares. Cores are the
-    rates of arithmetic and of what goes through caches; the memory beside them stays what it is."""
+    A memory's bandwidth is also what the devices beside it read, and what links bring from storage; a link has all the
+    lanes that it shares. Cores are the rates of arithmetic and of what goes through caches; the memory beside them
+    stays what it is."""
 
     what: What
     name: str
@@ -48,17 +51,21 @@ class Quantity:
             larger = (_larger(each, factor) if each.name == self.name else each for each in hardware.memories)
             return hardware.model_copy(update={"memories": tuple(larger)})
         names = {self.name, hardware.memory(self.name).shares}
+        stored = {each.name for each in hardware.memories if each.name in names and each.kind == STORAGE}
+        links = (_wider(each, factor) if each.source_memory in stored else each for each in hardware.links)
         memories = (_faster(each, "bandwidth", factor) if each.name in names else each for each in hardware.memories)
         devices = (_faster(each, "read", factor) if each.memory in names else each for each in hardware.devices)
-        return hardware.model_copy(update={"memories": tuple(memories), "devices": tuple(devices)})
+        changed = {"memories": tuple(memories), "devices": tuple(devices), "links": tuple(links)}
+        return hardware.model_copy(update=changed)
 
     def _is(self, device: Device, hardware: Hardware) -> bool:
         """Whether a device is this one, or made of the same cores."""
         return device.name == self.name or device.name in hardware.device(self.name).excludes
 
 
-def quantities(roles: Roles) -> Iterator[Quantity]:
-    """What host and accelerators have that a plan may lack: memories, links between host and them, arithmetic."""
+def quantities(roles: Roles, store: Store | None = None) -> Iterator[Quantity]:
+    """What host and accelerators have that a plan may lack: memories, links between host and them and from the `store`
+    of a plan, arithmetic."""
     devices, home = [roles.host, *roles.accelerators], roles.host.memory
     hardware, names = roles.hardware, dict.fromkeys(device.memory for device in devices)
     for name in names:
@@ -69,6 +76,12 @@ def quantities(roles: Roles) -> Iterator[Quantity]:
         ends = {link.source_memory, link.target_memory}
         if home in ends and len(ends) > 1 and ends <= set(names):
             yield Quantity("link bandwidth", link.name, link.bandwidth.value)
+    for name in () if store is None else store.memories:
+        way = hardware.link(name, devices[-1].memory)
+        if hardware.memory(name).kind == STORAGE:
+            yield Quantity("memory bandwidth", name, hardware.memory(name).bandwidth.value)
+        elif way is not None:
+            yield Quantity("link bandwidth", way.name, way.bandwidth.value)
     for device in devices:
         yield _arithmetic(device)
 

@@ -10,6 +10,7 @@ from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, 
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import ENDS, Frame
 from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
@@ -56,11 +57,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
             Residence(select=rest, memory=host.memory, format=frame.weights),
         ),
         kv=(
-            *(
-                KvRule(select=Select(layers=where), memory=_away(frame, way).memory, format=frame.kv)
-                for way, where in ways.items()
-                if way.cache == "accelerator"
-            ),
+            *_caches(frame, ways),
             KvRule(select=rest, memory=host.memory, format=frame.kv),
         ),
         compute=(
@@ -75,6 +72,16 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
             prefetch=chosen.prefetch if streams else 0,
         ),
     )
+
+
+def _caches(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[KvRule]:
+    """Keys and values that are not in host memory as they are used."""
+    for way, where in ways.items():
+        select = Select(layers=where)
+        if way.cache == "accelerator":
+            yield KvRule(select=select, memory=_away(frame, way).memory, format=frame.kv)
+        elif "cache" in way.q4:
+            yield KvRule(select=select, memory=frame.roles.host.memory, format="q4", expanded=frame.kv)
 
 
 def rows(frame: Frame, op: str, share: float) -> int:
@@ -141,14 +148,26 @@ def _vectors(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[Residenc
 
 
 def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> Iterator[Residence]:
-    if all(way.resident[k] for k in range(len(way.parts)) if k != ATTENTION) and set(way.parts) == {"accelerator"}:
+    whole = set(way.parts) == {"accelerator"} and "resident" not in way.q4
+    if whole and all(way.resident[k] for k in range(len(way.parts)) if k != ATTENTION):
         yield Residence(select=Select(layers=where), memory=_away(frame, way).memory, format=frame.weights)
         return
     counts = _counts(frame, chosen, way)
-    for op, here in zip(decided(frame.model), way.resident, strict=True):
-        if here:
+    for k, (op, here) in enumerate(zip(decided(frame.model), way.resident, strict=True)):
+        if k != ATTENTION and (here or k in way.stored or way.packed(k)):
             select = _part(frame, f"{op}.weight", op, where, counts[op])
-            yield Residence(select=select, memory=_away(frame, way).memory, format=frame.weights)
+            memory = (_away(frame, way) if here else frame.roles.host).memory
+            fmt: StoredFormat = "q4" if way.packed(k) else frame.weights
+            rule = Residence(select=select, memory=memory, format=fmt, expanded=frame.weights)
+            yield _from_storage(frame, rule) if k in way.stored else rule
+
+
+def _from_storage(frame: Frame, rule: Residence) -> Residence:
+    """The same with a copy in every memory of the storage."""
+    assert frame.store is not None
+    first, *others = frame.store.memories
+    kept = {"memory": first, "replicas": tuple(others), "stripes": frame.store.stripes, "path": frame.store.path}
+    return rule.model_copy(update=kept)
 
 
 def _part(frame: Frame, name: str, op: str, where: Ranges, count: int | None) -> Select:

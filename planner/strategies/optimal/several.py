@@ -6,7 +6,7 @@ accelerators at will; that blocks follow each other in ranges, or that hidden st
 here, and a bound on compositions is one on every such plan."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product, starmap
@@ -16,10 +16,11 @@ import numpy as np
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.streams import Ways as Routes
+from helmsman.planner.buffers import STOPS
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.amounts import TURNING, Basis
+from helmsman.planner.strategies.optimal.amounts import TURNING, Beside
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
@@ -34,6 +35,9 @@ Ends = tuple[Side, Side]
 """Where the embedding and the output live and run."""
 
 Lane = tuple[Phase, str]
+
+_STREAMED = 2
+"""Flows that arrive in an accelerator's memory: weights, keys and values."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,10 @@ class AllBlocks:
         return tuple(starmap(self._member, enumerate(self.frame.roles.each)))
 
     def _member(self, on: int, roles: Roles) -> Blocks:
-        if on not in self.parts.ways:
-            self.parts.ways[on] = block_ways(self.frame.model, roles.separate)
         frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
+        if on not in self.parts.ways:
+            store = frame.store is not None
+            self.parts.ways[on] = block_ways(frame.model, roles.separate, store, frame.quarters)
         found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered)
         if on not in self.parts.panels:
             self.parts.panels[on] = found.shares
@@ -93,7 +98,7 @@ class AllBlocks:
         found = []
         for on, blocks in enumerate(self.members):
             rows = [row for number, row in self._rows if number == on]
-            kept, coming = np.zeros((len(rows), len(self.memories))), np.zeros((len(rows), self._flows))
+            kept, coming = np.zeros((len(rows), len(self.memories))), np.zeros((len(rows), self.flows))
             kept[:, self._kept(on)] = blocks.summed.kept[rows]
             coming[:, self._coming(on)] = blocks.summed.coming[rows]
             found.append(Ways(self._spread(on, rows, blocks.summed.lanes[rows]), kept, coming))
@@ -131,16 +136,19 @@ class AllBlocks:
 
     @cached_property
     def memories(self) -> tuple[str, ...]:
-        """The memories in order of columns: the host's first."""
-        roles = self.frame.roles
-        return tuple(dict.fromkeys((roles.host.memory, *(device.memory for device in roles.accelerators))))
+        """The memories in order of columns: the host's first, storage last."""
+        roles, store = self.frame.roles, self.frame.store
+        away = (device.memory for device in roles.accelerators)
+        return tuple(dict.fromkeys((roles.host.memory, *away, *(store.memories if store else ()))))
 
-    @cached_property
-    def buffers(self) -> Numbers:
-        """How many bytes of each memory a byte on its way takes (flows, memories), for every block ahead."""
-        found = np.zeros((self._flows, len(self.memories)))
+    def buffers(self, blocks: int) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;
+        what stops in host memory does so in buffers of its own."""
+        found = np.zeros((self.flows, len(self.memories)))
         for on, device in enumerate(self.frame.roles.accelerators):
-            found[self._coming(on), self.memories.index(device.memory)] = 1.0
+            stream = self._coming(on)
+            found[stream.start : stream.start + _STREAMED, self.memories.index(device.memory)] = blocks
+            found[stream.start + _STREAMED : stream.stop, 0] = STOPS
         return found
 
     @property
@@ -248,6 +256,11 @@ class AllBlocks:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
         return np.flatnonzero([each.link <= most * each.beside for each in self._pace])
 
+    @property
+    def coming(self) -> Numbers:
+        """Seconds (ways) of the link by which most comes for a block."""
+        return np.array([each.link for each in self._pace])
+
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways as they were composed, which are already those of all accelerators."""
         return dict(counts)
@@ -277,61 +290,48 @@ class AllBlocks:
     @cached_property
     def _named(self) -> tuple[tuple[Blocks, tuple[Lane, ...]], ...]:
         """By accelerator its blocks, and what its lanes are called here."""
-        return tuple((blocks, tuple(_named(blocks))) for blocks in self.members)
+        return tuple((blocks, blocks.lanes) for blocks in self.members)
 
     def _spread(self, on: int, rows: list[int], lanes: Numbers) -> Numbers:
         """Seconds (ways, lanes) of an accelerator's ways. Beside a busy link of another one, a way takes at
         least its seconds as if it lost all that any operation can lose."""
         named = self._named[on][1]
         found = np.zeros((len(lanes), len(self.lanes)))
-        for (lane, share), chain in zip(self._beside.items(), self._far[on], strict=True):
+        for (lane, each), chain in zip(self._beside.items(), self._far[on], strict=True):
             if lane not in named:
                 column = named.index((lane[0], TURNING[1]))
-                found[:, self.lanes.index(lane)] = np.maximum(chain[rows], (1 - share) * lanes[:, column])
+                found[:, self.lanes.index(lane)] = np.maximum(chain[rows], (1 - each.share) * lanes[:, column])
         found[:, [self.lanes.index(lane) for lane in named]] = lanes
         return found
 
     @cached_property
     def _far(self) -> tuple[tuple[Numbers, ...], ...]:
         """By accelerator and busy link, the chains of its ways beside that."""
-        links = [(phase, share, self._links[phase, name]) for (phase, name), share in self._beside.items()]
-        return tuple(tuple(blocks.beside(*each) for each in links) for blocks in self.members)
+        found = [(phase, each) for (phase, _), each in self._beside.items()]
+        return tuple(tuple(blocks.beside(*each) for each in found) for blocks in self.members)
 
     @cached_property
-    def _beside(self) -> Mapping[Lane, float]:
-        """The chains beside a busy link, and the share that operations lose there."""
-        shares = ((lane, basis.beside) for lane, basis in self._links.items())
-        return {lane: found[lane[1].rpartition(" of ")[0]] for lane, found in shares}
-
-    @cached_property
-    def _links(self) -> Mapping[Lane, Basis]:
-        """By chain beside a busy link, whose link that is."""
+    def _beside(self) -> Mapping[Lane, Beside]:
+        """The chains beside a busy link, or another lane of one accelerator."""
         pairs = ((phase, blocks.bases[phase]) for blocks in self.members for phase in self.phases)
-        return {(phase, _beside(name, basis)): basis for phase, basis in pairs for name in basis.beside}
+        return {(phase, name): each for phase, basis in pairs for name, each in basis.beside.items()}
 
     def _kept(self, on: int) -> list[int]:
         """The columns of an accelerator's memories."""
+        store = self.frame.store
         memories = (self.frame.roles.host.memory, self.frame.roles.accelerators[on].memory)
-        return [self.memories.index(memory) for memory in dict.fromkeys(memories)]
+        names = dict.fromkeys((*memories, *(store.memories if store else ())))
+        return [self.memories.index(memory) for memory in names]
 
     def _coming(self, on: int) -> slice:
         """The columns of what comes to an accelerator."""
-        each = self._flows // len(self.members)
+        each = self.flows // len(self.members)
         return slice(on * each, (on + 1) * each)
 
     @cached_property
-    def _flows(self) -> int:
+    def flows(self) -> int:
+        """Kinds of what is on its way."""
         return sum(blocks.summed.coming.shape[1] for blocks in self.members)
-
-
-def _named(blocks: Blocks) -> Iterator[Lane]:
-    for phase, name in blocks.lanes:
-        basis = blocks.bases[phase]
-        yield phase, _beside(name, basis) if name in basis.beside else name
-
-
-def _beside(name: str, basis: Basis) -> str:
-    return f"{name} of {basis.link}"
 
 
 def _on(pace: Pace, way: BlockWay) -> Pace:

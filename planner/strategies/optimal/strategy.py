@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import Literal
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.alike import Alike
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, from_storage, in_groups, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
@@ -23,6 +24,9 @@ from helmsman.planner.strategies.optimal.polish import Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
+from helmsman.planner.strategies.optimal.ways import Chosen
+from helmsman.planner.strategies.streaming.place import Quarter
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.errors import InfeasibleError
@@ -37,13 +41,34 @@ _FINALISTS = 2
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
 
-_TRIED = ((1, 1.3), (1, 1.7), (1, inf), (1, 0.0), (2, 1.7))
+_Among = Literal["any", "even", "near", "plain"]
+"""Of which ways: any, those for which not much more comes than for others on average, those that bring nothing from the
+store, or those that keep nothing in 4-bit groups where they are used."""
+
+_Try = tuple[int, float, _Among]
+
+_TRIED: tuple[_Try, ...] = tuple((*each, "any") for each in ((1, 1.3), (1, 1.7), (1, inf), (1, 0.0), (2, 1.7)))
 """For how many blocks ahead there is room, and for how many times as long as a block works what it waits for may come,
 until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they
 add up to."""
 
+_ALL: _Try = (1, inf, "any")
+"""All ways, with room for one block ahead."""
+
+_FROM_STORE: tuple[_Try, ...] = (_ALL, (1, inf, "even"), (2, inf, "even"))
+"""The same where weights come from a store: it is slow, and a block of which much comes from there is waited for."""
+
+_WITHOUT_STORE: tuple[_Try, ...] = tuple((*each, "near") for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
+"""And these, where that was asked for."""
+
+_PACKED: tuple[_Try, ...] = ((1, 1.7, "any"), _ALL, (2, inf, "even"), (1, inf, "plain"))
+"""The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
+
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
+
+_EVEN = 1.3
+"""So many times the mean seconds of the link a block may have, or a little more."""
 
 _TRIES = 3
 """So often a search is repeated with less room."""
@@ -136,14 +161,15 @@ class Optimal:
             return (), inf
         found = list(self._alone)
         bound, alone = self._floor, min((each.seconds for each in found), default=inf)
-        for ahead, most in self._tried:
+        for ahead, most, among in self._tried:
             best = min((each.seconds for each in found), default=inf)
             if best <= min(alone, bound) * (1 + _GOOD):
                 break
-            spaces = ((space, self._found(space, best)) for space in self._spaces(ahead, most))
+            spaces = ((space, self._found(space, best)) for space in self._spaces(ahead, most, among))
             for space, composed in spaces:
+                self._composed[ahead, most, among] = space, composed
                 found += self._predicted(space, composed, best)
-                if ahead == 1 and most == inf and not self.blocks.alike:
+                if (ahead, most, among) == _ALL and not self.blocks.alike:
                     bound = max(bound, composed.bound)
         bound = min(alone, bound)
         best = min((each.seconds for each in found), default=inf)
@@ -157,7 +183,7 @@ class Optimal:
         """Whether anything is found that fits, limits of phases included; asks for less than all `finalists`."""
         if self._too_large:
             return False
-        spaces = self._spaces(1, inf) if self._composable else ()
+        spaces = self._spaces(*_ALL) if self._composable else ()
         if self._alone or any(True for space in spaces for _ in self._predicted(space, self._found(space, inf), inf)):
             return True
         return bool(self.question.frame.roles.others) and self.with_one.fits
@@ -169,11 +195,16 @@ class Optimal:
         return replace(self, question=replace(self.question, frame=frame))
 
     @property
+    def _quarters(self) -> tuple[Quarter, ...]:
+        """What may be in 4-bit groups, where anything can come to an accelerator."""
+        return self.question.frame.quarters if self.question.frame.roles.separate else ()
+
+    @property
     def _too_large(self) -> bool:
         """Whether weights and caches exceed all memories together."""
         frame = self.question.frame
-        host = (on_host(frame.model),) * frame.model.layers
-        uses = memory_use(place(frame, Assignment(host, "host", "host", {})))
+        least = in_groups(frame.model, self._quarters) if self._quarters else on_host(frame.model)
+        uses = memory_use(place(frame, Assignment((least,) * frame.model.layers, "host", "host", {})))
         return sum(use.weights + use.kv for use in uses) > sum(use.available for use in uses)
 
     def _just_within(self) -> Iterator[Finalist]:
@@ -191,10 +222,15 @@ class Optimal:
         return replace(self, aim=Aim(self.aim.name, {phase: 1.0}, others))
 
     @property
-    def _tried(self) -> tuple[tuple[int, float], ...]:
+    def _tried(self) -> tuple[_Try, ...]:
         """What is tried; several accelerators have buffers of their own, and two searches."""
         several = len(self.question.frame.roles.accelerators) > 1
-        return () if not self._composable else _TRIED[1:3] if several else _TRIED
+        several = len(self.question.frame.roles.accelerators) > 1
+        if not self._composable or several:
+            return _TRIED[1:3] if several else ()
+        if self.blocks.frame.store is not None:
+            return (*_FROM_STORE, *_WITHOUT_STORE) if self.blocks.frame.store.asked else _FROM_STORE
+        return _PACKED if "weights" in self._quarters else _TRIED
 
     @cached_property
     def _composable(self) -> bool:
@@ -232,7 +268,7 @@ class Optimal:
             estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
         estimates.sort(key=lambda each: each[1].seconds)
         for ends, estimate in estimates[:_FINALISTS]:
-            if estimate.seconds >= beat * _WORSE:
+            if estimate.seconds >= beat * (inf if self._quarters else _WORSE):
                 return
             rows = exchanged(estimate.arranged.rows, self.blocks.track(ends), 1 + space.prefetch)
             chosen = self._assignment(space, ends, rows)
@@ -241,6 +277,10 @@ class Optimal:
                 predicted = self._finalist(self.question, chosen)
                 if predicted is not None:
                     yield predicted
+
+    @cached_property
+    def _composed(self) -> dict[_Try, tuple[Compositions, Found]]:
+        return {}
 
     @cached_property
     def _seen(self) -> set[tuple[object, ...]]:
@@ -300,9 +340,9 @@ class Optimal:
         best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
         return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
-    def _spaces(self, ahead: int, most: float) -> Iterator[Compositions]:
+    def _spaces(self, ahead: int, most: float, among: _Among) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
-        smooth = self.blocks.smooth(most)
+        smooth = np.intersect1d(self.blocks.smooth(most), self._rows(among))
         if not self.blocks.alike:
             yield Compositions(self.blocks, ahead, self.effort, among=smooth)
             return
@@ -310,6 +350,24 @@ class Optimal:
         yield Compositions(each, ahead, self.effort, among=each.smooth(most))
         if most < inf:
             yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
+
+    def _rows(self, among: _Among) -> Chosen:
+        """The rows of such ways."""
+        if among == "any":
+            return np.arange(len(self.blocks.ways))
+        if among == "even":
+            return self._even
+        if among == "near":
+            return np.flatnonzero([not way.stored for way in self.blocks.ways])
+        return np.flatnonzero(["resident" not in way.q4 for way in self.blocks.ways])
+
+    @cached_property
+    def _even(self) -> Chosen:
+        """Ways whose link is not busy for much longer than on average in the best composition of all."""
+        (space, found), link = self._composed[_ALL], self.blocks.coming
+        counts = (pair for _, composition in found.best[:1] for pair in composition.counts)
+        mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
+        return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))
 
     @property
     def _floor(self) -> float:
@@ -325,8 +383,8 @@ class Optimal:
     def blocks(self) -> AllBlocks:
         """The ways to run a block, priced as if the accelerator kept all that it can."""
         frame = self.question.frame
-        fullest = Assignment((on_accelerator(frame.model),) * frame.model.layers, "host", "accelerator", {})
-        return AllBlocks(frame, self.question.costs(place(frame, fullest)), self.aim.phases)
+        asked = frame if needs_store(frame) else replace(frame, store=None)
+        return AllBlocks(asked, self.question.costs(place(frame, fullest(asked))), self.aim.phases)
 
     def _finalist(self, question: Question, chosen: Assignment) -> Finalist | None:
         """An assignment as it is predicted; None if it does not fit, or is over a limit."""
@@ -366,7 +424,9 @@ class Optimal:
         simple = [Assignment((on_host(frame.model),) * frame.model.layers, "host", "host", {})]
         if self._composable:
             away = on_accelerator(frame.model, resident=False)
-            simple.append(Assignment((away,) * frame.model.layers, "host", "host", {}))
+            ways = [away, *([from_storage(frame.model)] if frame.store is not None else [])]
+            ways += [in_groups(frame.model, self._quarters, here) for here in (False, True) if self._quarters]
+            simple += [Assignment((way,) * frame.model.layers, "host", "host", {}) for way in ways]
         placed = min((place(frame, each) for each in simple), key=lambda each: sum(self.question.lacks(each).values()))
         return self.question.infeasible(NAME, placed, lambda asked: Optimal(asked, free).fits)
 

@@ -8,6 +8,7 @@ from helmsman.lowering.ops import LINEAR_OPS, op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
+from helmsman.planner.strategies.streaming.store import Store
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.hardware import Device
@@ -15,6 +16,9 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Path, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
+
+Quarter = Literal["weights", "kv"]
+"""What may be kept in 4-bit groups."""
 
 ENDS = ("embedding*", "positions*", "final_norm*", "head*")
 
@@ -49,7 +53,8 @@ class Layout:
 
 @dataclass(frozen=True)
 class Frame:
-    """The question a layout answers. `cache`: what attention reads in decode steps; `fused`: attention at once."""
+    """The question a layout answers. `cache`: what attention reads in decode steps; `fused`: attention at once;
+    `store`: where else `optimal` may keep weights, `quarters`: what it may keep in 4-bit groups."""
 
     model: Model
     roles: Roles
@@ -61,6 +66,8 @@ class Frame:
     reshape: bool = False
     cache: CacheUse = PLAIN
     fused: bool = False
+    store: Store | None = None
+    quarters: tuple[Quarter, ...] = ()
 
     @property
     def form(self) -> Form:

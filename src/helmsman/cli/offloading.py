@@ -23,7 +23,8 @@ def add_offloading_arguments(group: "argparse._ArgumentGroup") -> None:
     """--percent, --home, --kv-rule and --block."""
     percent = "flexgen, layerwise-map: per cent of every layer's weights in storage, host memory and the accelerator's"
     group.add_argument("--percent", metavar="S,H,A", help=percent)
-    group.add_argument("--home", metavar="MEMORY", help="the memory that is the host's tier (default: the CPU's)")
+    home = "the memory that is the host's tier (default: the CPU's); optimal: where weights may live beside that"
+    group.add_argument("--home", metavar="MEMORY", help=home)
     rule = "where keys and values are: of as few blocks (layerkv) or heads (headinfer) in host memory as fit"
     known = "lmcache: those of --prefix-tokens come from a store in the prompt pass (vllm too)"
     group.add_argument("--kv-rule", choices=KV_RULES, help=f"{rule}; {known} (default: accelerator)")
@@ -97,7 +98,7 @@ def _keeping(args: argparse.Namespace, frame: "Frame") -> "Keeping":
     cache: CacheRule = "accelerator" if store or args.kv_rule is None else args.kv_rule
     path: Literal["direct", "bounce"] = args.nvme if storage_of(args, hardware) else "bounce"
     return Keeping(
-        host=_memory("home", args, frame),
+        host=memory_named("home", args, frame),
         storage=storage,
         compress=args.compress == "weights",
         cache=cache,
@@ -119,11 +120,11 @@ def kv_store(args: argparse.Namespace, frame: "Frame") -> str | None:
     if not known:
         problem, remedy = "a store needs prompts that are known in part", "add --prefix-tokens N"
         raise UsageError(problem, field="--kv-rule", value="lmcache", remedy=remedy)
-    return _memory("kv_store", args, frame)
+    return memory_named("kv_store", args, frame)
 
 
-def _memory(option: str, args: argparse.Namespace, frame: "Frame") -> str:
-    """The memory that --home or --kv-store names."""
+def memory_named(option: str, args: argparse.Namespace, frame: "Frame") -> str:
+    """The memory that --home or --kv-store names; the host's if there is no such argument. Raises UsageError."""
     name = getattr(args, option)
     if name is None:
         return frame.roles.host.memory

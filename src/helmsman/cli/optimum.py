@@ -6,21 +6,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from helmsman.cli.offloading import memory_named
+from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.optimal.compositions import Aim
-    from helmsman.planner.strategies.streaming.place import Frame
+    from helmsman.planner.strategies.streaming.place import Frame, Quarter
     from helmsman.planner.strategies.streaming.question import Recorded
+    from helmsman.planner.strategies.streaming.store import Store
     from helmsman.scheduler.iteration import Phase
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.workload import Workload
 
-OPTIMAL: Mapping[str, object] = {"slo": None, "effort": None, "table": None, "explain": False}
+OPTIMAL: Mapping[str, object] = {
+    "slo": None,
+    "effort": None,
+    "table": None,
+    "explain": False,
+    "nvme": None,
+    "home": None,
+    "compress": "none",
+}
 """The options of `optimal`, with their defaults."""
 
 _PHASES: "Mapping[str, Phase]" = {"ttft": "prefill", "tpot": "decode"}
+_QUARTERS: "Mapping[str, tuple[Quarter, ...]]" = {
+    "none": (),
+    "weights": ("weights",),
+    "kv": ("kv",),
+    "all": ("weights", "kv"),
+    "best": ("weights", "kv"),
+}
 _MOST_EFFORT = 10**6
 _UNITS = {"ms": 1e-3, "s": 1.0}
 _STEPS_TOO = 1e-3
@@ -51,9 +69,26 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if args.effort is not None and not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
+    frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress])
     optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort or EFFORT)
     decision = optimal.decide(recorded)
     return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
+
+
+def _store(args: argparse.Namespace, frame: "Frame") -> "Store | None":
+    """Where weights may live beside the host's memory: what --home names, or storage by the path that --nvme names.
+    Raises UsageError where that leads nowhere."""
+    from helmsman.planner.strategies.streaming.store import store_of
+
+    storage_of(args, frame.roles.hardware)
+    home = None if args.home is None else memory_named("home", args, frame)
+    found = store_of(frame.roles, args.nvme, home)
+    asked = {f"--{name}": getattr(args, name) for name in ("home", "nvme") if getattr(args, name) is not None}
+    if asked and found is None and home != frame.roles.host.memory:
+        field, value = next(iter(asked.items()))
+        remedy = "leave it out, or name a memory from which one accelerator of the machine alone can be reached"
+        raise UsageError("no weights come from there", field=field, value=value, remedy=remedy)
+    return found
 
 
 def _one_thread() -> None:

@@ -103,8 +103,14 @@ def _add_streaming(parser: Parser) -> None:
     add_offloading_arguments(group)
     group.add_argument("--cpu-compute", action="store_true", help="flexgen: attention where the cache lives")
     group.add_argument("--chunks", metavar="N|OP=N,..", help="divide operations: all that can be, or scores=8,wv=8")
-    group.add_argument("--compress", choices=COMPRESSIONS, default="none", help="stream 4-bit groups")
-    group.add_argument("--nvme", choices=("direct", "bounce"), help="weights may come from storage, by this path")
+    group.add_argument(
+        "--compress", choices=COMPRESSIONS, default="none", help="stream 4-bit groups (optimal: where faster)"
+    )
+    group.add_argument(
+        "--nvme",
+        choices=("direct", "bounce"),
+        help="weights may come from storage, by this path (optimal: where needed)",
+    )
     group.add_argument("--pinning", choices=("pinned", "pageable", "pin-on-transfer"), default="pinned")
     group.add_argument("--no-cpu-offload", action="store_true", help="the accelerator computes every operation")
     group.add_argument("--no-overlap", action="store_true", help="transfers wait for the operation before them")

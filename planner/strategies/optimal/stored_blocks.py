@@ -1,0 +1,36 @@
+"""Where another home of weights can matter, and how many blocks must have theirs there."""
+
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.optimal.block_ways import from_storage, on_accelerator
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.streaming.place import Frame
+
+
+def needs_store(frame: Frame) -> bool:
+    """Whether a plan may keep weights in the store: where that was asked for, or host memory does not hold all weights
+    and caches, with all caches page-locked. What comes through host memory never beats what lives there."""
+    if frame.store is None or frame.store.asked:
+        return frame.store is not None
+    everything = (on_accelerator(frame.model, resident=False, cache="host"),) * frame.model.layers
+    uses = memory_use(place(frame, Assignment(everything, "host", "host", {})))
+    return any(use.used > use.available for use in uses if use.memory == frame.roles.host.memory)
+
+
+def fullest(frame: Frame) -> Assignment:
+    """The accelerator with all blocks but for those that must be in the store: no plan keeps less in host memory and in
+    the store, whose rates depend on that."""
+    stored, layers = _least_stored(frame), frame.model.layers
+    blocks = (*(from_storage(frame.model),) * stored, *(on_accelerator(frame.model),) * (layers - stored))
+    return Assignment(blocks, "host", "accelerator", {})
+
+
+def _least_stored(frame: Frame) -> int:
+    """Whole blocks that neither host nor accelerator has room for; none where weights may be in 4-bit groups."""
+    if frame.store is None or "weights" in frame.quarters:
+        return 0
+    layers = frame.model.layers
+    placed = place(frame, Assignment((on_accelerator(frame.model),) * layers, "host", "accelerator", {}))
+    memories = (frame.roles.host.memory, frame.accelerator.memory)
+    uses = [use for use in memory_use(placed) if use.memory in memories]
+    lacking = sum(use.weights for use in uses) - sum(use.available for use in uses)
+    return max(0, lacking * layers // max(1, sum(use.weights for use in uses)))
