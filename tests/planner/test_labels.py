@@ -7,9 +7,10 @@ from questions import asked
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.finalists import Finalist
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.rules import Assignment
-from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
+from helmsman.planner.strategies.optimal.strategy import Optimal
 
 STEP = Aim("decode step", {"decode": 1.0})
 QUESTION = asked("opt-125m", layers=4)
@@ -59,6 +60,6 @@ def test_no_two_runner_ups_read_alike():
     """Two of them differ in where the output is, and in which weights come."""
     decision = Optimal(asked("Llama-2-13b-hf", "rtx3060-5600x", batch=8), STEP).decide({})
     texts = [decision.plan.label, *(text for text, _ in decision.runner_ups)]
-    assert len(texts) > 5 and len(set(texts)) == len(texts)
+    assert len(texts) > 2 and len(set(texts)) == len(texts)
     seconds = [decision.seconds, *(each for _, each in decision.runner_ups)]
     assert seconds == sorted(seconds)

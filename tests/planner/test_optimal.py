@@ -35,7 +35,7 @@ def least_by_trying(optimal: Optimal, seed: int, count: int = 7) -> float:
     found = []
     for ends in product(("host", "accelerator"), repeat=2):
         for pair in product(ways, repeat=2):
-            one = optimal._finalist(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
+            one = optimal.search.predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
             found += [] if one is None else [one.seconds]
     return min(found, default=float("inf"))
 

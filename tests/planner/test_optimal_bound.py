@@ -33,7 +33,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, batch):
         rows = [chance.choice(ways) for _ in range(blocks.count)]
         ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
         chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead)
-        found = optimal._finalist(optimal.question, chosen)
+        found = optimal.search.predicted(optimal.question, chosen)
         if found is not None:
             room = Compositions(blocks, ahead).room(ends, STEP).room
             lanes = room.ends + sum(blocks.exact(row) for row in rows)

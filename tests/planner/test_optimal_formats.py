@@ -46,7 +46,7 @@ def test_no_pair_of_blocks_beats_the_bound(quarters, seed):
     ways = [on_host(optimal.question.frame.model), *sample(optimal, seed, 4)]
     ways += random.Random(seed).sample(optimal.blocks.ways, 1)
     found = [
-        optimal._finalist(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
+        optimal.search.predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
         for ends in product(("host", "accelerator"), repeat=2)
         for pair in product(ways, repeat=2)
     ]

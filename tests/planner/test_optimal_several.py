@@ -87,7 +87,7 @@ def test_no_pair_of_blocks_beats_the_bound(seed):
     plain = [on_host(model), *(replace(on_accelerator(model), on=on) for on in (0, 1))]
     ways = [*plain, *random.Random(seed).sample(optimal.blocks.ways, 4)]
     tried = [
-        optimal._finalist(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
+        optimal.search.predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
         for ends in (("host", "host"), ("host", 1))
         for pair in product(ways, repeat=2)
     ]
@@ -157,7 +157,7 @@ def test_batches_take_turns_on_accelerators():
     """While one batch is on an accelerator another is on the next, instead of one range after the other."""
     question = asked(machine(BRIDGED), "Qwen3-0.6B", layers=14, batches=4, batch=8)
     optimal = Optimal(question, STEP)
-    ranges, turns = (optimal._finalist(question, each) for each in resident(question.frame))
+    ranges, turns = (optimal.search.predicted(question, each) for each in resident(question.frame))
     assert [way.on for way in turns.chosen.blocks] == [0, 1] * 7
     assert turns.seconds < 0.7 * ranges.seconds
     assert optimal.decide({}).seconds <= turns.seconds * (1 + 1e-9)

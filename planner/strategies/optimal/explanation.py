@@ -8,9 +8,10 @@ import numpy as np
 
 from helmsman.planner.strategies.optimal.amounts import CHAIN
 from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, Solved, beside, divisible_blocks
+from helmsman.planner.strategies.optimal.finalists import Finalist
 from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantities
 from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced
-from helmsman.planner.strategies.optimal.strategy import Finalist, Optimal
+from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.optimal.undone import Without, undone
 from helmsman.planner.strategies.streaming.store import Store
 from helmsman.schemas.explanation import Explanation, Part, Phase, ShadowPrice, Undone, Unit, Worth

@@ -1,0 +1,275 @@
+"""The compositions that are predicted block by block in order, and the bound on all of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import inf
+
+import numpy as np
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together, known
+from helmsman.planner.machine import Roles
+from helmsman.planner.memory import memory_use
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.block_ways import in_groups, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.compose import Composition
+from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.order import exchanged, ordered, roughly
+from helmsman.planner.strategies.optimal.polish import Nearby
+from helmsman.planner.strategies.optimal.resident import resident
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
+from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
+from helmsman.planner.strategies.optimal.ways import Chosen
+from helmsman.planner.strategies.streaming.place import Quarter
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.scheduler.iteration import prefill
+
+_FINALISTS = 2
+"""So many compositions are predicted."""
+
+_WORSE = 1.01
+"""What seems to take so much longer than the best known is not."""
+
+_GOOD = 0.005
+"""So near to its bound, as a share, a plan needs no other room for what is on its way."""
+
+_EVEN = 1.3
+"""So many times the mean seconds of the link a block may have, or a little more."""
+
+_TRIES = 3
+"""So often a search is repeated with less room."""
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """An assignment of one question's blocks, and its seconds under the objective as they are predicted."""
+
+    question: Question
+    chosen: Assignment
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """The search for one question under `aim`; `effort`: of how many partial compositions it consists at most beside
+    those around its relaxation."""
+
+    question: Question
+    aim: Aim
+    effort: int = EFFORT
+
+    @cached_property
+    def answer(self) -> tuple[tuple[Finalist, ...], float]:
+        """The best that fit, as they are predicted, and seconds that no composition beats, nor a side alone."""
+        if self.too_large:
+            return (), inf
+        found, bound = list(self.alone), self.floor
+        alone = _least(found)
+        for each in tried(self.blocks.frame, self.quarters) if self.composable else ():
+            best = _least(found)
+            if best <= min(alone, bound) * (1 + _GOOD):
+                break
+            for space in self._spaces(*each):
+                composed = self._found(space, best)
+                self._composed[each] = space, composed
+                found += self._predicted(space, composed, best)
+                if each == ALL and not self.blocks.alike:
+                    bound = max(bound, composed.bound)
+        return tuple(found), min(alone, bound)
+
+    @property
+    def any_fits(self) -> bool:
+        """Whether anything is found that fits; asks for less than the whole answer."""
+        if self.too_large:
+            return False
+        spaces = self._spaces(*ALL) if self.composable else ()
+        predicted = (each for space in spaces for each in self._predicted(space, self._found(space, inf), inf))
+        return bool(self.alone) or next(predicted, None) is not None
+
+    @property
+    def quarters(self) -> tuple[Quarter, ...]:
+        """What may be in 4-bit groups, where anything can come to an accelerator."""
+        return self.question.frame.quarters if self.question.frame.roles.separate else ()
+
+    @property
+    def too_large(self) -> bool:
+        """Whether weights and caches exceed all memories together."""
+        frame = self.question.frame
+        least = in_groups(frame.model, self.quarters) if self.quarters else on_host(frame.model)
+        uses = memory_use(place(frame, Assignment((least,) * frame.model.layers, "host", "host", {})))
+        return sum(use.weights + use.kv for use in uses) > sum(use.available for use in uses)
+
+    @cached_property
+    def composable(self) -> bool:
+        """Whether blocks may be divided among a host and an accelerator."""
+        return self.question.frame.roles.accelerator is not None
+
+    @cached_property
+    def alone(self) -> tuple[Finalist, ...]:
+        """One side with everything, where it fits: the processor with all of its cores, or the accelerator."""
+        frame = self.question.frame
+        roles, layers, model = frame.roles, frame.model.layers, frame.model
+        solo = replace(frame, roles=Roles(roles.hardware, roles.solo, roles.solo, roles.accelerator))
+        asked = [(solo, Assignment((on_host(model),) * layers, "host", "host", {}))]
+        away = (on_accelerator(model),) * layers
+        ends: tuple[Ends, ...] = (("accelerator", "accelerator"), ("host", "accelerator"), ("host", "host"))
+        asked += [(frame, Assignment(away, *each, {})) for each in ends if roles.accelerator is not None]
+        if roles.others:
+            asked += [(frame, each) for each in resident(frame)]
+        questions = (
+            (self.question if each is frame else replace(self.question, frame=each), chosen) for each, chosen in asked
+        )
+        found = (self.predicted(question, chosen) for question, chosen in questions)
+        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
+
+    def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
+        """The compositions that take least in order, and one near the best of them, as they are predicted."""
+        if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
+            yield from self._ranged(space, found, beat)
+            return
+        estimates = []
+        for ends in dict.fromkeys(ends for ends, _ in found.best):
+            near = Nearby(space, self.aim, ends, self.blocks.track(ends))
+            pool = [composition for there, composition in found.best if there == ends]
+            known = sorted((near.estimate(each) for each in pool), key=lambda each: each.seconds)
+            estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
+        estimates.sort(key=lambda each: each[1].seconds)
+        for ends, estimate in estimates[:_FINALISTS]:
+            if estimate.seconds >= beat * (inf if self.quarters else _WORSE):
+                return
+            rows = exchanged(estimate.arranged.rows, self.blocks.track(ends), 1 + space.prefetch)
+            chosen = self._assignment(space, ends, rows)
+            if (chosen.blocks, ends, chosen.prefetch) not in self._seen:
+                self._seen.add((chosen.blocks, ends, chosen.prefetch))
+                predicted = self.predicted(self.question, chosen)
+                if predicted is not None:
+                    yield predicted
+
+    @cached_property
+    def _composed(self) -> dict[Try, tuple[Compositions, Found]]:
+        return {}
+
+    @cached_property
+    def _seen(self) -> set[tuple[object, ...]]:
+        return set()
+
+    def _assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
+        blocks = tuple(self.blocks.ways[row] for row in rows)
+        return Assignment(blocks, *ends, self.blocks.shares, space.prefetch)
+
+    def _ranged(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
+        """Of those that take least in order the first in every order, others in its best."""
+
+        def took(each: tuple[Ends, Composition]) -> float:
+            counts, track = self._counts(space, each[1]), self.blocks.track(each[0])
+            return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
+
+        best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
+        better: int | None = None
+        for ends, composition in best:
+            orders = self._orders(space, ends, composition)
+            if better is not None:
+                orders = orders[min(better, len(orders) - 1) :][:1]
+            predicted = [self.predicted(self.question, each) for each in orders]
+            fitting = {number: each for number, each in enumerate(predicted) if each is not None}
+            yield from fitting.values()
+            if better is None and fitting:
+                better = min(fitting, key=lambda number: fitting[number].seconds)
+
+    @staticmethod
+    def _counts(space: Compositions, composition: Composition) -> dict[int, int]:
+        """Blocks of each way, by row."""
+        return space.blocks.spread({space.name(way): count for way, count in composition.counts})
+
+    def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
+        """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
+        orders = ordered(self._counts(space, composition), self.blocks.track(ends), 1 + space.prefetch)
+        return [self._assignment(space, ends, rows) for rows in orders]
+
+    def _found(self, space: Compositions, beat: float) -> Found:
+        """The search, repeated with less room while its best lacks something after all; the bound is that of the
+        first."""
+        found = first = space.search(self.aim, self._floors, beat)
+        for _ in range(_TRIES):
+            lacking = self._lacking(space, found)
+            if not lacking:
+                break
+            space.less = {name: space.less.get(name, 0) + size for name, size in lacking.items()}
+            found = space.search(self.aim, self._floors, beat)
+        return replace(found, bound=first.bound)
+
+    def _lacking(self, space: Compositions, found: Found) -> dict[str, int]:
+        """What the best composition lacks; nothing if there is none."""
+        if not found.best:
+            return {}
+        ends, composition = found.best[0]
+        counts = self._counts(space, composition)
+        best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
+        return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
+
+    def _spaces(self, ahead: int, most: float, among: Among) -> Iterator[Compositions]:
+        """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
+        smooth = np.intersect1d(self.blocks.smooth(most), self._rows(among))
+        if not self.blocks.alike:
+            yield Compositions(self.blocks, ahead, self.effort, among=smooth)
+            return
+        each = Alike(self.blocks, "each")
+        yield Compositions(each, ahead, self.effort, among=each.smooth(most))
+        if most < inf:
+            yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
+
+    def _rows(self, among: Among) -> Chosen:
+        """The rows of such ways."""
+        if among == "any":
+            return np.arange(len(self.blocks.ways))
+        if among == "even":
+            return self._even
+        if among == "near":
+            return np.flatnonzero([not way.stored for way in self.blocks.ways])
+        return np.flatnonzero(["resident" not in way.q4 for way in self.blocks.ways])
+
+    @cached_property
+    def _even(self) -> Chosen:
+        """Ways whose link is not busy for much longer than on average in the best composition of all."""
+        (space, found), link = self._composed[ALL], self.blocks.coming
+        counts = (pair for _, composition in found.best[:1] for pair in composition.counts)
+        mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
+        return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))
+
+    @property
+    def floor(self) -> float:
+        """Seconds that no composition beats."""
+        return min(self._floors.values()) if self.composable else inf
+
+    @cached_property
+    def _floors(self) -> Mapping[Ends, float]:
+        """The same, by where the ends are."""
+        return Compositions(Alike(self.blocks, "together") if self.blocks.alike else self.blocks).floors(self.aim)
+
+    @cached_property
+    def blocks(self) -> AllBlocks:
+        """The ways to run a block, priced as if the accelerator kept all that it can."""
+        frame = self.question.frame
+        asked = frame if needs_store(frame) else replace(frame, store=None)
+        return AllBlocks(asked, self.question.costs(place(frame, fullest(asked))), self.aim.phases)
+
+    def predicted(self, question: Question, chosen: Assignment) -> Finalist | None:
+        """An assignment as it is predicted; None if it does not fit, or is over a limit."""
+        placed = known(place(question.frame, chosen))
+        if not question.fits(placed):
+            return None
+        costs, together, work = question.costs(placed), batches_together(placed), placed.workload
+        passes = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
+        took = {phase: pass_seconds(lower(placed, passes[phase]), costs) for phase in self.aim.phases}
+        if any(took[phase] > limit for phase, limit in self.aim.limits.items()):
+            return None
+        return Finalist(question, chosen, sum(weight * took[phase] for phase, weight in self.aim.weights.items()))
+
+
+def _least(found: Sequence[Finalist]) -> float:
+    """The least seconds."""
+    return min((each.seconds for each in found), default=inf)

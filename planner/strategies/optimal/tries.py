@@ -1,0 +1,42 @@
+"""What is searched for finalists: room for what is on its way, and among which ways."""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Literal
+
+from helmsman.planner.strategies.streaming.place import Frame, Quarter
+
+Among = Literal["any", "even", "near", "plain"]
+"""Of which ways: any, those for which not much more comes than for others on average, those that bring nothing from the
+store, or those that keep nothing in 4-bit groups where they are used."""
+
+Try = tuple[int, float, Among]
+
+_TRIED: tuple[Try, ...] = tuple((*each, "any") for each in ((1, 1.3), (1, 1.7), (1, inf), (1, 0.0), (2, 1.7)))
+"""For how many blocks ahead there is room, and for how many times as long as a block works what it waits for may come,
+until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they
+add up to."""
+
+ALL: Try = (1, inf, "any")
+"""All ways, with room for one block ahead."""
+
+_FROM_STORE: tuple[Try, ...] = (ALL, (1, inf, "even"), (2, inf, "even"))
+"""The same where weights come from a store: it is slow, and a block of which much comes from there is waited for."""
+
+_WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near") for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
+"""And these, where that was asked for."""
+
+_PACKED: tuple[Try, ...] = ((1, 1.7, "any"), ALL, (2, inf, "even"), (1, inf, "plain"))
+"""The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
+
+
+def tried(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
+    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups; several accelerators have
+    buffers of their own, and two searches."""
+    if frame.roles.accelerator is None:
+        return ()
+    if len(frame.roles.accelerators) > 1:
+        return _TRIED[1:3]
+    if frame.store is not None:
+        return (*_FROM_STORE, *_WITHOUT_STORE) if frame.store.asked else _FROM_STORE
+    return _PACKED if "weights" in quarters else _TRIED
