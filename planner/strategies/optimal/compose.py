@@ -24,8 +24,9 @@ _ROUNDING = 1e-9
 _AROUND, _NEAR, _ODD = 4, 2, 64
 """So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
 
-_WHOLE, _NODES, _PROGRAMS = 40, 20, 2
-"""Whole counts of so many ways are sought by a mixed integer program with so many nodes, so often in a search."""
+_WHOLE, _NODES, _ENOUGH, _PROGRAMS = 40, 20, 2e-3, 2
+"""Whole counts of so many ways are sought by a mixed integer program with so many nodes, until they are so near to its
+bound, so often in a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ class _Search:
         within = np.flatnonzero((case.ways.coming <= np.maximum(used, case.low)).all(axis=1))
         names = within[np.argsort(case.relaxed.reduced[within], kind="stable")[:_WHOLE]]
         free = self.room.free - np.maximum(used, case.low) @ self.room.buffers
-        counts = whole_counts(case.ways.only(names), replace(self.room, free=free), _NODES, self.slack)
+        counts = whole_counts(case.ways.only(names), replace(self.room, free=free), _NODES, _ENOUGH)
         if counts is not None:
             self._judge(case, names, counts[None])
 
