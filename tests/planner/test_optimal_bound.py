@@ -46,7 +46,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, batch):
 def test_what_may_run_at_once_counts_for_no_more_than_the_time_it_takes(machine):
     """Whatever pair of an operation and a transfer: their speeds beside each other, as they count, are at most one."""
     basis = Optimal(asked("Qwen3-0.6B", machine), STEP).blocks.members[0].bases["decode"]
-    play = basis.interplay
+    play = basis.interplays[basis.link]
     assert isinstance(play, Interplay) and play.working and play.coming
     for share in (0.05, 0.3, 0.7, 1.0):
         for task in play.working:
