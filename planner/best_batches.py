@@ -12,7 +12,7 @@ from typing import NamedTuple
 from helmsman.schemas.plan import Considered
 
 MOST_BATCH, MOST_BATCHES = 1 << 16, 16
-"""Sequences of a batch, more than any memory of the catalogue has room for, and batches, that are asked about."""
+"""Sequences of a batch, and batches, that are asked about at most."""
 
 _NEAR = 1.1
 """Between batches of so little a quotient none is looked for."""

@@ -17,13 +17,22 @@ _SLOW = 4.0
 """So far above their lower bound prompts are slow: where a search counts them, they stay within about 1."""
 
 
+_WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
+
+
 def explain(decision: Decision, every_term: bool = False) -> str:
     """The table that `helm-plan` prints; `every_term` adds what the predictions are the sum of."""
     plan = decision.plan
-    lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), "", *_others(decision)]
+    lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), *_apart(_others(decision))]
     if every_term:
         lines += ["", *_terms("prefill", plan.predicted.prefill), "", *_terms("decode", plan.predicted.decode)]
     return "\n".join(lines)
+
+
+def _apart(lines: Iterable[str]) -> list[str]:
+    """Lines after an empty one, if there are any."""
+    found = list(lines)
+    return ["", *found] if found else []
 
 
 def _title(plan: Plan) -> str:
@@ -76,9 +85,10 @@ def _speed(plan: Plan) -> Iterator[str]:
     yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
     yield f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
     if (proof := plan.certificate) is not None:
+        ways = f"{proof.ways} {_WAYS[proof.ways > 1]}"
         yield (
-            f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {proof.ways} ways to run blocks, "
-            f"composed at will, takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
+            f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {ways} "
+            f"takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
         )
 
 

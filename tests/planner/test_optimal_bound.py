@@ -11,22 +11,26 @@ from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
-STEP = Aim("decode step", {"decode": 1.0})
+STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})
 
 
 @pytest.mark.parametrize(
-    ("model", "machine", "batch"),
+    ("model", "machine", "aim", "work"),
     [
-        ("opt-1.3b", "gh200-96gb", 1),
-        ("Qwen3-0.6B", "a10g-g5.4xlarge", 2),
-        ("opt-125m", "a10-xeon6342", 8),
-        ("opt-125m", "rtx3090x2-5950x", 1),
-        ("opt-125m", "m1-16gb", 1),
+        ("opt-1.3b", "gh200-96gb", STEP, {}),
+        ("Qwen3-0.6B", "a10g-g5.4xlarge", STEP, {"batch": 2}),
+        ("opt-125m", "a10-xeon6342", STEP, {"batch": 8}),
+        ("opt-125m", "rtx3090x2-5950x", STEP, {}),
+        ("opt-125m", "m1-16gb", STEP, {}),
+        ("opt-125m", "rtx4060-laptop", PROMPT, {"batch": 4}),
+        ("opt-125m", "gh200-96gb", PROMPT, {"batch": 16, "batches": 4, "layers": 1}),
+        ("opt-125m", "a100x2-dgx", STEP, {"batch": 16, "batches": 4, "layers": 1}),
+        ("opt-125m", "rtx4060-laptop", STEP, {"batch": 16, "batches": 4, "layers": 2}),
     ],
 )
-def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, batch):
+def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work):
     """Blocks in one to three ways at random, in any order, predicted task by task."""
-    optimal, chance = Optimal(asked(model, machine, batch=batch), STEP), random.Random(7)
+    optimal, chance = Optimal(asked(model, machine, **work), aim), random.Random(7)
     blocks, compared = optimal.blocks, 0
     for _ in range(25):
         ways = chance.sample(range(len(blocks.ways)), chance.randint(1, 3))
@@ -35,7 +39,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, batch):
         chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead)
         found = optimal.search.predicted(optimal.question, chosen)
         if found is not None:
-            room = Compositions(blocks, ahead).room(ends, STEP).room
+            room = Compositions(blocks, ahead).room(ends, aim).room
             lanes = room.ends + sum(blocks.exact(row) for row in rows)
             assert lanes.max() <= found.seconds * (1 + 1e-9), (chosen, blocks.lanes[int(np.argmax(lanes))])
             compared += 1

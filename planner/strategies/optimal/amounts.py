@@ -5,7 +5,7 @@ may; every way is a sum of their parts. Such sums leave out most of what crosses
 each other in memories that they share, so they are at most what the way really asks for; `exact` lowers the way
 itself."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
@@ -36,6 +36,8 @@ GROUPS = (("norm1",), ("q", "k", "v"), ("append",), ("attention",), ("o",), ("no
 """Operations of a block in order; those of a group do not wait for each other."""
 
 OPS = tuple(op for group in GROUPS for op in group)
+
+_OUTPUT = ("final_norm", "head")
 
 TURNING = ("chain back to the host", "chain back to the accelerator")
 """The chain with what brings the hidden state back to the side where the next block is entered."""
@@ -218,9 +220,10 @@ class Basis:
         return Crossed(work.tasks, (here, away), self._latencies, enters == "accelerator")
 
     def ends(self, tasks: Sequence[Task]) -> Numbers:
-        """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output."""
-        total, after = self._total(tasks), sum(self._price(task) for task in tasks if task.op in ("final_norm", "head"))
-        total[0] = sum(self._price(task) for task in tasks)
+        """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output of the last batch."""
+        total, last = self._total(tasks), max((task.batch for task in tasks), default=0)
+        after = self._sum(task for task in tasks if task.op in _OUTPUT and task.batch == last)
+        total[0] = self._outside(tasks, last)
         for name, latency in zip(TURNING, self._latencies[::-1], strict=True):
             total[self._places[name]] = total[0] - latency
         total[self.carriers] += after
@@ -229,9 +232,17 @@ class Basis:
             total[self._places[name]] = total[0] - each.share * (total[0] - after) - crossing
         return total
 
-    def alone(self, side: str) -> Numbers:
-        """Seconds by operation of one batch where one side does all of it: `host` or `accelerator`."""
-        return self._seconds[side, "here" if side == "host" else "there"]
+    def _outside(self, tasks: Sequence[Task], last: int) -> float:
+        """Seconds of the chain outside blocks: the first batch begins, and the outputs of all follow each other; or all
+        begin one after the other, and the last one's output follows."""
+        once = self._sum(task for task in tasks if task.kind == "transfer" and not task.batch)
+        works = [task for task in tasks if task.kind != "transfer"]
+        outputs, begins = ([task for task in works if (task.op in _OUTPUT) == is_output] for is_output in (True, False))
+        first = self._sum(task for task in begins if not task.batch) + self._sum(outputs)
+        return once + max(first, self._sum(begins) + self._sum(task for task in outputs if task.batch == last))
+
+    def _sum(self, tasks: Iterable[Task]) -> float:
+        return sum(self._price(task) for task in tasks)
 
     @cached_property
     def link(self) -> str | None:

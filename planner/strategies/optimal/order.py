@@ -141,8 +141,6 @@ class _Run:
 
     def _begun(self, ready: float, block: Pace) -> float:
         """When a batch may begin, that waits for the devices where batches follow each other."""
-        if self.track.batches == 1:
-            return ready
         devices = zip((block.on, HOST), block.busy, strict=True)
         used = [(device, busy) for device, busy in devices if busy > 0.0]
         begun = max((ready, *(self.free.get(device, 0.0) for device, _ in used)))

@@ -31,7 +31,7 @@ def most_tokens(args: argparse.Namespace, workload: "Workload", decide: "Callabl
                 decided[division] = decide(workload.model_copy(update=division._asdict()))
             except InfeasibleError as error:
                 return Refusal(error.largest_batch)
-            return _answer(decided[division][0].plan)
+            return _answer(decided[division][0].plan, getattr(args, "compress", "none") == "none")
 
         batch = None if args.batch == BEST else workload.batch
         batches = None if args.batches == BEST else workload.batches
@@ -44,7 +44,8 @@ def most_tokens(args: argparse.Namespace, workload: "Workload", decide: "Callabl
     return replace(decision, plan=plan), drawn, parts
 
 
-def _answer(plan: "Plan") -> "Answer":
+def _answer(plan: "Plan", proves: bool) -> "Answer":
+    """What a plan makes, and the least seconds of any: what its bound `proves` where formats are those asked for."""
     from helmsman.analysis.comparison import speed
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.best_batches import Answer
@@ -52,4 +53,4 @@ def _answer(plan: "Plan") -> "Answer":
     work, predicted = plan.workload, plan.predicted
     least = predicted.prefill.lower_bound + work.decode_steps * predicted.decode.lower_bound
     turns = work.batches // batches_together(plan)
-    return Answer(speed(plan).rate.mid, turns * least, turns > 1)
+    return Answer(speed(plan).rate.mid, turns * least if proves else 0.0, turns > 1)

@@ -114,7 +114,7 @@ def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":
         return Aim("decode step", {"decode": 1.0}, limits)
     if args.objective == "ttft":
         return Aim("prompt pass", {"prefill": 1.0, "decode": _STEPS_TOO}, limits)
-    return Aim("request", {"prefill": 1.0, "decode": float(workload.decode_steps)}, limits)
+    return Aim("request", {"prefill": 1.0, "decode": max(workload.decode_steps, _STEPS_TOO)}, limits)
 
 
 def limits_of(text: str | None) -> "dict[Phase, float]":
