@@ -18,7 +18,7 @@ from helmsman.lowering.tensors import tensors
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, Solved, divisible_blocks, on_machine
+from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, divisible_blocks, on_machine
 from helmsman.planner.strategies.optimal.explanation import near_to
 from helmsman.planner.strategies.optimal.quantities import Quantity, quantities
 from helmsman.planner.strategies.optimal.shadow_prices import Slope, priced
@@ -129,23 +129,28 @@ def _with_room(hardware: Hardware, model: Model, part: float) -> Hardware:
 def checked(near: Near) -> Iterator[Checked]:
     """Every price of a question near its plan."""
     assert isinstance(near, Divisible | Alone)
-    solved = near.solved()
+    solved, now = near.solved(), _seconds(near, near.question)
     assert solved is not None
     for quantity in quantities(near.question.frame.roles):
         found = priced(near, solved, quantity)
         for side, sign, slope in (("more", 1, found.more), ("less", -1, found.less)):
             if slope is not None:
                 unit = quantity.size / solved.seconds
-                difference = _difference(near, solved, quantity, sign, slope)
+                difference = _difference(near, now, quantity, sign, slope)
                 yield Checked(quantity, side, slope.price * unit, difference * unit)
 
 
-def _difference(near: Divisible | Alone, solved: Solved, quantity: Quantity, sign: int, slope: Slope) -> float:
-    """Seconds saved by a base unit, of a question about another machine that is answered from nothing."""
-    question = on_machine(near.question, quantity, 1 + sign * slope.step)
-    again = _afresh(near, question).solved()
-    assert again is not None
-    return (solved.seconds - again.seconds) / (sign * slope.step * quantity.size)
+def _difference(near: Divisible | Alone, now: float, quantity: Quantity, sign: int, slope: Slope) -> float:
+    """Seconds saved by a base unit, of a question about another machine; both are answered from nothing, `now` is the
+    seconds of the one about this."""
+    again = _seconds(near, on_machine(near.question, quantity, 1 + sign * slope.step))
+    return (now - again) / (sign * slope.step * quantity.size)
+
+
+def _seconds(near: Divisible | Alone, question: Question) -> float:
+    solved = _afresh(near, question).solved()
+    assert solved is not None
+    return solved.seconds
 
 
 def _afresh(near: Divisible | Alone, question: Question) -> Near:

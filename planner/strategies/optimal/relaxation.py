@@ -7,7 +7,7 @@ import numpy as np
 from helmsman.planner.linear_program import Growing, Whole, solve
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
-_ADDED, _OPTIMAL = 16, 1e-9
+_ADDED, _OPTIMAL = 16, 1e-11
 """So many columns are added at a time; so little, as a share of the largest seconds, is not better."""
 
 _TIGHTER = 1e-6
