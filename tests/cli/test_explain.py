@@ -63,6 +63,7 @@ def test_a_plan_of_the_accelerator_alone_is_about_the_accelerator(capfd):
     assert code == 0 and "cuda" in busy and "cpu" not in busy
 
 
+@pytest.mark.nightly
 def test_of_several_accelerators_each_has_its_prices_and_rules(capfd):
     code, out, _ = run(capfd, "--model", "opt-125m", "--hw", "rtx3090x2-5950x", "--vram-avail", "160MB", "--explain")
     assert code == 0 and all(re.search(rf"GB/s (more|less) of {name} ", out) for name in ("vram", "vram1"))
