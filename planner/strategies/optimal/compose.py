@@ -109,7 +109,7 @@ class _Search:
             if bound >= self.worst:
                 self.closed = min(self.closed, bound)
             elif not self._divide(case):
-                if self.programs > 0 and self.slack:
+                if self._worth_a_program(case):
                     self._whole(case)
                 self._inside(case)
 
@@ -208,6 +208,11 @@ class _Search:
             self.best.append(Composition(counts, seconds))
             self.best.sort(key=lambda each: (each.seconds, each.counts))
             del self.best[self.keep :]
+
+    def _worth_a_program(self, case: _Case) -> bool:
+        """Whether whole counts may be missed that are better by enough."""
+        near = bool(self.best) and self.best[0].seconds <= case.relaxed.bound * (1 + _ENOUGH)
+        return self.programs > 0 and self.slack > 0 and not near
 
     def _whole(self, case: _Case) -> None:
         """Whole counts of the ways that the relaxation likes best, with no more on its way than it has there."""
