@@ -2,10 +2,10 @@
 
 import random
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
+from pairs import least_of_pairs
 from questions import asked, simulated
 
 from helmsman.planner.accept import accept
@@ -32,12 +32,7 @@ def least_by_trying(optimal: Optimal, seed: int, count: int = 7) -> float:
     """Of two blocks: the least predicted seconds over every pair of some ways and every arrangement of the ends."""
     ways = [on_host(optimal.question.frame.model), on_accelerator(optimal.question.frame.model)]
     ways += random.Random(seed).sample(optimal.blocks.ways, count)
-    found = []
-    for ends in product(("host", "accelerator"), repeat=2):
-        for pair in product(ways, repeat=2):
-            one = optimal.search.predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
-            found += [] if one is None else [one.seconds]
-    return min(found, default=float("inf"))
+    return least_of_pairs(optimal, ways)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
-from helmsman.lowering.tensors import block_tensors
-from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
-from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.optimal.amounts import CHAIN, OPS, Basis, Beside
-from helmsman.planner.strategies.optimal.amounts import Shares as Doing
+from helmsman.planner.strategies.optimal.amounts import Basis
+from helmsman.planner.strategies.optimal.block_bytes import BlockBytes
 from helmsman.planner.strategies.optimal.block_ways import (
     BlockWay,
     Division,
@@ -28,16 +25,15 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_accelerator,
     on_host,
 )
+from helmsman.planner.strategies.optimal.chains import OPS, Doing
 from helmsman.planner.strategies.optimal.fractional import Border, divided
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, Beside
 from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Iteration, Phase, prefill
-from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.storage import BLOCK
-from helmsman.schemas.workload import Workload
 
 _PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
 
@@ -59,7 +55,7 @@ class Blocks:
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts: at most what it really asks for."""
-        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self.kept, self._coming)
+        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self.kept, self._bytes.coming)
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
@@ -333,83 +329,23 @@ class Blocks:
         used = shares.accelerator + shares.shared * self._divided
         return np.maximum(0.0, used - self._resident) if self.frame.roles.separate else 0.0 * used
 
-    @cached_property
-    def _bytes(self) -> Numbers:
-        """Of the matrix of every operation."""
-        return self._sizes(self.frame.weights)
-
-    @cached_property
-    def _packed_bytes(self) -> Numbers:
-        """The same in 4-bit groups."""
-        return self._sizes("q4")
-
-    def _sizes(self, fmt: StoredFormat) -> Numbers:
-        found = dict.fromkeys(OPS, 0)
-        for tensor in block_tensors(self.frame.model, 0):
-            if len(tensor.shape) > 1:
-                found[tensor.op] += tensor.size(fmt)
-        return np.array([float(found[op]) for op in OPS])
-
-    @cached_property
-    def _saved(self) -> Numbers:
-        """Bytes of every matrix that 4-bit groups save where the accelerator has all of it (ways, operations)."""
-        return self._packed * (self._bytes - self._packed_bytes)
-
-    @cached_property
-    def _vectors(self) -> int:
-        tensors = block_tensors(self.frame.model, 0)
-        return sum(tensor.size(self.frame.weights) for tensor in tensors if len(tensor.shape) == 1)
-
-    @cached_property
+    @property
     def kept(self) -> Numbers:
         """Bytes (ways, memories): of the host, then of the accelerator and of storage; of both together where they
         share one."""
-        bytes_ = self._bytes - self._saved
-        away, stored = (self._resident * bytes_).sum(axis=1), (self._stored * bytes_).sum(axis=1)
-        used = self._part("accelerator") + self._part("both") * self._divided
-        coming = (used - self._resident - self._stored) * self._saved
-        total = float(self._bytes.sum()) - (self._resident + self._stored) @ self._bytes - coming.sum(axis=1)
-        at_home = np.array([way.cache == "host" for way in self.ways])
-        locked = np.array([way.cache_comes for way in self.ways]) & page_locks(self.frame.roles.hardware)
-        cache, extra = self._caches(self.frame.workload)
-        here = np.array([not way.whole or not way.needs_vectors_away for way in self.ways]) * self._vectors
-        there = np.array([way.needs_vectors_away for way in self.ways]) * self._vectors
-        host = total + at_home * cache + locked * extra + here
-        accelerator = away + ~at_home * cache + there
-        if not self.frame.roles.separate:
-            return np.asarray((host + accelerator)[:, None])
-        copies = len(self.frame.store.memories) if self.frame.store else 0
-        return np.stack([host, accelerator, *[stored] * copies], axis=1)
-
-    def _caches(self, work: Workload) -> tuple[Numbers, Numbers]:
-        """Bytes (ways) of keys and values, and what they take more where they are page-locked."""
-        formats: list[StoredFormat] = ["q4" if "cache" in way.q4 else self.frame.kv for way in self.ways]
-        sizes = {fmt: float(kv_block_bytes(self.frame.model, work, fmt)) for fmt in set(formats)}
-        extras = {fmt: 2.0 * pinned_extra(work, self.frame.model.kv_width, fmt) for fmt in set(formats)}
-        return np.array([sizes[fmt] for fmt in formats]), np.array([extras[fmt] for fmt in formats])
+        return self._bytes.kept
 
     @cached_property
-    def _coming(self) -> Numbers:
-        """Bytes on their way for a block (ways, flows): weights, then keys and values of one batch; then the largest
-        matrix that comes from storage, where that stops in host memory."""
-        one = self.frame.workload.model_copy(update={"batches": 1})
-        cache = float(kv_block_bytes(self.frame.model, one, self.frame.kv))
-        weights = np.maximum(*(self._arriving(phase).sum(axis=1) for phase in PHASES))
-        made = np.array([way.cache == "host" and way.prompt == "accelerator" for way in self.ways])
-        used = np.array([way.cache_comes for way in self.ways])
-        if not self.frame.roles.separate:
-            return np.zeros((len(self.ways), 2))
-        store = self.frame.store
-        stopping = self._stored * (self._bytes - self._saved + BLOCK)
-        stops = [stopping.max(axis=1)] if store is not None and store.bounces else []
-        groups = np.array(["cache" in way.q4 for way in self.ways]) * self._caches(one)[0]
-        return np.stack([weights, (made | used) * cache + groups, *stops], axis=1)
-
-    def _arriving(self, phase: Phase) -> Numbers:
-        """Bytes of weights on their way (ways, operations): as they are used, and 4-bit groups that come as such."""
-        brought = self._brought(phase)
-        groups = brought * self._packed * self._packed_bytes
-        return np.asarray((brought + self._resident * self._packed) * self._bytes + groups)
+    def _bytes(self) -> BlockBytes:
+        return BlockBytes(
+            frame=self.frame,
+            ways=self.ways,
+            used=self._part("accelerator") + self._part("both") * self._divided,
+            resident=self._resident,
+            stored=self._stored,
+            packed=self._packed,
+            brought={phase: self._brought(phase) for phase in PHASES},
+        )
 
 
 def _side(way: BlockWay, place: int) -> End:

@@ -17,9 +17,9 @@ import numpy as np
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.optimal.amounts import CHAIN
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.relaxation import Relaxed, dual, relaxation
 from helmsman.planner.strategies.optimal.rules import Assignment, place

@@ -20,9 +20,9 @@ from helmsman.planner.buffers import STOPS
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.amounts import TURNING, Beside
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.lowered_parts import TURNING, Beside
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways

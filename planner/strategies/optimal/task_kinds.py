@@ -1,0 +1,66 @@
+"""What the tasks of a block are about: operations, what is brought for them, what goes home, and what only crosses."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from helmsman.lowering.graph import Task
+
+OUTPUT = ("final_norm", "head")
+"""The operations after all blocks."""
+
+_MOVING = ("transfer", "decompress", "pin")
+
+
+def settled(tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """The first batch's tasks of the only block of a graph as if all that is brought were there, and nothing sent home
+    for which nobody waits."""
+    needed = {dep for task in tasks for dep in task.deps}
+    number: dict[int, int] = {}
+    found: list[Task] = []
+    for index, task in enumerate(tasks):
+        idle = task.kind == "transfer" and index not in needed
+        if task.layer is not None and task.batch == 0 and not brought(task) and not idle:
+            number[index] = len(found)
+            found.append(replace(task, deps=tuple(number[dep] for dep in task.deps if dep in number)))
+    return tuple(found)
+
+
+def entering(task: Task) -> bool:
+    """Whether a task takes the hidden state with which a block is entered to another side."""
+    return task.kind == "transfer" and task.op == "hidden"
+
+
+def activation(task: Task) -> bool:
+    """Whether a task moves what operations made."""
+    return task.kind == "transfer" and not brought(task) and not goes_home(task)
+
+
+def brought(task: Task) -> bool:
+    """Whether a task brings or expands what lives elsewhere."""
+    return task.kind in _MOVING and (".weights" in task.op or cache_comes(task))
+
+
+def cache_comes(task: Task) -> bool:
+    """Whether a task brings or expands past keys and values."""
+    return task.kind in _MOVING and task.op.partition(".")[0] == "kv" and not goes_home(task)
+
+
+def brings(task: Task, lane: str) -> bool:
+    """Whether a task brings or expands weights, or keys and values, on a lane."""
+    return task.resource == lane and (weights_of(task) is not None or cache_comes(task))
+
+
+def goes_home(task: Task) -> bool:
+    """Whether a task takes new keys and values home."""
+    return task.kind == "transfer" and task.op == "kv" and ".new" in task.id
+
+
+def computed(task: Task) -> str | None:
+    """The operation of a block that a task computes."""
+    return task.op if task.layer is not None and task.kind not in _MOVING else None
+
+
+def weights_of(task: Task) -> str | None:
+    """The operation for which weights come, or are expanded."""
+    op, _, rest = task.op.partition(".")
+    return op if task.layer is not None and task.kind in _MOVING and rest.startswith("weights") else None
