@@ -73,8 +73,7 @@ class Near(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Divisible:
-    """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory; `exact`: seconds
-    by lane of ways that are known."""
+    """A question about `blocks`, `among` rows of whose ways it chooses. `less`: bytes less by memory."""
 
     blocks: AllBlocks
     question: Question
@@ -82,7 +81,6 @@ class Divisible:
     ahead: int
     among: Chosen
     less: Mapping[str, int] = field(default_factory=dict)
-    exact: dict[int, Numbers] = field(default_factory=dict, compare=False, repr=False)
 
     def with_more(self, quantity: Quantity, factor: float) -> "Divisible":
         """See Near."""
@@ -91,7 +89,7 @@ class Divisible:
             return replace(self, less={**self.less, quantity.name: self.less.get(quantity.name, 0) + size})
         question = on_machine(self.question, quantity, factor)
         blocks = divisible_blocks(question, self.blocks)
-        return replace(self, question=question, blocks=blocks, exact={})
+        return replace(self, question=question, blocks=blocks)
 
     def solved(self, near: tuple[Solved, ...] = ()) -> Solved | None:
         """See Near."""
@@ -117,7 +115,7 @@ class Divisible:
         """Seconds of every lane of a solution."""
         lanes = self._room(solved.ends)[0].ends.copy()
         for row, count in solved.counts.items():
-            lanes += count * self._exact(row)
+            lanes += count * self.blocks.exact(row)
         return lanes
 
     @cached_property
@@ -138,11 +136,11 @@ class Divisible:
         names, fresh = self.compositions.names, likely
         while True:
             for row in fresh:
-                self._exact(row)
-            relaxed = relaxation(self._ways(limited), room, np.flatnonzero(np.isin(names, (*self.exact,))))
+                self.blocks.exact(row)
+            relaxed = relaxation(self._ways(limited), room, np.flatnonzero(np.isin(names, self.blocks.known)))
             if relaxed is None:
                 return None
-            fresh = tuple(int(row) for row in names[relaxed.counts > _USED] if row not in self.exact)
+            fresh = tuple(int(row) for row in names[relaxed.counts > _USED] if row not in self.blocks.settled)
             if not fresh:
                 return self._solution(relaxed, ends, limited)
 
@@ -150,8 +148,8 @@ class Divisible:
         """The ways as they are known; limited lanes are as if they were memories."""
         names = self.compositions.names
         ways = self.blocks.summed.only(names)
-        for way in np.flatnonzero(np.isin(names, (*self.exact,))):
-            ways.lanes[way] = self.exact[int(names[way])]
+        for way in np.flatnonzero(np.isin(names, self.blocks.known)):
+            ways.lanes[way] = self.blocks.settled[int(names[way])]
         return Ways(ways.lanes, np.hstack([ways.kept, ways.lanes[:, limited]]), ways.coming)
 
     def _bound(self, near: Solved) -> float:
@@ -167,19 +165,13 @@ class Divisible:
         counts = {int(names[way]): float(relaxed.counts[way]) for way in used}
         costs = parts.lanes @ relaxed.lanes + np.hstack([parts.kept, parts.lanes[:, limited]]) @ relaxed.prices
         good = costs <= self._least(relaxed, limited) * (1 + _MARGIN)
-        likely = tuple(int(row) for row in names[good] if int(row) in self.exact)
+        likely = tuple(int(row) for row in names[good] if int(row) in self.blocks.settled)
         return Solved(relaxed.bound, ends, counts, self._lanes, relaxed.lanes, relaxed.prices, likely=likely)
 
     def _least(self, relaxed: Relaxed, limited: Chosen) -> float:
         """What a block of a way costs that a relaxation needs."""
         ways = self._ways(limited)
         return float((ways.lanes @ relaxed.lanes + ways.kept @ relaxed.prices).min())
-
-    def _exact(self, row: int) -> Numbers:
-        """Seconds by lane of a way."""
-        if row not in self.exact:
-            self.exact[row] = self.blocks.exact(row)
-        return self.exact[row]
 
     def _weights(self, solved: Solved) -> Numbers:
         """Seconds that a second of every lane here adds in a solution found elsewhere."""
