@@ -17,6 +17,7 @@ from splits import make_frame
 from helmsman.executor._kernels import Arena, Pool, Stage
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, measure, trace
 from helmsman.executor.torch_device.attention import attend_part, merge
 from helmsman.executor.torch_device.pinning import page_ranges
@@ -51,66 +52,74 @@ def prompts(sequences: int, length: int = PROMPT) -> Any:
     return np.random.default_rng(7).integers(3, 500, (sequences, length), dtype=np.int32)
 
 
-def outcome(checkpoint: Path, plan: Plan) -> tuple[Any, Any]:
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
+def there(request: pytest.FixtureRequest) -> Machine:
+    """This machine, whose processors stand for its GPU; or with the GPU that it has."""
+    return replace(two_cpus(), accelerators={"cuda": (request.param,)})
+
+
+def outcome(checkpoint: Path, plan: Plan, machine: Machine) -> tuple[Any, Any]:
     work = plan.workload
     given = prompts(work.batch * work.batches, work.prompt_tokens)
-    machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)})
     with Engine.load(plan, checkpoint, machine) as engine:
         tokens = np.array(engine.generate(given, OUTPUT, ignore_eos=True).tokens)
         return tokens, engine.logits(given, prompt=work.prompt_tokens - 3)
 
 
-def check(checkpoint: Path, plan: Plan) -> None:
+def check(checkpoint: Path, plan: Plan, machine: Machine) -> None:
     """`plan` on PyTorch and all on the host."""
-    found = outcome(checkpoint, on_torch(plan))
+    found = outcome(checkpoint, on_torch(plan), machine)
     work = plan.workload.model_copy(update={"batch": plan.workload.batch * plan.workload.batches, "batches": 1})
-    expected = outcome(checkpoint, make_plan(plan.model, workload=work))
+    expected = outcome(checkpoint, make_plan(plan.model, workload=work), machine)
     assert np.abs(found[1] - expected[1]).max() < TOLERANCE * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama", "opt"])
 @pytest.mark.parametrize("host_units", [0, 2])
-def test_a_layer_split_makes_the_same_tokens(checkpoints: Callable[[str], Path], family: str, host_units: int) -> None:
-    check(checkpoints(family), make_plan(small_model(family), on_cpu=host_units, workload=workload(2)))
+def test_a_layer_split_makes_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, family: str, host_units: int
+) -> None:
+    check(checkpoints(family), make_plan(small_model(family), on_cpu=host_units, workload=workload(2)), there)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "llama", "opt"])
 @pytest.mark.parametrize("cut", [(0, None), (4, 7), (3, 9)])
 def test_streamed_operations_make_the_same_tokens(
-    checkpoints: Callable[[str], Path], family: str, cut: tuple[int, int | None]
+    checkpoints: Callable[[str], Path], there: Machine, family: str, cut: tuple[int, int | None]
 ) -> None:
     """Weights come in panels, hidden states and halves of attention cross the link."""
     model = small_model(family)
     stop = len(pieces(model, {})) if cut[1] is None else cut[1]
-    check(checkpoints(family), make_op_split_plan(model, cut[0], stop, workload=workload(2)))
+    check(checkpoints(family), make_op_split_plan(model, cut[0], stop, workload=workload(2)), there)
 
 
 @pytest.mark.parametrize("cut", [(6, 9), (3, 13)])
-def test_chunks_of_operations_make_the_same_tokens(checkpoints: Callable[[str], Path], cut: tuple[int, int]) -> None:
+def test_chunks_of_operations_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, cut: tuple[int, int]
+) -> None:
     plan = make_op_split_plan(
         small_model("llama"), *cut, {"q": 2, "scores": 2, "wv": 2, "down": 3}, workload=workload()
     )
-    check(checkpoints("llama"), plan)
+    check(checkpoints("llama"), plan, there)
 
 
 @pytest.mark.parametrize("host_attention", [False, True])
 def test_two_batches_layer_by_layer_make_the_same_tokens(
-    checkpoints: Callable[[str], Path], host_attention: bool
+    checkpoints: Callable[[str], Path], there: Machine, host_attention: bool
 ) -> None:
     frame = make_frame(small_model("opt"), workload(2, 2))
-    check(checkpoints("opt"), FlexGen(frame, False, host_attention, CostOptions()).decide({}).plan)
+    check(checkpoints("opt"), FlexGen(frame, False, host_attention, CostOptions()).decide({}).plan, there)
 
 
-def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path]) -> None:
-    check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)))
+def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)), there)
 
 
-def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path]) -> None:
+def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path], there: Machine) -> None:
     plan = on_torch(make_plan(small_model("qwen3"), on_cpu=2, workload=workload()))
-    machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)})
-    with Engine.load(plan, checkpoints("qwen3"), machine) as engine:
-        measured = measure(engine, Request(prompts(1), 4, ignore_eos=True), 1, machine)
+    with Engine.load(plan, checkpoints("qwen3"), there) as engine:
+        measured = measure(engine, Request(prompts(1), 4, ignore_eos=True), 1, there)
     spans = trace(plan, measured).spans
     theirs = [span for span in spans if span.resource == "loopback" and span.phase == "decode"]
     assert sum(span.end_s > span.start_s for span in theirs) > 0.9 * len(theirs)
@@ -123,17 +132,17 @@ def test_a_device_that_is_not_there_is_named(checkpoints: Callable[[str], Path])
         Engine.load(plan, checkpoints("qwen3"), two_cpus())
 
 
-def test_its_memory_ends_where_the_record_says(checkpoints: Callable[[str], Path]) -> None:
+def test_its_memory_ends_where_the_record_says(checkpoints: Callable[[str], Path], there: Machine) -> None:
     plan = on_torch(make_plan(small_model("qwen3"), on_cpu=0, workload=workload()), available=100_000)
     with pytest.raises(InfeasibleError, match="out of memory"):
-        Engine.load(plan, checkpoints("qwen3"), replace(two_cpus(), accelerators={"cuda": ("cpu",)}))
+        Engine.load(plan, checkpoints("qwen3"), there)
 
 
-def test_groups_that_it_would_expand_are_refused(checkpoints: Callable[[str], Path]) -> None:
+def test_groups_that_it_would_expand_are_refused(checkpoints: Callable[[str], Path], there: Machine) -> None:
     frame = make_frame(small_model("opt"), workload())
     plan = on_torch(FlexGen(frame, True, False, CostOptions()).decide({}).plan)
     with pytest.raises(UsageError, match="only processors do"):
-        Engine.load(plan, checkpoints("opt"), replace(two_cpus(), accelerators={"cuda": ("cpu",)}))
+        Engine.load(plan, checkpoints("opt"), there)
 
 
 def test_pages_are_locked_once() -> None:
