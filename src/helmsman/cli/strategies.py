@@ -62,12 +62,14 @@ _FILES = ("table", "write_table", "explain")
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
 _OFFLOADING: Mapping[str, object] = {"home": None, "kv_rule": None, "kv_store": None, "managed": False}
 _TIERS: Mapping[str, object] = {**_OFFLOADING, "percent": None, "inclusive": False, "nvme": None}
+_PERCENTAGES: Mapping[str, object] = {**_TIERS, "paper": False}
+"""What HeLM has, and FlexGen with --percent alone."""
 _LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False}
 _OWN: Mapping[str, Mapping[str, object]] = {
     "layer-split": {**_LAYER_SPLIT, "paper": False},
     "op-split": {**_STREAMING, **_OP_SPLIT, "paper": False},
-    "flexgen": {**_STREAMING, **_FLEXGEN, **_TIERS},
-    "layerwise-map": {"compress": "none", "table": None, **_TIERS, "paper": False},
+    "flexgen": {**_STREAMING, **_FLEXGEN, **_PERCENTAGES},
+    "layerwise-map": {"compress": "none", "table": None, **_PERCENTAGES},
     "all-cpu": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     "optimal": OPTIMAL,
@@ -172,7 +174,7 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.flexgen import FlexGen
 
-    for name, default in _TIERS.items():
+    for name, default in _PERCENTAGES.items():
         if getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "add --percent S,H,A, or leave it out"
             raise UsageError("goes with FlexGen's percentages alone", field=flag, remedy=remedy)
