@@ -50,8 +50,8 @@ class Paging:
 
     @property
     def most_new(self) -> int:
-        """Tokens that one pass may add: more would overwrite rows that are not at home yet, or send home a page that the
-        same pass fills."""
+        """Tokens that one pass may add: more would overwrite rows that are not at home yet, or send home a page that
+        the same pass fills."""
         return min(self.window - self.high, self.high - self.page + 1)
 
     def evicted(self, cached: int) -> int:

@@ -13,8 +13,8 @@ PAGE_STEP = 32
 class PageCache(Frozen):
     """A window of a KV cache in `memory`, whole pages of `page_tokens`; the rest waits at home (HELM-58..61, 65).
 
-    Above `watermark` x `window_tokens` cached tokens of a sequence the oldest full page goes home, and attention streams
-    it back for every pass (HELM-62..64). Pages of every format begin and end at cache lines."""
+    Above `watermark` x `window_tokens` cached tokens of a sequence the oldest full page goes home, and attention
+    streams it back for every pass (HELM-62..64). Pages of every format begin and end at cache lines."""
 
     memory: Name
     page_tokens: Annotated[int, Field(ge=PAGE_STEP, le=1 << 20, multiple_of=PAGE_STEP)] = 512

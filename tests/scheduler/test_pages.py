@@ -1,4 +1,4 @@
-"""Pages of a cache: which are resident, at home, streamed and evicted, against a cache of which every row is written."""
+"""Pages of a cache: which are resident, at home, streamed and evicted; against a cache that is written row by row."""
 
 from math import ceil
 from random import Random
