@@ -49,6 +49,8 @@ class StageBuilder:
             "attention": "divided" if self.divided else "fused",
             "batch": workload.batch,
             "capacity": workload.context,
+            "context": workload.context,
+            "paged": False,
             "max_tokens": max_tokens,
             "kv_format": kv_format(self.plan, layers),
             "rotary_dim": model.position.rotary_dim if isinstance(model.position, Rope) and cos is not None else 0,
