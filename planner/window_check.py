@@ -96,8 +96,9 @@ def _check_alike(plan: Plan) -> None:
             raise BadInputError(message, field="kv", remedy=remedy)
 
 
-def _kinds(plan: Plan, device: str) -> Iterator[tuple[PageCache | None, str]]:
+def _kinds(plan: Plan, device: str) -> Iterator[tuple[PageCache | None, str, str, str]]:
     for layer in range(plan.model.layers):
         place = places(plan, "scores", layer, "decode", plan.model.kv_heads, "heads")[0]
         if place.rule.device == device:
-            yield window_of(plan, layer), kv_rule(plan, layer).format
+            rule = kv_rule(plan, layer)
+            yield rule.cache, rule.format, *((rule.memory, rule.path) if rule.cache else ("", ""))
