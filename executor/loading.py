@@ -20,7 +20,7 @@ from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
 from helmsman.executor.storage import Storage
 from helmsman.executor.transfers import Transfers
-from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.executor.weights.opening import open_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
@@ -49,7 +49,7 @@ def load(
 ) -> Loaded:
     """Load `checkpoint` and prepare the passes of `plan`, for prompts of up to `max_tokens`."""
     memories = devices.memories
-    store = Store(plan, Checkpoint.open(checkpoint, plan.model), memories, storage, on_bytes)
+    store = Store(plan, open_weights(checkpoint, plan.model), memories, storage, on_bytes)
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
