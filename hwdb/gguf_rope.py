@@ -52,12 +52,17 @@ def _scaling(
 
 def _longrope(fields: Fields, long: tuple[float, ...], short: tuple[float, ...], max_context: int) -> LongRope:
     original = fields.integer("rope.scaling.original_context_length", high=_MAX_CONTEXT)
-    stretch = max_context / original
-    magnitude = sqrt(1 + log(stretch) / log(original)) if stretch > 1 and original > 1 else 1.0
-    key = "rope.scaling.attn_factor"
-    if not isclose(fields.real(key, magnitude), magnitude, rel_tol=1e-4):
+    found = LongRope(short_factor=short, long_factor=long, original_context=original)
+    key, magnitude = "rope.scaling.attn_factor", longrope_magnitude(found, max_context)
+    if not isclose(fields.real(key, 1.0), magnitude, rel_tol=1e-4):
         raise fields.wrong(key, f"not covered: another magnitude than {magnitude:.6g}", "choose another model")
-    return LongRope(short_factor=short, long_factor=long, original_context=original)
+    return found
+
+
+def longrope_magnitude(scaling: LongRope, max_context: int) -> float:
+    """By how much queries and keys are multiplied: sqrt(1 + ln s / ln original), s = context / original."""
+    original = scaling.original_context
+    return sqrt(1 + log(max_context / original) / log(original)) if max_context > original > 1 else 1.0
 
 
 def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
-from helmsman.hwdb.gguf_rope import llama3_factors
+from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Model, Rope
 
@@ -75,6 +75,7 @@ def _rope(model: Model) -> dict[str, Any]:
         found |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
     if isinstance(scaling, LongRope):
         found |= {"rope.scaling.original_context_length": scaling.original_context}
+        found |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, model.max_context)}
     return found
 
 

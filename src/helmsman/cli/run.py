@@ -26,7 +26,9 @@ def build_parser() -> Parser:
         'helm-run plan.json --checkpoint qwen3-0.6b --text "Call me Ishmael." --trace run.parquet',
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
-    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="Hugging Face directory")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, metavar="PLACE", help="Hugging Face directory, or GGUF file"
+    )
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--text", action="append", help="a prompt; once per sequence of the plan's batch")
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help="token ids: JSON list, list of lists, or integers")
@@ -52,10 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
     from helmsman.executor.machine import Machine
-    from helmsman.executor.text import open_text
 
     plan = _accepted(args)
-    text = open_text(args.checkpoint)
+    text = _text(args, plan)
     request = _request(args, plan, text)
     machine = Machine.this()
     streamed = _streams(args, plan, text)
@@ -78,8 +79,21 @@ def _accepted(args: argparse.Namespace) -> "Plan":
         check_place(place)
     plan = read_plan(args.plan)
     check_executed(plan)
-    _check_directory(args.checkpoint)
+    _check_checkpoint(args.checkpoint)
     return plan
+
+
+def _text(args: argparse.Namespace, plan: "Plan") -> "Text | None":
+    """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is only warned about."""
+    from helmsman.executor.text import open_text
+
+    try:
+        return open_text(args.checkpoint, plan.model.vocab)
+    except BadInputError as error:
+        if args.tokens is None:
+            raise
+        _warn([str(error)])
+        return None
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
@@ -177,9 +191,12 @@ def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[
         yield lambda size: progress.update(size) and None
 
 
-def _check_directory(path: Path) -> None:
-    if not path.is_dir():
-        raise BadInputError("not a directory", file=str(path), remedy="name a checkpoint's directory")
+def _check_checkpoint(path: Path) -> None:
+    from helmsman.hwdb.gguf_files import is_gguf
+
+    if not path.is_dir() and not (is_gguf(path) and path.exists()):
+        message = "neither a directory nor a GGUF file"
+        raise BadInputError(message, file=str(path), remedy="name a checkpoint's directory or file")
 
 
 def _count(text: str) -> int:
