@@ -24,14 +24,14 @@ def pack_rows(rows: NDArray[Any], source: Any, target: Buffer, fmt: StoredFormat
         return
     step = max(1, STEP_BYTES // (4 * columns * PANEL)) * PANEL
     for first in range(0, count, step):
-        values = _as_f32(rows[first : first + step], source, columns)
+        values = rows_as_f32(rows[first : first + step], source, columns)
         begin = packed_size(fmt, first, columns) if first else 0
         part = target.part(begin, packed_size(fmt, len(values), columns))
         pack(values.data, "f32", part, fmt, len(values), columns)
 
 
-def _as_f32(rows: NDArray[Any], source: Any, columns: int) -> NDArray[np.float32]:
-    """Values of quantised rows, f32 (rows, columns)."""
+def rows_as_f32(rows: NDArray[Any], source: Any, columns: int) -> NDArray[np.float32]:
+    """The values of rows in a block format, f32 (rows, columns)."""
     size = packed_size("f32", len(rows), columns)
     packed = Arena(size).alloc(size, "rows between two formats")
     pack(np.ascontiguousarray(rows).data, source, packed, "f32", len(rows), columns)

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, packed_size
-from helmsman.executor.devices.memory import BoundedMemory, view
+from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.memory import view
 from helmsman.executor.formats import computing_format
 from helmsman.executor.weights.conversion import pack_rows
 from helmsman.executor.weights.opening import Weights
@@ -61,7 +62,7 @@ class Store:
         self,
         plan: Plan,
         checkpoint: Weights,
-        memories: Mapping[str, BoundedMemory],
+        memories: Mapping[str, DeviceMemory],
         storage: "Storage",
         on_bytes: Callable[[int], None],
     ) -> None:
@@ -158,17 +159,15 @@ class Store:
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         source_format, values = self._checkpoint.tensor(tensor)
         rows, columns = values[start:stop], tensor.shape[1]
-        count = stop - start
-        size = packed_size(fmt, count, columns)
-
-        def fill(target: Buffer) -> None:
-            pack_rows(rows, source_format, target, fmt, columns)
-
         if memory in self._memories:
-            buffer = self._memories[memory].alloc(size, place_of(tensor))
-            fill(buffer)
+            buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
             kept = Kept(start, stop, columns, fmt, memory, buffer)
         else:
+
+            def fill(target: Buffer) -> None:
+                pack_rows(rows, source_format, target, fmt, columns)
+
+            size = packed_size(fmt, stop - start, columns)
             kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
         self._on_bytes(rows.nbytes)
         self._checkpoint.release(tensor)
