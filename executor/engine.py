@@ -23,10 +23,13 @@ from helmsman.executor.prompt import check_context, check_tokens
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.placement import batches_together
 from helmsman.scheduler.iteration import Iteration, single_stream
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
 Tokens = NDArray[np.int32]
+Choose = Callable[[NDArray[np.float32]], Tokens]
+OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
 
 
 class Engine:
@@ -73,6 +76,11 @@ class Engine:
         return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
+    def continues(self) -> bool:
+        """Whether a prompt may continue what is cached."""
+        return self._loaded.continues
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What works, but not as planned."""
         return self._storage.warnings
@@ -82,33 +90,43 @@ class Engine:
         tokens: Tokens,
         output_tokens: int,
         *,
-        on_token: Callable[[Tokens], None] = lambda _: None,
+        past: int = 0,
+        choose: Choose | None = None,
+        on_token: OnToken = lambda _: None,
         ignore_eos: bool = False,
     ) -> Generation:
-        """Greedy continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
+        """Continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
-        `on_token` gets the (sequences,) tokens of every pass. Ends early when every sequence has met an
-        end-of-sequence token, unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
-        check_tokens(tokens, self.plan, output_tokens)
-        iterations = tuple(self._iterations(tokens, output_tokens))
+        `past`: as many tokens are in the caches before them (`continues`); `choose` makes the (sequences,) next tokens
+        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass and may
+        say which sequences end with them. Ends early when every sequence has ended, by that or by an end-of-sequence
+        token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
+        check_tokens(tokens, self.plan, output_tokens, past)
+        if past and not self.continues:
+            raise UsageError("caches of this plan move, so prompts cannot continue", field="past", value=past)
+        iterations = tuple(self._iterations(tokens, output_tokens, past))
         eos = () if ignore_eos else self.plan.model.eos
         chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
         moments = np.zeros(len(iterations) + 1)
-        running = np.ones(tokens.shape[0], bool)
+        lengths, running = np.zeros(tokens.shape[0], np.int64), np.ones(tokens.shape[0], bool)
         moments[0] = time.monotonic()
         self._feed(tokens)
         passes = 0
         while passes < len(iterations) and running.any():
-            iteration = iterations[passes]
-            self._pass(iteration.tokens, iteration.past).record(passes, iteration.tokens, iteration.past)
-            chosen[passes] = self._chosen()
+            program = self._pass(iterations[passes])
+            program.record(passes, iterations[passes].tokens, iterations[passes].past)
+            chosen[passes] = self._chosen(program, choose)
             passes += 1
             moments[passes] = time.monotonic()
-            on_token(chosen[passes - 1])
-            if eos:
-                running &= ~np.isin(chosen[passes - 1], eos)
+            lengths += running
+            ended = on_token(chosen[passes - 1])
+            running &= ~np.isin(chosen[passes - 1], eos)
+            if ended is not None:
+                running &= ~ended
         recorded = tuple(program.take() for program in self._loaded.programs.values())
-        return Generation(iterations[:passes], chosen[:passes], moments[: passes + 1], recorded, eos)
+        return Generation(
+            iterations[:passes], chosen[:passes], moments[: passes + 1], recorded, tuple(lengths.tolist())
+        )
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -118,11 +136,9 @@ class Engine:
         check_tokens(tokens, self.plan, 0)
         sequences, total = tokens.shape
         result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
-        past = 0
-        for row, end in enumerate(range(prompt, total + 1)):
-            self._feed(tokens[:, past:end])
-            result[:, row] = self._pass(end - past, past).logits()
-            past = end
+        for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1, 0):
+            self._feed(tokens[:, iteration.past : iteration.context])
+            result[:, iteration.context - prompt] = self._pass(iteration).logits()
         return result
 
     def close(self) -> None:
@@ -141,9 +157,9 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _pass(self, tokens: int, past: int) -> Program:
-        program = self._loaded.programs["decode" if past else "prefill"]
-        program.run(tokens, past)
+    def _pass(self, iteration: Iteration) -> Program:
+        program = self._loaded.programs[iteration.phase]
+        program.run(iteration.tokens, iteration.past)
         return program
 
     def _feed(self, tokens: Tokens) -> None:
@@ -152,12 +168,16 @@ class Engine:
         for target, source in zip(self._loaded.tokens, rows, strict=True):
             target[: source.size] = source.ravel()
 
-    def _chosen(self) -> Tokens:
-        return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
+    def _chosen(self, program: Program, choose: Choose | None) -> Tokens:
+        """What the pass has chosen; another choice is fed to the next one."""
+        if choose is None:
+            return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
+        chosen = choose(program.logits())
+        self._feed(chosen[:, None])
+        return chosen
 
-    def _iterations(self, tokens: Tokens, output_tokens: int) -> Iterator[Iteration]:
-        prompt, context = tokens.shape[1], self.plan.workload.context
-        workload = self.plan.workload.model_copy(
-            update={"prompt_tokens": prompt, "output_tokens": output_tokens, "context": context}
-        )
-        return single_stream(workload, batches_together(self.plan))
+    def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> Iterator[Iteration]:
+        shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
+        workload = self.plan.workload.model_copy(update=shape)
+        for each in single_stream(workload, batches_together(self.plan)):
+            yield replace(each, context=each.context + past)

@@ -15,7 +15,7 @@ from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import allocate_caches
 from helmsman.executor.moves import Move
 from helmsman.executor.order import PIN_LANE, order
-from helmsman.executor.passes import Pass
+from helmsman.executor.passes import Pass, caches_stay
 from helmsman.executor.program import Lanes, Program
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
@@ -37,11 +37,14 @@ UNLIMITED = 1e15
 
 @dataclass(frozen=True)
 class Loaded:
-    """`tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
+    """`continues`: whether a prompt may follow what is cached.
+
+    `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
     `pinned`: what is page-locked until it is released."""
 
     programs: Mapping[Phase, Program]
+    continues: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None"
 
@@ -75,7 +78,7 @@ def load(
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    return Loaded(programs, tokens, devices.accelerators.pin(_pinned(passes, transfers)))
+    return Loaded(programs, caches_stay(passes), tokens, devices.accelerators.pin(_pinned(passes, transfers)))
 
 
 def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:

@@ -1,6 +1,6 @@
 """The passes of a plan as task graphs, and what the names of their tasks say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,6 +92,13 @@ def passes_of(plan: Plan) -> tuple[Pass, Pass]:
     iterations = prefill(plan.workload, together), decode(plan.workload, 1, together)
     first, step = (Pass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
     return first, step
+
+
+def caches_stay(passes: Sequence[Pass]) -> bool:
+    """Whether all keys and values are kept where they are used, in every phase: then a prompt may continue one that is
+    cached. Plans of which something else moves than weights, tokens and hidden states are not looked at closer."""
+    moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
+    return all(move in ("token", "hidden") or move.endswith(WEIGHTS) for move in moves)
 
 
 def name_of(task: Task) -> str:

@@ -181,6 +181,37 @@ def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[
     check_one_line(capsys)
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--temperature", "-1"],
+        ["--temperature", "warm"],
+        ["--temperature", "nan"],
+        ["--top-p", "0"],
+        ["--top-k", "-3"],
+        ["--min-p", "2"],
+        ["--seed", "-1"],
+        ["--stop", ""],
+    ],
+)
+def test_sampling_that_makes_no_sense(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert run("--text", "a", *argv) == 2
+    check_one_line(capsys, argv[0])
+
+
+def test_a_stop_is_neither_printed_nor_passed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = ("--text", "Call me", "--output-tokens", "12", "--ignore-eos", "--temperature", "1.2", "--seed", "5")
+    assert run(*drawn, "--json") == 0
+    whole = json.loads(capsys.readouterr().out)["text"][0]
+    stop = whole[4:6]
+    assert run(*drawn, "--stop", stop, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == [whole[: whole.index(stop)]] and len(found["tokens"][0]) < 12
+    assert run(*drawn, "--stop", stop) == 0
+    assert capsys.readouterr().out.startswith(found["text"][0] + "\nTTFT")
+    assert run("--text", "a", "--temperature", "0.5", "--stop", "x", "--output-tokens", "2") == 0
+
+
 @pytest.mark.parametrize("kind", ["cuda", "rocm", "metal"])
 def test_a_device_that_is_not_there(run: Run, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     assert run("--text", "a", plan=make_plan(MODEL, 2, hardware=make_hardware(kind=kind))) == 6

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json, write_atomically
+from helmsman.cli.sampling import add_sampling_arguments, sampling_of
 from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Measured, OnToken, Request
@@ -43,6 +47,7 @@ def build_parser() -> Parser:
         help="a folder for weights that the plan keeps on storage; one for all, or one for each device in its order",
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
+    add_sampling_arguments(parser)
     return parser
 
 
@@ -62,7 +67,9 @@ def execute(args: argparse.Namespace) -> int:
     streamed = _streams(args, plan, text)
     with _loaded(args, plan, machine, request) as engine:
         _warn(engine.warnings)
-        measured = _run(engine, request, args, machine, _printer(text if streamed else None))
+        printer = _Printer(text if streamed else None, args.stop)
+        measured = _run(engine, request, args, machine, printer.on_token)
+        printer.finish()
     _write(args, plan, measured, text, streamed)
     return 0
 
@@ -88,12 +95,15 @@ def _text(args: argparse.Namespace, plan: "Plan") -> "Text | None":
     from helmsman.executor.text import open_text
 
     try:
-        return open_text(args.checkpoint, plan.model.vocab)
+        found = open_text(args.checkpoint, plan.model.vocab)
     except BadInputError as error:
         if args.tokens is None:
             raise
         _warn([str(error)])
-        return None
+        found = None
+    if found is None and args.stop:
+        raise UsageError("there is no tokenizer to find texts with", field="--stop", remedy="leave it out")
+    return found
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
@@ -101,7 +111,9 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
     from helmsman.executor.prompt import as_batch, check_tokens
 
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
-    request = Request(tokens, args.output_tokens or plan.workload.output_tokens, args.ignore_eos)
+    output = args.output_tokens or plan.workload.output_tokens
+    sampling = sampling_of(args)
+    request = Request(tokens, output, args.ignore_eos, sampling, args.seed, text, tuple(args.stop))
     check_tokens(tokens, plan, request.output_tokens)
     return request
 
@@ -129,8 +141,8 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
     if args.trace is not None:
         measurement = trace(plan, measured)
         write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
-    told = lines(measured, text, streamed) + ([f"trace     {args.trace}"] if args.trace else [])
-    emit(args, to_json(document(measured, text)), lambda: "\n".join(told))
+    told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
+    emit(args, to_json(document(measured, text, args.stop)), lambda: "\n".join(told))
 
 
 def _run(
@@ -172,13 +184,23 @@ def _streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> boo
     return text is not None and plan.workload.batch == 1 and not (args.json or args.quiet)
 
 
-def _printer(text: "Text | None") -> "OnToken":
-    from helmsman.executor.text import Stream
+class _Printer:
+    """Prints the one sequence of a run as it grows; nothing without a tokenizer."""
 
-    if text is None:
-        return lambda _: None
-    stream = Stream(text)
-    return lambda chosen: say(stream.push(int(chosen[0])), end="")
+    def __init__(self, text: "Text | None", stops: Sequence[str]) -> None:
+        from helmsman.executor.stopping import StoppedStream
+
+        self._stream = None if text is None else StoppedStream(text, stops)
+
+    def on_token(self, chosen: "NDArray[np.int32]") -> None:
+        """What a pass has chosen."""
+        if self._stream is not None:
+            say(self._stream.push(int(chosen[0])), end="")
+
+    def finish(self) -> None:
+        """What was held back as the beginning of a stop."""
+        if self._stream is not None:
+            say(self._stream.rest(), end="")
 
 
 @contextmanager
