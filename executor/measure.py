@@ -63,7 +63,7 @@ def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
         on_token(chosen)
         return ended(chosen)
 
-    choose = chooser(request.sampling, request.seed, request.tokens)
+    choose = chooser(request.sampling, (request.seed,), request.tokens)
     return engine.generate(
         request.tokens, request.output_tokens, choose=choose, on_token=told, ignore_eos=request.ignore_eos
     )

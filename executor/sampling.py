@@ -77,13 +77,15 @@ class Sampler:
         return int(tokens[min(int(place), len(tokens) - 1)])
 
 
-def chooser(sampling: Sampling, seed: int, tokens: NDArray[np.int32]) -> Callable[[Logits], NDArray[np.int32]] | None:
+def chooser(
+    sampling: Sampling, seed: tuple[int, ...], tokens: NDArray[np.int32]
+) -> Callable[[Logits], NDArray[np.int32]] | None:
     """Chooses the (sequences,) next tokens of f32 (sequences, vocab) logits, after prompts `tokens` (sequences, n).
 
     Every sequence draws for itself. None where the native head's choice is what is asked for."""
     if sampling.native:
         return None
-    samplers = [Sampler(sampling, (seed, row), prompt) for row, prompt in enumerate(tokens.tolist())]
+    samplers = [Sampler(sampling, (*seed, row), prompt) for row, prompt in enumerate(tokens.tolist())]
     return lambda logits: np.array([each.choose(row) for each, row in zip(samplers, logits, strict=True)], np.int32)
 
 

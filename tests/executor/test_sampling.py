@@ -91,7 +91,7 @@ def test_a_seed_decides() -> None:
     made = [[Sampler(Sampling(1.0), seed).choose(each) for each in many] for seed in (1, 1, 2)]
     assert made[0] == made[1] != made[2]
     prompts = np.array([[1, 2], [1, 2]], np.int32)
-    choose = chooser(Sampling(1.0), 1, prompts)
+    choose = chooser(Sampling(1.0), (1,), prompts)
     assert choose is not None
     rows = np.array([choose(np.stack([each, each])) for each in many])
     assert (rows[:, 0] != rows[:, 1]).any()  # sequences of a batch draw for themselves
@@ -173,7 +173,7 @@ def test_runs_are_sampled_by_seed_and_end_at_stops(checkpoints: Callable[[str], 
         assert made(Sampling(1.5), 3) == first and made(Sampling(1.5), 4) != first != greedy
         # The logits that are drawn from are those of the tokens that were drawn before.
         fed = np.concatenate([prompt, np.array(first, np.int32)], axis=1)
-        after, choose = engine.logits(fed, 4), chooser(Sampling(1.5), 3, prompt)
+        after, choose = engine.logits(fed, 4), chooser(Sampling(1.5), (3,), prompt)
         assert choose is not None
         assert [choose(after[:, step]).tolist() for step in range(12)] == np.array(first).T.tolist()
         whole = [text.decode(sequence) for sequence in greedy]

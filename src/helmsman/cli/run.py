@@ -1,4 +1,4 @@
-"""`helm-run`: execute a plan on this machine, stream its tokens, and measure it."""
+"""`helm-run`: execute a plan on this machine, stream its tokens, and measure it, or talk with the model."""
 
 import argparse
 import sys
@@ -36,6 +36,8 @@ def build_parser() -> Parser:
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--text", action="append", help="a prompt; once per sequence of the plan's batch")
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help="token ids: JSON list, list of lists, or integers")
+    prompt.add_argument("--chat", action="store_true", help="talk: a line is a message, until the end of the input")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: what the assistant is told first")
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
@@ -62,15 +64,34 @@ def execute(args: argparse.Namespace) -> int:
 
     plan = _accepted(args)
     text = _text(args, plan)
+    if args.chat:
+        return _chat(args, plan, text, Machine.this())
     request = _request(args, plan, text)
     machine = Machine.this()
     streamed = _streams(args, plan, text)
-    with _loaded(args, plan, machine, request) as engine:
+    with _loaded(args, plan, machine, request.tokens.shape[1]) as engine:
         _warn(engine.warnings)
         printer = _Printer(text if streamed else None, args.stop)
         measured = _run(engine, request, args, machine, printer.on_token)
         printer.finish()
     _write(args, plan, measured, text, streamed)
+    return 0
+
+
+def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: "Machine") -> int:
+    """A conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
+    from helmsman.cli.chat import check_chat, converse, speaking, template_of
+    from helmsman.executor.chat import Chat
+    from helmsman.executor.passes import caches_stay, passes_of
+
+    check_chat(args, plan)
+    template, how = template_of(args, text), speaking(args, plan)
+    work = plan.workload
+    longest = work.prompt_tokens if caches_stay(passes_of(plan)) else work.context
+    with _loaded(args, plan, machine, longest) as engine:
+        _warn(engine.warnings)
+        assert text is not None, "a template without a tokenizer was refused"
+        converse(args, Chat(engine, text, template, how, args.system))
     return 0
 
 
@@ -87,6 +108,8 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     plan = read_plan(args.plan)
     check_executed(plan)
     _check_checkpoint(args.checkpoint)
+    if args.system is not None and not args.chat:
+        raise UsageError("only a conversation has it", field="--system", remedy="add --chat, or put it into --text")
     return plan
 
 
@@ -118,7 +141,7 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
     return request
 
 
-def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request: "Request") -> "Engine":
+def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_tokens: int) -> "Engine":
     from helmsman.executor.engine import Engine
 
     with _load_progress(args, plan) as on_bytes:
@@ -126,7 +149,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request:
             plan,
             args.checkpoint,
             machine,
-            prompt_tokens=request.tokens.shape[1],
+            prompt_tokens=prompt_tokens,
             storage=args.storage or (),
             on_bytes=on_bytes,
         )
