@@ -42,7 +42,7 @@ def build_parser() -> Parser:
     )
     add_machine_arguments(parser)
     add_strategy_arguments(parser)
-    parser.set_defaults(max_context=False, explain=False)  # questions of helm-plan alone
+    parser.set_defaults(max_context=False)  # a question of helm-plan alone
     return parser
 
 
@@ -122,6 +122,8 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
         raise UsageError("out of range", field="-r", value=args.repetitions, remedy="use 1 to 10000")
     if not 1 <= args.batch <= _MOST or (args.plan is not None and args.batch != 1):
         raise UsageError("goes with --model", field="--batch", value=args.batch, remedy="plan with --batch")
+    if args.explain or args.write_table:
+        raise UsageError("what a plan is like", field="--explain, --write-table", remedy="ask helm-plan")
     if args.strategy == "all":
         raise UsageError("one plan is measured", field="--strategy", value="all", remedy="name a strategy")
     if not tests:
