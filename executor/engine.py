@@ -25,10 +25,13 @@ from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
 Tokens = NDArray[np.int32]
+Choose = Callable[[NDArray[np.float32]], Tokens]
+OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
 
 
 class Engine:
@@ -75,6 +78,11 @@ class Engine:
         return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
+    def continues(self) -> bool:
+        """Whether a prompt may continue what is cached."""
+        return self._loaded.continues
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """What works, but not as planned."""
         return self._storage.warnings
@@ -84,37 +92,48 @@ class Engine:
         tokens: Tokens,
         output_tokens: int,
         *,
-        on_token: Callable[[Tokens], None] = lambda _: None,
+        past: int = 0,
+        choose: Choose | None = None,
+        on_token: OnToken = lambda _: None,
         ignore_eos: bool = False,
     ) -> Generation:
-        """Greedy continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
+        """Continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
-        `on_token` gets the (sequences,) tokens of every pass that makes some. Ends early when every sequence has met an
-        end-of-sequence token, unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
-        check_tokens(tokens, self.plan, output_tokens)
-        iterations = self._iterations(tokens, output_tokens)
+        `past`: as many tokens are in the caches before them (`continues`); `choose` makes the (sequences,) next tokens
+        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass that
+        makes some, and may say which sequences end with them. Ends early when every sequence has ended, by that or by
+        an end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
+        check_tokens(tokens, self.plan, output_tokens, past)
+        if past and not self.continues:
+            raise UsageError("caches of this plan move, so prompts cannot continue", field="past", value=past)
+        iterations = self._iterations(tokens, output_tokens, past)
         prompts = sum(iteration.phase == "prefill" for iteration in iterations)
         eos = () if ignore_eos else self.plan.model.eos
         chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
         moments = np.zeros(len(iterations) + 1)
-        running = np.ones(tokens.shape[0], bool)
+        lengths, running = np.zeros(tokens.shape[0], np.int64), np.ones(tokens.shape[0], bool)
         moments[0] = time.monotonic()
         passes = 0
         while passes < len(iterations) and running.any():
             iteration = iterations[passes]
             if iteration.phase == "prefill":
-                self._feed(tokens[:, iteration.past : iteration.context])
-            self._pass(iteration).record(passes, iteration.tokens, iteration.past)
-            chosen[passes] = self._chosen()
+                self._feed(tokens[:, iteration.past - past : iteration.context - past])
+            program = self._pass(iteration)
+            program.record(passes, iteration.tokens, iteration.past)
             passes += 1
+            if passes >= prompts:
+                chosen[passes - 1] = self._chosen(program, choose)
             moments[passes] = time.monotonic()
             if passes < prompts:
                 continue
-            on_token(chosen[passes - 1])
-            if eos:
-                running &= ~np.isin(chosen[passes - 1], eos)
+            lengths += running
+            ended = on_token(chosen[passes - 1])
+            running &= ~np.isin(chosen[passes - 1], eos)
+            if ended is not None:
+                running &= ~ended
         recorded = tuple(each for program in self._loaded.programs.values() for each in program.take())
-        return Generation(iterations[:passes], chosen[prompts - 1 : passes], moments[: passes + 1], recorded, eos)
+        made = chosen[prompts - 1 : passes]
+        return Generation(iterations[:passes], made, moments[: passes + 1], recorded, tuple(lengths.tolist()))
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -124,7 +143,7 @@ class Engine:
         check_tokens(tokens, self.plan, 0)
         sequences, total = tokens.shape
         result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
-        for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1):
+        for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1, 0):
             self._feed(tokens[:, iteration.past : iteration.context])
             program = self._pass(iteration)
             if iteration.context >= prompt:
@@ -158,10 +177,16 @@ class Engine:
         for target, source in zip(self._loaded.tokens, rows, strict=True):
             target[: source.size] = source.ravel()
 
-    def _chosen(self) -> Tokens:
-        return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
+    def _chosen(self, program: Program, choose: Choose | None) -> Tokens:
+        """What the pass has chosen; another choice is fed to the next one."""
+        if choose is None:
+            return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
+        chosen = choose(program.logits())
+        self._feed(chosen[:, None])
+        return chosen
 
-    def _iterations(self, tokens: Tokens, output_tokens: int) -> tuple[Iteration, ...]:
-        """The passes over prompts, then decode steps."""
+    def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> tuple[Iteration, ...]:
+        """The passes over prompts, then decode steps, on top of `past`."""
         shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
-        return requested(self.plan, self.plan.workload.model_copy(update=shape)).all
+        found = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
+        return tuple(replace(each, context=each.context + past) for each in found)

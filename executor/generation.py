@@ -1,6 +1,5 @@
 """What a run yields: the tokens, and when every task of every pass ran."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,15 +11,14 @@ from helmsman.scheduler.iteration import Iteration
 
 @dataclass(frozen=True)
 class Generation:
-    """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step.
-
-    `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
+    """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step, of which each
+    sequence's first `lengths` count. `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
 
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]
     moments: Times
     recorded: tuple[Recorded, ...]
-    eos: tuple[int, ...] = ()
+    lengths: tuple[int, ...]
 
     @property
     def _prompt_passes(self) -> int:
@@ -28,8 +26,10 @@ class Generation:
 
     @property
     def tokens(self) -> tuple[tuple[int, ...], ...]:
-        """The tokens of every sequence, up to and with its end-of-sequence token."""
-        return tuple(_until_end(sequence, self.eos) for sequence in self.chosen.T.tolist())
+        """The tokens of every sequence, up to and with the one that ended it."""
+        return tuple(
+            tuple(sequence[:length]) for sequence, length in zip(self.chosen.T.tolist(), self.lengths, strict=True)
+        )
 
     @property
     def ttft_s(self) -> float:
@@ -55,8 +55,3 @@ class Generation:
         for each in self.recorded:
             outside[each.passes] -= each.busy_s()
         return outside
-
-
-def _until_end(sequence: Sequence[int], eos: tuple[int, ...]) -> tuple[int, ...]:
-    ends = [place for place, token in enumerate(sequence) if token in eos]
-    return tuple(sequence[: ends[0] + 1] if ends else sequence)

@@ -16,14 +16,14 @@ from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import Move
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.pager import Pager
-from helmsman.executor.passes import Pass, page_links
+from helmsman.executor.passes import Pass, caches_stay, page_links
 from helmsman.executor.program import Lanes, Program
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
 from helmsman.executor.storage import Storage
 from helmsman.executor.transfers import Transfers
-from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.executor.weights.opening import open_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
@@ -38,11 +38,14 @@ UNLIMITED = 1e15
 
 @dataclass(frozen=True)
 class Loaded:
-    """`tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
+    """`continues`: whether a prompt may follow what is cached.
+
+    `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
     `pinned`: what is page-locked until it is released."""
 
     programs: Mapping[Phase, Program]
+    continues: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None"
 
@@ -58,7 +61,7 @@ def load(
 ) -> Loaded:
     """Load `checkpoint` and prepare the passes of `plan`, for prompts of up to `max_tokens`."""
     memories = devices.memories
-    store = Store(plan, Checkpoint.open(checkpoint, plan.model), memories, storage, on_bytes)
+    store = Store(plan, open_weights(checkpoint, plan.model), memories, storage, on_bytes)
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
@@ -76,7 +79,7 @@ def load(
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    return Loaded(programs, tokens, devices.accelerators.pin(_pinned(passes, transfers)))
+    return Loaded(programs, caches_stay(passes), tokens, devices.accelerators.pin(_pinned(passes, transfers)))
 
 
 def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:

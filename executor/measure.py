@@ -18,6 +18,9 @@ from helmsman.executor.probe import (
     product_matrix,
 )
 from helmsman.executor.recorded import NOT_MOVED, Recorded
+from helmsman.executor.sampling import GREEDY, Sampling, chooser
+from helmsman.executor.stopping import stop_watch
+from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.schemas.formats import Format
@@ -41,16 +44,29 @@ class Measured:
 
 @dataclass(frozen=True)
 class Request:
-    """What is run: `tokens` (batch, prompt), continued greedily."""
+    """What is run: `tokens` (batch, prompt), continued as `sampling` says, up to one of the texts `stops`."""
 
     tokens: NDArray[np.int32]
     output_tokens: int
     ignore_eos: bool = False
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    text: Text | None = None
+    stops: tuple[str, ...] = ()
 
 
 def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
     """One run without probes or warm-up."""
-    return engine.generate(request.tokens, request.output_tokens, on_token=on_token, ignore_eos=request.ignore_eos)
+    ended = stop_watch(request.text, request.stops, len(request.tokens))
+
+    def told(chosen: NDArray[np.int32]) -> NDArray[np.bool_] | None:
+        on_token(chosen)
+        return ended(chosen)
+
+    choose = chooser(request.sampling, (request.seed,), request.tokens)
+    return engine.generate(
+        request.tokens, request.output_tokens, choose=choose, on_token=told, ignore_eos=request.ignore_eos
+    )
 
 
 def measure(

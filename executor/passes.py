@@ -1,6 +1,6 @@
 """The passes of a plan as task graphs, and what the names of their tasks say."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -109,6 +109,14 @@ def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
             assert come is not None and leave is not None, "checked when the plan was accepted"
             links[rule.cache.memory] = come.name, leave.name
     return links
+
+
+def caches_stay(passes: Sequence[Pass]) -> bool:
+    """Whether all keys and values are kept where they are used, or page by page, in every phase: then a prompt may
+    continue one that is cached. Plans of which something else moves are not looked at closer."""
+    moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
+    moves -= {"token", "hidden", *(("kv",) if page_links(passes[0].plan) else ())}
+    return all(move.endswith(WEIGHTS) for move in moves)
 
 
 def name_of(task: Task) -> str:

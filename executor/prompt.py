@@ -71,15 +71,15 @@ def check_context(plan: Plan) -> None:
         )
 
 
-def check_tokens(tokens: Tokens, plan: Plan, output_tokens: int) -> None:
-    """That `tokens` (batch, prompt) and `output_tokens` more fit the plan: see `as_batch`.
+def check_tokens(tokens: Tokens, plan: Plan, output_tokens: int, past: int = 0) -> None:
+    """That `tokens` (batch, prompt), `output_tokens` more and the `past` before them fit the plan: see `as_batch`.
 
     Raises UsageError also when the context is too short."""
     as_batch(tokens.tolist(), plan)
-    total = tokens.shape[1] + output_tokens
+    total = past + tokens.shape[1] + output_tokens
     if total > plan.workload.context:
         raise UsageError(
-            f"{tokens.shape[1]} prompt and {output_tokens} output tokens exceed the plan's context of "
+            f"{past + tokens.shape[1]} prompt and {output_tokens} output tokens exceed the plan's context of "
             f"{plan.workload.context}",
             field="context",
             value=total,

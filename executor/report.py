@@ -6,24 +6,26 @@ from typing import Any
 
 from helmsman.executor.generation import Generation
 from helmsman.executor.measure import Measured
+from helmsman.executor.stopping import before_stop
 from helmsman.executor.text import Text
 from helmsman.schemas.units import format_seconds
 
 
-def document(measured: Measured, text: Text | None) -> dict[str, Any]:
-    """Tokens and text of the first run (text is null without a tokenizer), and the times of all runs.
+def document(measured: Measured, text: Text | None, stops: Sequence[str] = ()) -> dict[str, Any]:
+    """Tokens and text of the first run (text is null without a tokenizer, and ends before the first of `stops`), and
+    the times of all runs.
 
     `ttft_s`, `tpot_s`, `tokens_per_second` are medians; the last two are null where one token was made."""
     runs = [_figures(run) for run in measured.runs]
     tokens = [list(sequence) for sequence in measured.runs[0].tokens]
-    texts = None if text is None else [text.decode(sequence) for sequence in tokens]
+    texts = None if text is None else [before_stop(text.decode(sequence), stops) for sequence in tokens]
     medians = {name: _median([run[name] for run in runs]) for name in runs[0]}
     return {"tokens": tokens, "text": texts, **medians, "runs": runs}
 
 
-def lines(measured: Measured, text: Text | None, streamed: bool) -> list[str]:
+def lines(measured: Measured, text: Text | None, streamed: bool, stops: Sequence[str] = ()) -> list[str]:
     """The summary; the sequences too, unless they were `streamed` already."""
-    told = document(measured, text)
+    told = document(measured, text, stops)
     sequences = told["text"] or [" ".join(map(str, sequence)) for sequence in told["tokens"]]
     found = [] if streamed else list(sequences)
     found += ["", f"TTFT      {format_seconds(told['ttft_s'])}"]

@@ -1,8 +1,9 @@
 """Cosines and sines of rotary positions, with the scalings that long-context models use."""
 
-from math import log, pi, sqrt
+from math import pi
 from typing import TYPE_CHECKING
 
+from helmsman.hwdb.gguf_rope import longrope_magnitude
 from helmsman.schemas.model import LinearScaling, Llama3Scaling, LongRope, Model, Rope
 
 if TYPE_CHECKING:
@@ -52,8 +53,4 @@ def _llama3(plain: "NDArray[np.float64]", scaling: Llama3Scaling) -> "NDArray[np
 
 
 def _attention_scaling(model: Model, rope: Rope) -> float:
-    """LongRoPE multiplies queries and keys by sqrt(1 + ln s / ln original), s = max context / original."""
-    if not isinstance(rope.scaling, LongRope):
-        return 1.0
-    stretch = model.max_context / rope.scaling.original_context
-    return 1.0 if stretch <= 1.0 else sqrt(1 + log(stretch) / log(rope.scaling.original_context))
+    return longrope_magnitude(rope.scaling, model.max_context) if isinstance(rope.scaling, LongRope) else 1.0

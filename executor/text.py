@@ -1,9 +1,12 @@
-"""Text to tokens and back, through a checkpoint's own tokenizer.json."""
+"""Text to tokens and back, through a checkpoint's own tokenizer."""
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from helmsman.executor.gguf_tokenizer import gguf_tokenizer
+from helmsman.hwdb.gguf_files import GgufFile, gguf_files, is_gguf
 from helmsman.schemas.errors import BadInputError
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
@@ -15,26 +18,58 @@ class Text:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids, with the special tokens that the tokenizer adds."""
-        return list(self._tokenizer.encode(text).ids)
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Token ids, with the special tokens that the tokenizer adds, unless not `special`."""
+        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens` without special tokens."""
         return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
+    @property
+    def largest(self) -> int:
+        """The largest token id; -1 where there are no tokens."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
-def open_text(checkpoint: Path) -> Text | None:
-    """The tokenizer of `checkpoint`, None when it has none. Raises BadInputError when it cannot be read."""
+
+def open_text(checkpoint: Path, vocab: int) -> Text | None:
+    """The tokenizer of `checkpoint`, whose model knows token ids below `vocab`; None when it has none.
+
+    A directory has a tokenizer.json. A GGUF file has its own; where that is of a kind that is not covered, a
+    tokenizer.json beside the file is taken. Raises BadInputError when it cannot be read or is another model's."""
+    if is_gguf(checkpoint):
+        return _in_gguf(gguf_files(checkpoint)[0], vocab)
+    path = checkpoint / "tokenizer.json"
+    return _from_file(path, vocab) if path.is_file() else None
+
+
+def _in_gguf(path: Path, vocab: int) -> Text:
+    beside = path.with_name("tokenizer.json")
+    with closing(GgufFile(path)) as file:
+        try:
+            return _of_model(Text(gguf_tokenizer(file)), vocab, path)
+        except BadInputError:
+            if not beside.is_file():
+                raise
+    return _from_file(beside, vocab)
+
+
+def _from_file(path: Path, vocab: int) -> Text:
     from tokenizers import Tokenizer
 
-    path = checkpoint / "tokenizer.json"
-    if not path.is_file():
-        return None
     try:
-        return Text(Tokenizer.from_file(str(path)))
+        found = Text(Tokenizer.from_file(str(path)))
     except Exception as error:  # tokenizers raises plain Exception for whatever its Rust side refuses
         raise BadInputError(f"not a tokenizer: {error}", file=str(path)) from None
+    return _of_model(found, vocab, path)
+
+
+def _of_model(text: Text, vocab: int, path: Path) -> Text:
+    if text.largest >= vocab:
+        message = f"a tokenizer of another model: token ids end at {vocab - 1} in this one"
+        remedy = "use the tokenizer that belongs to the checkpoint"
+        raise BadInputError(message, file=str(path), value=text.largest, remedy=remedy)
+    return text
 
 
 class Stream:

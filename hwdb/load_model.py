@@ -1,4 +1,4 @@
-"""`--model`: a catalogue name or hub id, a Hugging Face directory or `config.json`, or the model of a plan."""
+"""`--model`: a catalogue name or hub id, a Hugging Face directory or `config.json`, GGUF files, a plan's model."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.hwdb.catalogue import close_names
+from helmsman.hwdb.gguf_files import SUFFIX, is_gguf, load_gguf_model
 from helmsman.hwdb.model_config import model_from_config
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
@@ -28,12 +29,14 @@ def load_model(spec: str) -> Model:
         return _catalogued(entry)
     path = Path(spec)
     if spec and _exists(path):
+        if is_gguf(path):
+            return load_gguf_model(path)
         return _from_path(_config_in(path) if path.is_dir() else path)
     hub_id = _HUB_ID.fullmatch(spec)
     entry = _entry(hub_id[1]) if hub_id else None
     if entry is not None:
         return _catalogued(entry)
-    if "/" in spec or "\\" in spec or spec.endswith(".json"):
+    if "/" in spec or "\\" in spec or spec.endswith((".json", SUFFIX)):
         raise BadInputError("no such file or directory", file=spec, remedy=_path_remedy(spec))
     raise UsageError("unknown model", field="model", value=spec, remedy=_name_remedy(spec))
 
@@ -83,7 +86,7 @@ def _config_in(folder: Path) -> Path:
     path = folder / "config.json"
     if not _exists(path):
         raise BadInputError(
-            "no config.json in this directory", file=str(folder), remedy="give a Hugging Face model directory"
+            "neither config.json nor GGUF files in this directory", file=str(folder), remedy="give a model's directory"
         )
     return path
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from helmsman.schemas.base import Document
+from helmsman.schemas.bench import Bench
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.hardware import Hardware
@@ -15,6 +16,7 @@ from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
 
 DOCUMENTS: dict[str, type[Document]] = {
+    "bench": Bench,
     "comparison": Comparison,
     "explanation": Explanation,
     "hardware": Hardware,

@@ -31,7 +31,7 @@ def end_tokens(model: Model) -> dict[str, int]:
 
 def tokenizer_json(model: Model) -> str:
     """The content of `tokenizer.json`: byte-level BPE without merges, and the end tokens."""
-    symbols, ends = _byte_symbols(), end_tokens(model)
+    symbols, ends = byte_symbols(), end_tokens(model)
     ids = {symbols[byte]: index for byte, index in enumerate(byte_ids(model))}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     content = {
@@ -79,7 +79,7 @@ def _added(text: str, index: int) -> dict[str, Any]:
     return {"id": index, "content": text, **flags, "special": True}
 
 
-def _byte_symbols() -> list[str]:
+def byte_symbols() -> list[str]:
     """GPT-2's printable stand-in for every byte: itself where visible, else a character from U+0100 on."""
     visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
     hidden = [byte for byte in range(256) if byte not in visible]

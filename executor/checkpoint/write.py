@@ -87,12 +87,13 @@ def _write_tensor(
 ) -> None:
     for part in stored.parts:
         rows, columns = (*part.shape, 1)[:2]
-        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, _stream_name(part)):
+        for chunk in value_chunks(recipe(model, part), rows, columns, fmt, seed, stream_name(part)):
             stream.write(chunk.data)
             progress(chunk.nbytes)
 
 
-def _stream_name(tensor: Tensor) -> str:
+def stream_name(tensor: Tensor) -> str:
+    """What selects a tensor's random values, beside the seed."""
     return tensor.name if tensor.layer is None else f"{tensor.layer}.{tensor.name}"
 
 
@@ -106,7 +107,7 @@ def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
         directory.parent.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         try:
-            _check_room(place, size)
+            check_room(place, size)
             yield place
             place.chmod(0o755)
             place.rename(directory)
@@ -116,6 +117,7 @@ def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
         raise unwritable(error, str(directory)) from None
 
 
-def _check_room(place: Path, size: int) -> None:
+def check_room(place: Path, size: int) -> None:
+    """Raise OSError where `size` bytes do not fit."""
     if shutil.disk_usage(place).free < size:
         raise OSError(errno.ENOSPC, "no space left on device")

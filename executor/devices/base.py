@@ -57,7 +57,7 @@ class DeviceMemory(Protocol):
     def place(self, values: NDArray[Any], what: str) -> Buffer:
         """A buffer that holds a copy of `values`."""
 
-    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
         """A matrix, its rows in `source`, as products of this memory's devices read it in `fmt`."""
 
 

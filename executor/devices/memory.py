@@ -5,9 +5,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer, pack, packed_size
+from helmsman.executor._kernels import Arena, Buffer, packed_size
+from helmsman.executor.weights.conversion import pack_rows
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Memory
 from helmsman.schemas.units import format_bytes
 
@@ -52,10 +53,10 @@ class BoundedMemory:
         """A buffer that the host reads and writes too: all of them are."""
         return self.alloc(size, what)
 
-    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
         """A matrix, its rows in `source`, packed as kernels read it in `fmt`."""
         buffer = self.alloc(packed_size(fmt, len(source), columns), what)
-        pack(source.data, source_format, buffer, fmt, len(source), columns)
+        pack_rows(source, source_format, buffer, fmt, columns)
         return buffer
 
     def place(self, values: NDArray[Any], what: str) -> Buffer:

@@ -7,14 +7,15 @@ import torch
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer
+from helmsman.executor.weights.conversion import rows_as_f32
 from helmsman.schemas.errors import InfeasibleError, UsageError
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.units import format_bytes
 
 ALIGNMENT = 256
 """Bytes at whose multiples buffers begin: what matrix products of CUDA are fastest from."""
 
-DTYPES: dict[StoredFormat, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+DTYPES: dict[str, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 
 
 def dtype_of(fmt: StoredFormat) -> torch.dtype:
@@ -84,15 +85,18 @@ class TorchMemory:
         _of(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
         return buffer
 
-    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
         """A matrix in `fmt`, row after row, as products read it; bf16 comes as uint16.
 
         It takes as much as its rows in whole panels of 16, which is what plans count. Raises UsageError for formats
         that PyTorch does not multiply."""
         rows, dtype = len(source), dtype_of(fmt)
+        given = DTYPES.get(source_format, torch.float32)
+        if source_format not in DTYPES:
+            source = rows_as_f32(source, source_format, columns)
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
         values = torch.from_numpy(np.ascontiguousarray(source).reshape(-1).view(np.uint8).copy())
-        _of(buffer).view(dtype, rows, columns).copy_(values.view(dtype_of(source_format)).view(rows, columns))
+        _of(buffer).view(dtype, rows, columns).copy_(values.view(given).view(rows, columns))
         return buffer
 
     def _full(self, size: int, what: str) -> InfeasibleError:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.names import Stored, stored_tensors
 from helmsman.executor.weights.safetensors_file import SafetensorsFile
 from helmsman.lowering.tensors import Tensor
@@ -71,15 +72,8 @@ def check_config(directory: Path, model: Model) -> None:
     """Compare `config.json` with `model`. Raises BadInputError naming the first field that differs."""
     from helmsman.hwdb.load_model import load_model
 
-    config = directory / "config.json"
-    found = load_model(str(config))
-    described = {"schema_id", "name", "source", "native_format", "eos"}
-    for field in type(model).model_fields:
-        expected, got = getattr(model, field), getattr(found, field)
-        if field not in described and got != expected:
-            message = f"the plan's model has {field} {expected!r}"
-            remedy = f"use a checkpoint of {model.name}"
-            raise BadInputError(message, file=str(config), field=field, value=got, remedy=remedy)
+    config = str(directory / "config.json")
+    check_agreement(load_model(config), model, config)
 
 
 def _files(directory: Path) -> dict[str, SafetensorsFile]:

@@ -1,5 +1,6 @@
-"""Where a Hugging Face checkpoint keeps each of our tensors."""
+"""Where a Hugging Face checkpoint, or a GGUF file, keeps each of our tensors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,6 +59,30 @@ _OPT_ENDS = {
     "head": "lm_head",
 }
 
+_GGUF_BLOCK = {
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "q_norm": "attn_q_norm",
+    "k_norm": "attn_k_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+    "norm1": "attn_norm",
+    "norm2": "ffn_norm",
+}
+_GGUF_PHI3_BLOCK = {**_GGUF_BLOCK, **dict.fromkeys(("q", "k", "v"), "attn_qkv"), "gate": "ffn_up"}
+_GGUF_ENDS = {"embedding": "token_embd", "final_norm": "output_norm", "head": "output"}
+
+
+def gguf_name(family: Family, tensor: Tensor) -> str:
+    """The name under which a GGUF file stores `tensor`; such files have no family with learned positions."""
+    op, part = tensor.name.split(".")
+    if tensor.layer is None:
+        return f"{_GGUF_ENDS[op]}.{part}"
+    return f"blk.{tensor.layer}.{(_GGUF_PHI3_BLOCK if family == 'phi3' else _GGUF_BLOCK)[op]}.{part}"
+
 
 def file_name(family: Family, tensor: Tensor) -> str:
     """The name under which a checkpoint of `family` stores `tensor` (for phi3: the fused tensor it is part of)."""
@@ -70,10 +95,10 @@ def file_name(family: Family, tensor: Tensor) -> str:
 
 
 @lru_cache(maxsize=8)
-def stored_tensors(model: Model) -> tuple[Stored, ...]:
-    """All tensors of the model's files in order of use; a tied head is not stored."""
+def stored_tensors(model: Model, name_of: Callable[[Family, Tensor], str] = file_name) -> tuple[Stored, ...]:
+    """All tensors of the model's files in order of use, called as `name_of` says; a tied head is not stored."""
     parts: dict[str, list[Tensor]] = {}
     for tensor in tensors(model):
         if tensor.tied_to is None:
-            parts.setdefault(file_name(model.family, tensor), []).append(tensor)
+            parts.setdefault(name_of(model.family, tensor), []).append(tensor)
     return tuple(Stored(name, tuple(found)) for name, found in parts.items())

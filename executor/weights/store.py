@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, pack, packed_size
+from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.memory import view
 from helmsman.executor.formats import computing_format
-from helmsman.executor.weights.checkpoint import Checkpoint
+from helmsman.executor.weights.conversion import pack_rows
+from helmsman.executor.weights.opening import Weights
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import UsageError
@@ -60,7 +61,7 @@ class Store:
     def __init__(
         self,
         plan: Plan,
-        checkpoint: Checkpoint,
+        checkpoint: Weights,
         memories: Mapping[str, DeviceMemory],
         storage: "Storage",
         on_bytes: Callable[[int], None],
@@ -157,17 +158,16 @@ class Store:
 
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         source_format, values = self._checkpoint.tensor(tensor)
-        rows = np.ascontiguousarray(values[start:stop])
-        count, columns = rows.shape
+        rows, columns = values[start:stop], tensor.shape[1]
         if memory in self._memories:
             buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
             kept = Kept(start, stop, columns, fmt, memory, buffer)
         else:
 
             def fill(target: Buffer) -> None:
-                pack(rows.data, source_format, target, fmt, count, columns)
+                pack_rows(rows, source_format, target, fmt, columns)
 
-            size = packed_size(fmt, count, columns)
+            size = packed_size(fmt, stop - start, columns)
             kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
         self._on_bytes(rows.nbytes)
         self._checkpoint.release(tensor)

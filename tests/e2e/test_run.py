@@ -1,5 +1,6 @@
 """helm-run from argv to files: what it prints, what it writes, and one line for every mistake."""
 
+import io
 import json
 import os
 import shutil
@@ -181,6 +182,37 @@ def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[
     check_one_line(capsys)
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--temperature", "-1"],
+        ["--temperature", "warm"],
+        ["--temperature", "nan"],
+        ["--top-p", "0"],
+        ["--top-k", "-3"],
+        ["--min-p", "2"],
+        ["--seed", "-1"],
+        ["--stop", ""],
+    ],
+)
+def test_sampling_that_makes_no_sense(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert run("--text", "a", *argv) == 2
+    check_one_line(capsys, argv[0])
+
+
+def test_a_stop_is_neither_printed_nor_passed(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = ("--text", "Call me", "--output-tokens", "12", "--ignore-eos", "--temperature", "1.2", "--seed", "5")
+    assert run(*drawn, "--json") == 0
+    whole = json.loads(capsys.readouterr().out)["text"][0]
+    stop = whole[4:6]
+    assert run(*drawn, "--stop", stop, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["text"] == [whole[: whole.index(stop)]] and len(found["tokens"][0]) < 12
+    assert run(*drawn, "--stop", stop) == 0
+    assert capsys.readouterr().out.startswith(found["text"][0] + "\nTTFT")
+    assert run("--text", "a", "--temperature", "0.5", "--stop", "x", "--output-tokens", "2") == 0
+
+
 @pytest.mark.parametrize("kind", ["cuda", "rocm", "metal"])
 def test_a_device_that_is_not_there(run: Run, capsys: pytest.CaptureFixture[str], kind: str) -> None:
     assert run("--text", "a", plan=make_plan(MODEL, 2, hardware=make_hardware(kind=kind))) == 6
@@ -335,3 +367,61 @@ def test_the_trace_of_a_split_has_every_lane(run: Run, tokens: Any, tmp_path: Pa
     assert trace.info.plan_sha256 == digest(plan)
     assert {"cpu", "loopback", "h2d", "h2d:activations", "d2h", "d2h:activations"} == {s.resource for s in trace.spans}
     assert {probe.name for probe in trace.info.probes} == {"cpu", "loopback", "h2d", "d2h"}
+
+
+def talk(run: Run, monkeypatch: pytest.MonkeyPatch, lines: str, *argv: str, context: int = 96) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(lines))
+    work = Workload(prompt_tokens=16, output_tokens=8, context=context)
+    return run("--chat", *argv, plan=make_plan(MODEL, 2, workload=work))
+
+
+def test_a_conversation_answers_line_by_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = ("--output-tokens", "6", "--temperature", "1", "--seed", "1")
+    assert talk(run, monkeypatch, "Hello\n\nAgain", *drawn, "-v") == 0
+    captured = capsys.readouterr()
+    assert captured.err.count("prompt tokens computed, 6 made, length") == 2
+    assert "no chat template; a plain one is used" in captured.err
+    assert talk(run, monkeypatch, "Hello\n\nAgain", *drawn) == 0
+    assert capsys.readouterr().out == captured.out != ""
+    assert talk(run, monkeypatch, "Hello\n\nAgain", *drawn, "--system", "Be brief.") == 0
+    assert capsys.readouterr().out != captured.out
+    assert talk(run, monkeypatch, "") == 0
+
+
+def test_a_conversation_ends_where_the_context_does(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert talk(run, monkeypatch, "Hello\nnever read\n", context=40) == 0
+    captured = capsys.readouterr()
+    assert "the context of 40 tokens is full" in captured.err and captured.out
+    assert talk(run, monkeypatch, "x" * 50, context=40) == 0
+    captured = capsys.readouterr()
+    assert "the context of 40 tokens is full" in captured.err and captured.out == ""
+
+
+def test_ctrl_c_ends_a_conversation(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "generate", interrupted)
+    assert talk(run, monkeypatch, "Hello\nmore\n") == 0
+    assert "interrupted" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--json"], ["--runs", "2"], ["--trace", "t"], ["--temperature", "-1"]])
+def test_what_does_not_go_with_a_conversation(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, argv: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert talk(run, monkeypatch, "Hello\n", *argv) == 2
+    captured = capsys.readouterr()
+    assert argv[0] in captured.out + captured.err
+
+
+def test_a_system_prompt_is_of_a_conversation(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a", "--system", "b") == 2
+    check_one_line(capsys, "--system")

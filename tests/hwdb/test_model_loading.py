@@ -151,7 +151,7 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_directory_without_config(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError, match=r"no config.json in this directory"):
+    with pytest.raises(BadInputError, match=r"neither config.json nor GGUF files in this directory"):
         load_model(str(tmp_path))
 
 

@@ -1,4 +1,4 @@
-"""`helm-make-checkpoint`: a random-weight Hugging Face checkpoint of any model, so that no hub is needed."""
+"""`helm-make-checkpoint`: random weights of any model, as a Hugging Face directory or a GGUF file; no hub is needed."""
 
 import argparse
 import sys
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, say, to_json
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import FORMATS, Format
 from helmsman.schemas.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
+    from helmsman.executor.checkpoint.write import Written
     from helmsman.schemas.model import Model
+
+FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,32 +25,29 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = command_parser(
         "helm-make-checkpoint",
-        "Write a random-weight checkpoint: config.json, safetensors and a byte-level tokenizer. "
-        "Weights depend on the seed only; attention is peaked and a wrong model shows.",
+        "Write a random-weight checkpoint: config.json, safetensors and a byte-level tokenizer, or all of it in one "
+        "GGUF file. Weights depend on the seed only; attention is peaked and a wrong model shows.",
         "helm-make-checkpoint --model Qwen3-0.6B --seed 1 -o checkpoints/qwen3-0.6b",
-        out="DIR",
+        out="PLACE",
     )
     parser.add_argument("--model", required=True, help="catalogue name, directory, config.json or plan")
     parser.add_argument("--seed", type=int, default=0, help="selects the weights (default 0)")
     parser.add_argument("--format", choices=FORMATS, help="of the weights (default: the model's own)")
+    parser.add_argument("--gguf", action="store_true", help="write one GGUF file; q8_0 and q4_0 need it")
     parser.add_argument("--shard-size", default="2GB", metavar="SIZE", help="largest file (default 2GB)")
     parser.add_argument("--layers", type=int, metavar="N", help="only the first N blocks: a shallower model")
     return parser
 
 
 def _execute(args: argparse.Namespace) -> int:
-    from helmsman.executor.checkpoint.write import write_checkpoint
     from helmsman.hwdb.load_model import load_model
 
     if not 0 <= args.seed < 2**64:
         raise UsageError("out of range", field="--seed", value=args.seed, remedy="use 0 to 2^64 - 1")
     model = _shallower(load_model(args.model), args.layers)
-    fmt: Format = args.format or model.native_format
-    shard_size = parse_bytes(args.shard_size, "--shard-size")
-    if shard_size < 1:
-        raise UsageError("out of range", field="--shard-size", value=args.shard_size, remedy="use 2GB, say")
+    fmt = args.format or model.native_format
     with _progress(args, model, fmt) as progress:
-        written = write_checkpoint(model, args.out, args.seed, fmt, shard_size, progress)
+        written = (_write_gguf if args.gguf else _write_directory)(args, model, fmt, progress)
     if args.json:
         facts = {"model": model.name, "directory": str(args.out), "seed": args.seed, "format": fmt}
         counts = {"parameters": written.parameters, "weight_bytes": written.weight_bytes}
@@ -57,6 +56,28 @@ def _execute(args: argparse.Namespace) -> int:
         size = format_bytes(written.weight_bytes)
         say(f"{args.out}: {model.name}, {model.layers} layers, {size} of {fmt} weights, seed {args.seed}")
     return 0
+
+
+def _write_directory(args: argparse.Namespace, model: "Model", fmt: str, progress: Callable[[int], None]) -> "Written":
+    from helmsman.executor.checkpoint.write import write_checkpoint
+    from helmsman.schemas.formats import FORMATS as PLAIN
+
+    plain = next((each for each in PLAIN if each == fmt), None)
+    if plain is None:
+        raise UsageError("only GGUF files hold this format", field="--format", value=fmt, remedy="add --gguf")
+    shard_size = parse_bytes(args.shard_size, "--shard-size")
+    if shard_size < 1:
+        raise UsageError("out of range", field="--shard-size", value=args.shard_size, remedy="use 2GB, say")
+    return write_checkpoint(model, args.out, args.seed, plain, shard_size, progress)
+
+
+def _write_gguf(args: argparse.Namespace, model: "Model", fmt: str, progress: Callable[[int], None]) -> "Written":
+    from helmsman.executor.checkpoint.gguf_write import write_gguf
+    from helmsman.hwdb.gguf_files import SUFFIX
+
+    if args.out.suffix != SUFFIX:
+        raise UsageError(f"a file name that ends with {SUFFIX} is expected", field="--out", value=str(args.out))
+    return write_gguf(model, args.out, args.seed, fmt, progress)
 
 
 def _shallower(model: "Model", layers: int | None) -> "Model":
@@ -69,14 +90,14 @@ def _shallower(model: "Model", layers: int | None) -> "Model":
 
 
 @contextmanager
-def _progress(args: argparse.Namespace, model: "Model", fmt: Format) -> Iterator[Callable[[int], None]]:
+def _progress(args: argparse.Namespace, model: "Model", fmt: str) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, only on a terminal."""
     from tqdm import tqdm
 
+    from helmsman.hwdb.gguf_types import BLOCK_TYPES
     from helmsman.lowering.tensors import parameters
-    from helmsman.schemas.formats import size_of
 
-    total = size_of(parameters(model), fmt)
+    total = next(found for found in BLOCK_TYPES.values() if found.name == fmt).size(parameters(model))
     hidden = args.quiet or not sys.stderr.isatty()
     with tqdm(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
         yield lambda size: bar.update(size) and None

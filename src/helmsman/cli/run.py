@@ -1,4 +1,4 @@
-"""`helm-run`: execute a plan on this machine, stream its tokens, and measure it."""
+"""`helm-run`: execute a plan on this machine, stream its tokens, and measure it, or talk with the model."""
 
 import argparse
 import sys
@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json, write_atomically
+from helmsman.cli.sampling import add_sampling_arguments, sampling_of
 from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.measure import Measured, OnToken, Request
@@ -26,10 +30,14 @@ def build_parser() -> Parser:
         'helm-run plan.json --checkpoint qwen3-0.6b --text "Call me Ishmael." --trace run.parquet',
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
-    parser.add_argument("--checkpoint", type=Path, required=True, metavar="DIR", help="Hugging Face directory")
+    parser.add_argument(
+        "--checkpoint", type=Path, required=True, metavar="PLACE", help="Hugging Face directory, or GGUF file"
+    )
     prompt = parser.add_mutually_exclusive_group(required=True)
     prompt.add_argument("--text", action="append", help="a prompt; once per sequence of the plan's batch")
     prompt.add_argument("--tokens", type=Path, metavar="FILE", help="token ids: JSON list, list of lists, or integers")
+    prompt.add_argument("--chat", action="store_true", help="talk: a line is a message, until the end of the input")
+    parser.add_argument("--system", metavar="TEXT", help="with --chat: what the assistant is told first")
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
@@ -41,6 +49,7 @@ def build_parser() -> Parser:
         help="a folder for weights that the plan keeps on storage; one for all, or one for each device in its order",
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
+    add_sampling_arguments(parser)
     return parser
 
 
@@ -52,17 +61,37 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Load, run, write, print."""
     from helmsman.executor.machine import Machine
-    from helmsman.executor.text import open_text
 
     plan = _accepted(args)
-    text = open_text(args.checkpoint)
+    text = _text(args, plan)
+    if args.chat:
+        return _chat(args, plan, text, Machine.this())
     request = _request(args, plan, text)
     machine = Machine.this()
     streamed = _streams(args, plan, text)
-    with _loaded(args, plan, machine, request) as engine:
+    with _loaded(args, plan, machine, request.tokens.shape[1]) as engine:
         _warn(engine.warnings)
-        measured = _run(engine, request, args, machine, _printer(text if streamed else None))
+        printer = _Printer(text if streamed else None, args.stop)
+        measured = _run(engine, request, args, machine, printer.on_token)
+        printer.finish()
     _write(args, plan, measured, text, streamed)
+    return 0
+
+
+def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: "Machine") -> int:
+    """A conversation, for which a plan whose caches move must have room for the whole prompt of every turn."""
+    from helmsman.cli.chat import check_chat, converse, speaking, template_of
+    from helmsman.executor.chat import Chat
+    from helmsman.executor.passes import caches_stay, passes_of
+
+    check_chat(args, plan)
+    template, how = template_of(args, text), speaking(args, plan)
+    work = plan.workload
+    longest = work.prompt_tokens if caches_stay(passes_of(plan)) else work.context
+    with _loaded(args, plan, machine, longest) as engine:
+        _warn(engine.warnings)
+        assert text is not None, "a template without a tokenizer was refused"
+        converse(args, Chat(engine, text, template, how, args.system))
     return 0
 
 
@@ -78,8 +107,26 @@ def _accepted(args: argparse.Namespace) -> "Plan":
         check_place(place)
     plan = read_plan(args.plan)
     check_executed(plan)
-    _check_directory(args.checkpoint)
+    _check_checkpoint(args.checkpoint)
+    if args.system is not None and not args.chat:
+        raise UsageError("only a conversation has it", field="--system", remedy="add --chat, or put it into --text")
     return plan
+
+
+def _text(args: argparse.Namespace, plan: "Plan") -> "Text | None":
+    """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is only warned about."""
+    from helmsman.executor.text import open_text
+
+    try:
+        found = open_text(args.checkpoint, plan.model.vocab)
+    except BadInputError as error:
+        if args.tokens is None:
+            raise
+        _warn([str(error)])
+        found = None
+    if found is None and args.stop:
+        raise UsageError("there is no tokenizer to find texts with", field="--stop", remedy="leave it out")
+    return found
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
@@ -87,12 +134,14 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
     from helmsman.executor.prompt import as_batch, check_tokens
 
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
-    request = Request(tokens, args.output_tokens or plan.workload.output_tokens, args.ignore_eos)
+    output = args.output_tokens or plan.workload.output_tokens
+    sampling = sampling_of(args)
+    request = Request(tokens, output, args.ignore_eos, sampling, args.seed, text, tuple(args.stop))
     check_tokens(tokens, plan, request.output_tokens)
     return request
 
 
-def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request: "Request") -> "Engine":
+def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_tokens: int) -> "Engine":
     from helmsman.executor.engine import Engine
 
     with _load_progress(args, plan) as on_bytes:
@@ -100,7 +149,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request:
             plan,
             args.checkpoint,
             machine,
-            prompt_tokens=request.tokens.shape[1],
+            prompt_tokens=prompt_tokens,
             storage=args.storage or (),
             on_bytes=on_bytes,
         )
@@ -115,8 +164,8 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
     if args.trace is not None:
         measurement = trace(plan, measured)
         write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
-    told = lines(measured, text, streamed) + ([f"trace     {args.trace}"] if args.trace else [])
-    emit(args, to_json(document(measured, text)), lambda: "\n".join(told))
+    told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
+    emit(args, to_json(document(measured, text, args.stop)), lambda: "\n".join(told))
 
 
 def _run(
@@ -158,13 +207,23 @@ def _streams(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> boo
     return text is not None and plan.workload.batch == 1 and not (args.json or args.quiet)
 
 
-def _printer(text: "Text | None") -> "OnToken":
-    from helmsman.executor.text import Stream
+class _Printer:
+    """Prints the one sequence of a run as it grows; nothing without a tokenizer."""
 
-    if text is None:
-        return lambda _: None
-    stream = Stream(text)
-    return lambda chosen: say(stream.push(int(chosen[0])), end="")
+    def __init__(self, text: "Text | None", stops: Sequence[str]) -> None:
+        from helmsman.executor.stopping import StoppedStream
+
+        self._stream = None if text is None else StoppedStream(text, stops)
+
+    def on_token(self, chosen: "NDArray[np.int32]") -> None:
+        """What a pass has chosen."""
+        if self._stream is not None:
+            say(self._stream.push(int(chosen[0])), end="")
+
+    def finish(self) -> None:
+        """What was held back as the beginning of a stop."""
+        if self._stream is not None:
+            say(self._stream.rest(), end="")
 
 
 @contextmanager
@@ -177,9 +236,12 @@ def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[
         yield lambda size: progress.update(size) and None
 
 
-def _check_directory(path: Path) -> None:
-    if not path.is_dir():
-        raise BadInputError("not a directory", file=str(path), remedy="name a checkpoint's directory")
+def _check_checkpoint(path: Path) -> None:
+    from helmsman.hwdb.gguf_files import is_gguf
+
+    if not path.is_dir() and not (is_gguf(path) and path.exists()):
+        message = "neither a directory nor a GGUF file"
+        raise BadInputError(message, file=str(path), remedy="name a checkpoint's directory or file")
 
 
 def _count(text: str) -> int:

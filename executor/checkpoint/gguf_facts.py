@@ -1,0 +1,99 @@
+"""The metadata of a GGUF file for a model with random weights: its dimensions and a byte-level tokenizer."""
+
+from typing import Any
+
+from helmsman.executor.checkpoint.tokenizer import byte_ids, byte_symbols, end_tokens
+from helmsman.hwdb.gguf_rope import llama3_factors, longrope_magnitude
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Model, Rope
+
+ARCHITECTURES: dict[Family, str] = {
+    "llama": "llama",
+    "mistral": "llama",
+    "phi3": "phi3",
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+}
+_FILE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q8_0": 7, "bf16": 32}
+_NORMAL, _CONTROL, _UNUSED = 1, 3, 5
+
+
+def architecture(model: Model) -> str:
+    """What GGUF calls the family. Raises UsageError for a family that it does not have."""
+    if model.family not in ARCHITECTURES:
+        remedy = "write a Hugging Face directory: leave out --gguf"
+        raise UsageError("GGUF has no architecture for this family", field="--gguf", value=model.family, remedy=remedy)
+    return ARCHITECTURES[model.family]
+
+
+def facts(model: Model, fmt: str) -> dict[str, Any]:
+    """Keys and values in order: int (u32), float (f32), bool, str, and lists of str or int (i32)."""
+    name = architecture(model)
+    general = {"general.architecture": name, "general.name": model.name, "general.file_type": _FILE_TYPES[fmt]}
+    own = {f"{name}.{key}": value for key, value in {**_dimensions(model), **_rope(model)}.items()}
+    return {**general, **own, **_tokenizer(model)}
+
+
+def rope_tensors(model: Model) -> dict[str, tuple[float, ...]]:
+    """The factors per frequency that files keep as f32 tensors, by name."""
+    assert isinstance(model.position, Rope)
+    rope = model.position
+    if isinstance(rope.scaling, Llama3Scaling):
+        return {"rope_freqs.weight": llama3_factors(rope.scaling, rope.theta, rope.rotary_dim)}
+    if isinstance(rope.scaling, LongRope):
+        long, short = rope.scaling.long_factor, rope.scaling.short_factor
+        return {"rope_factors_long.weight": long, "rope_factors_short.weight": short}
+    return {}
+
+
+def _dimensions(model: Model) -> dict[str, Any]:
+    window = {} if model.sliding_window is None else {"attention.sliding_window": model.sliding_window}
+    return {
+        "context_length": model.max_context,
+        "embedding_length": model.hidden,
+        "block_count": model.layers,
+        "feed_forward_length": model.ffn,
+        "attention.head_count": model.heads,
+        "attention.head_count_kv": model.kv_heads,
+        "attention.key_length": model.head_dim,
+        "attention.value_length": model.head_dim,
+        "attention.layer_norm_rms_epsilon": model.norm_eps,
+        "vocab_size": model.vocab,
+        **({"attention.sliding_window": 0} if model.family == "phi3" else {}),
+        **window,
+    }
+
+
+def _rope(model: Model) -> dict[str, Any]:
+    assert isinstance(model.position, Rope)
+    found: dict[str, Any] = {
+        "rope.freq_base": model.position.theta,
+        "rope.dimension_count": model.position.rotary_dim,
+    }
+    scaling = model.position.scaling
+    if isinstance(scaling, LinearScaling):
+        found |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
+    if isinstance(scaling, LongRope):
+        found |= {"rope.scaling.original_context_length": scaling.original_context}
+        found |= {"rope.scaling.attn_factor": longrope_magnitude(scaling, model.max_context)}
+    return found
+
+
+def _tokenizer(model: Model) -> dict[str, Any]:
+    """One token per byte; ids without a meaning are named, so that there are as many as rows of the embedding."""
+    tokens, kinds = [f"[PAD{index}]" for index in range(model.vocab)], [_UNUSED] * model.vocab
+    for index, symbol in zip(byte_ids(model), byte_symbols(), strict=True):
+        tokens[index], kinds[index] = symbol, _NORMAL
+    ends = end_tokens(model)
+    for text, index in ends.items():
+        tokens[index], kinds[index] = text, _CONTROL
+    end = {"tokenizer.ggml.eos_token_id": next(iter(ends.values()))} if ends else {}
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.ggml.merges": [],
+        **end,
+        "tokenizer.ggml.add_bos_token": False,
+    }

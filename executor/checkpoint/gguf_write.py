@@ -1,0 +1,160 @@
+"""Writing a random-weight GGUF file: streamed tensor by tensor, complete or not at all."""
+
+import struct
+import tempfile
+from collections.abc import Callable, Iterator
+from math import prod
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from helmsman.executor.checkpoint.blocks import BLOCK, QUANTISED, quantise
+from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_tensors
+from helmsman.executor.checkpoint.random_values import value_chunks
+from helmsman.executor.checkpoint.weights_init import recipe
+from helmsman.executor.checkpoint.write import Written, check_room, stream_name
+from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED, halves
+from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
+from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
+from helmsman.hwdb.gguf_types import BLOCK_TYPES
+from helmsman.lowering.tensors import Tensor
+from helmsman.schemas.errors import UsageError, unwritable
+from helmsman.schemas.model import Model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMATS = ("f32", "f16", "bf16", *QUANTISED)
+_NUMBERS = {found.name: number for number, found in BLOCK_TYPES.items()}
+_STRING, _ARRAY = 8, 9
+_KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
+
+
+def write_gguf(
+    model: Model, path: Path, seed: int = 0, fmt: str = "f16", progress: Callable[[int], None] | None = None
+) -> Written:
+    """Write `model` with random weights as one GGUF file: matrices in `fmt`, vectors in f32.
+
+    The values depend on seed and tensor, as in `write_checkpoint`; quantised ones are rounded from f32. At most one
+    tensor is in memory. The file appears when it is complete. Raises UsageError when `path` is not writable or
+    exists, the family has no GGUF form or a matrix no whole blocks; HardwareUnavailableError on a full disk."""
+    architecture(model)
+    stored = stored_tensors(model, gguf_name)
+    formats = {item.name: fmt if len(item.shape) == 2 else "f32" for item in stored}
+    _check_blocks(stored, fmt)
+    header = _header(model, stored, formats, fmt)
+    sizes = {item.name: _size(item.shape, formats[item.name]) for item in stored}
+
+    def fill(stream: IO[bytes]) -> None:
+        stream.write(header)
+        for values in rope_tensors(model).values():
+            _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
+        for item in stored:
+            _write_aligned(stream, _told(_stored_bytes(model, item, formats[item.name], seed), progress))
+
+    _complete_or_nothing(path, len(header) + sum(sizes.values()), fill)
+    return Written(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
+
+
+def _check_blocks(stored: tuple[Stored, ...], fmt: str) -> None:
+    for item in stored:
+        if fmt in QUANTISED and len(item.shape) == 2 and item.shape[1] % BLOCK:
+            message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {BLOCK}"
+            raise UsageError(message, field="--format", value=fmt, remedy="use --format f16")
+
+
+def _header(model: Model, stored: tuple[Stored, ...], formats: dict[str, str], fmt: str) -> bytes:
+    """Everything before the data, padded to its alignment."""
+    factors = rope_tensors(model)
+    shapes = {**{name: (len(values),) for name, values in factors.items()}, **{s.name: s.shape for s in stored}}
+    found = facts(model, fmt)
+    parts = [MAGIC, struct.pack("<IQQ", VERSIONS[-1], len(shapes), len(found))]
+    parts += [_text(key) + _value(value) for key, value in found.items()]
+    offset = 0
+    for name, shape in shapes.items():
+        kind = formats.get(name, "f32")
+        dimensions = struct.pack(f"<I{len(shape)}Q", len(shape), *reversed(shape))
+        parts.append(_text(name) + dimensions + struct.pack("<IQ", _NUMBERS[kind], offset))
+        offset += _aligned(_size(shape, kind))
+    content = b"".join(parts)
+    return content.ljust(_aligned(len(content)), b"\0")
+
+
+def _value(value: Any) -> bytes:
+    if isinstance(value, str):
+        return struct.pack("<I", _STRING) + _text(value)
+    if isinstance(value, list):
+        texts = not value or isinstance(value[0], str)
+        head = struct.pack("<IIQ", _ARRAY, _STRING if texts else 5, len(value))
+        return head + (b"".join(map(_text, value)) if texts else struct.pack(f"<{len(value)}i", *value))
+    number, form = _KINDS[type(value)]
+    return struct.pack("<I", number) + struct.pack(form, value)
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _stored_bytes(model: Model, item: Stored, fmt: str, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+    for part in item.parts:
+        chunks = _part_rows(model, part, fmt, seed)
+        if architecture(model) in INTERLEAVED and part.op in ("q", "k"):
+            chunks = iter([_interleaved(list(chunks), model.head_dim)])
+        yield from chunks
+
+
+def _part_rows(model: Model, part: Tensor, fmt: str, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+    rows, columns = (*part.shape, 1)[:2]
+    drawn: Any = "f32" if fmt in QUANTISED else fmt
+    for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part)):
+        yield quantise(chunk, fmt) if fmt in QUANTISED else chunk
+
+
+def _interleaved(chunks: "list[np.ndarray[Any, Any]]", head_dim: int) -> "np.ndarray[Any, Any]":
+    """The rows of Q or K in the order of the file."""
+    import numpy as np
+
+    rows = np.concatenate(chunks)
+    turned = np.empty_like(rows)
+    turned[halves(len(rows), head_dim)] = rows
+    return turned
+
+
+def _told(chunks: "Iterator[np.ndarray[Any, Any]]", progress: Callable[[int], None] | None) -> Iterator[memoryview]:
+    for chunk in chunks:
+        yield chunk.data
+        if progress is not None:
+            progress(chunk.nbytes)
+
+
+def _write_aligned(stream: IO[bytes], chunks: Iterator[bytes | memoryview]) -> None:
+    written = sum(stream.write(chunk) for chunk in chunks)
+    stream.write(bytes(_aligned(written) - written))
+
+
+def _size(shape: tuple[int, ...], fmt: str) -> int:
+    return BLOCK_TYPES[_NUMBERS[fmt]].size(prod(shape))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+
+
+def _complete_or_nothing(path: Path, size: int, fill: Callable[[IO[bytes]], None]) -> None:
+    """A temporary beside `path` that becomes it once it is complete, and vanishes otherwise."""
+    if path.exists():
+        raise UsageError("already exists", file=str(path), remedy="choose a new name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            place = Path(stream.name)
+            try:
+                check_room(place.parent, size)
+                fill(stream)
+                stream.flush()
+                place.chmod(0o644)
+                place.rename(path)
+            finally:
+                place.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(error, str(path)) from None

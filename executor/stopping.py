@@ -1,0 +1,67 @@
+"""Texts that end a sequence: found as tokens arrive, and never shown."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.executor.text import Stream, Text
+
+Ended = Callable[[NDArray[np.int32]], NDArray[np.bool_] | None]
+"""Given the (sequences,) tokens of a pass, which sequences end with them; None when nobody looks."""
+
+
+class StoppedStream:
+    """A sequence's text as it grows, up to the first of `stops`.
+
+    What may be the beginning of one is held back until more is known."""
+
+    def __init__(self, text: Text, stops: Sequence[str]) -> None:
+        self._stream = Stream(text)
+        self._stops = tuple(stops)
+        self._held = ""
+        self.ended = False
+
+    def push(self, token: int) -> str:
+        """The text to show after `token`."""
+        if self.ended:
+            return ""
+        found = self._held + self._stream.push(token)
+        shown = before_stop(found, self._stops)
+        self.ended = len(shown) < len(found)
+        if not self.ended:
+            shown = found[: len(found) - _beginning(found, self._stops)]
+        self._held = "" if self.ended else found[len(shown) :]
+        return shown
+
+    def rest(self) -> str:
+        """What was held back, once no more tokens come."""
+        found, self._held = self._held, ""
+        return found
+
+
+def stop_watch(text: Text | None, stops: Sequence[str], sequences: int) -> Ended:
+    """Watches as many sequences for `stops`."""
+    if text is None or not stops:
+        return lambda _: None
+    streams = [StoppedStream(text, stops) for _ in range(sequences)]
+
+    def ended(chosen: NDArray[np.int32]) -> NDArray[np.bool_]:
+        for stream, token in zip(streams, chosen.tolist(), strict=True):
+            stream.push(token)
+        return np.array([stream.ended for stream in streams])
+
+    return ended
+
+
+def before_stop(text: str, stops: Sequence[str]) -> str:
+    """`text` up to the first of `stops` in it."""
+    places = [place for stop in stops if (place := text.find(stop)) >= 0]
+    return text[: min(places)] if places else text
+
+
+def _beginning(text: str, stops: Sequence[str]) -> int:
+    """Characters at the end of `text` that may be the beginning of a stop."""
+    lengths = (length for stop in stops for length in range(min(len(stop) - 1, len(text)), 0, -1)
+               if text.endswith(stop[:length]))  # fmt: skip
+    return max(lengths, default=0)

@@ -1,0 +1,41 @@
+"""Whether a checkpoint is that of a plan's model."""
+
+from math import isclose
+from typing import Any
+
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Model
+
+_DESCRIBED = {"schema_id", "name", "source", "native_format", "eos"}
+"""What a model says of itself and does not compute with."""
+
+_SAME = 1e-6
+"""Relative: files keep real numbers in f32."""
+
+
+def check_agreement(found: Model, model: Model, file: str) -> None:
+    """Compare the model that a checkpoint's `file` describes with the plan's.
+
+    Raises BadInputError naming the first field that differs."""
+    described, planned = found.model_dump(), model.model_dump()
+    for field, expected in planned.items():
+        got = described[field]
+        if field not in _DESCRIBED and not _alike(expected, got) and not _same_family(field, expected, got):
+            message = f"the plan's model has {field} {expected!r}"
+            remedy = f"use a checkpoint of {model.name}, or plan with --model {file}"
+            raise BadInputError(message, file=file, field=field, value=got, remedy=remedy)
+
+
+def _alike(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return isclose(one, other, rel_tol=_SAME)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    return bool(one == other)
+
+
+def _same_family(field: str, expected: object, got: object) -> bool:
+    """GGUF files call Mistral's models llama: the operations are the same."""
+    return field == "family" and {expected, got} == {"llama", "mistral"}

@@ -1,0 +1,113 @@
+"""Rotary positions from a GGUF file: its metadata, and the factors per frequency that it keeps as tensors."""
+
+import struct
+from collections.abc import Callable
+from math import isclose, log, pi, sqrt
+
+from helmsman.hwdb.config_fields import Fields
+from helmsman.hwdb.gguf_header import Header, shortest
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.model import Family, LinearScaling, Llama3Scaling, LongRope, Rope
+
+_FACTORS, _LONG, _SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+ROPE_TENSORS = (_FACTORS, _LONG, _SHORT)
+_MAX_CONTEXT = 2**28
+_DEFAULT_THETA = 10000.0
+_LOW, _HIGH = 1.0, 4.0  # the frequency factors of every Llama 3 that was published
+_F32_TOLERANCE = 1e-5
+
+Content = Callable[[str], bytes]
+"""The bytes of a tensor, by name."""
+
+Scaling = LinearScaling | Llama3Scaling | LongRope
+
+
+def gguf_rope(
+    header: Header, content: Content, fields: Fields, family: Family, head_dim: int, max_context: int
+) -> Rope:
+    """The rotary embedding of a model; raises BadInputError naming a kind that is not covered."""
+    dim = fields.integer("rope.dimension_count", head_dim, high=head_dim)
+    if dim % 2 or (dim != head_dim and family != "phi3"):
+        raise fields.wrong("rope.dimension_count", f"must be {head_dim} in the family {family}", "choose another model")
+    theta = fields.real("rope.freq_base", _DEFAULT_THETA)
+    return Rope(theta=theta, rotary_dim=dim, scaling=_scaling(header, content, fields, theta, dim, max_context))
+
+
+def _scaling(
+    header: Header, content: Content, fields: Fields, theta: float, dim: int, max_context: int
+) -> Scaling | None:
+    if _FACTORS in header.tensors:
+        return _llama3(header, _values(header, content, _FACTORS, dim // 2), theta, dim)
+    if _LONG in header.tensors or _SHORT in header.tensors:
+        long, short = (_values(header, content, name, dim // 2) for name in (_LONG, _SHORT))
+        return _longrope(fields, long, short, max_context)
+    kind = fields.text("rope.scaling.type", "none")
+    if kind == "linear":
+        return LinearScaling(factor=fields.real("rope.scaling.factor"))
+    if kind != "none":
+        remedy = "covered: linear, and factors that the file has as tensors"
+        raise fields.wrong("rope.scaling.type", "not covered", remedy)
+    return None
+
+
+def _longrope(fields: Fields, long: tuple[float, ...], short: tuple[float, ...], max_context: int) -> LongRope:
+    original = fields.integer("rope.scaling.original_context_length", high=_MAX_CONTEXT)
+    found = LongRope(short_factor=short, long_factor=long, original_context=original)
+    key, magnitude = "rope.scaling.attn_factor", longrope_magnitude(found, max_context)
+    if not isclose(fields.real(key, 1.0), magnitude, rel_tol=1e-4):
+        raise fields.wrong(key, f"not covered: another magnitude than {magnitude:.6g}", "choose another model")
+    return found
+
+
+def longrope_magnitude(scaling: LongRope, max_context: int) -> float:
+    """By how much queries and keys are multiplied: sqrt(1 + ln s / ln original), s = context / original."""
+    original = scaling.original_context
+    return sqrt(1 + log(max_context / original) / log(original)) if max_context > original > 1 else 1.0
+
+
+def _llama3(header: Header, factors: tuple[float, ...], theta: float, dim: int) -> Llama3Scaling | None:
+    """The parameters whose factors per frequency these are: converters keep the factors alone.
+
+    The largest is the scaling's own. One between it and 1 tells the original context, given the bounds that every
+    Llama 3 has; then all must be what these parameters give."""
+    factor = max(factors)
+    if min(factors) == factor == 1.0:
+        return None
+    between = [place for place, found in enumerate(factors) if 1.0 < found < factor]
+    if between:
+        place = between[len(between) // 2]
+        kept = (1 / factors[place] - 1 / factor) / (1 - 1 / factor)
+        turns = (kept * (_HIGH - _LOW) + _LOW) * 2 * pi
+        context = round(turns * theta ** (2 * place / dim))
+        scaling = Llama3Scaling(
+            factor=factor, low_freq_factor=_LOW, high_freq_factor=_HIGH, original_context=min(max(context, 1), 10**9)
+        )
+        expected = llama3_factors(scaling, theta, dim)
+        if all(isclose(a, b, rel_tol=_F32_TOLERANCE) for a, b in zip(factors, expected, strict=True)):
+            return scaling
+    message, remedy = "not covered: factors that are not Llama 3's", "choose another model"
+    raise BadInputError(message, file=header.file, field=_FACTORS, remedy=remedy)
+
+
+def llama3_factors(scaling: Llama3Scaling, theta: float, dim: int) -> tuple[float, ...]:
+    """By how much Llama 3 divides each of its dim / 2 frequencies."""
+    low, high = scaling.low_freq_factor, scaling.high_freq_factor
+    found = []
+    for place in range(0, dim, 2):
+        turns = scaling.original_context * theta ** -(place / dim) / (2 * pi)
+        kept = min(max((turns - low) / (high - low), 0.0), 1.0)
+        found.append(1 / ((1 - kept) / scaling.factor + kept))
+    return tuple(found)
+
+
+def _values(header: Header, content: Content, name: str, count: int) -> tuple[float, ...]:
+    """The numbers of a small f32 tensor."""
+    place = header.tensors.get(name)
+    if place is None or place.type.name != "f32" or place.shape != (count,):
+        found = None if place is None else f"{place.type.name} {list(place.shape)}"
+        message, remedy = f"{count} values in f32 are expected", "choose another model"
+        raise BadInputError(message, file=header.file, field=name, value=found, remedy=remedy)
+    values = tuple(map(shortest, struct.unpack(f"<{count}f", content(name))))
+    if not all(0 < value < 1e24 for value in values):
+        raise BadInputError("positive factors are expected", file=header.file, field=name, remedy="choose another file")
+    return values

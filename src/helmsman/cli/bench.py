@@ -1,0 +1,178 @@
+"""`helm-bench`: prompt and decode speed of a plan on this machine, in llama-bench's columns."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, command_parser, emit, run_command
+from helmsman.cli.machine import add_machine_arguments
+from helmsman.cli.progress import progress
+from helmsman.cli.strategies import add_strategy_arguments, decide
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.executor.bench import Test
+    from helmsman.executor.engine import Engine
+    from helmsman.schemas.bench import Bench, BenchTest
+    from helmsman.schemas.plan import Plan
+
+_MOST = 2**20
+_GIB = 2**30
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-bench."""
+    parser = command_parser(
+        "helm-bench",
+        "Measure prompt processing (pp) and token generation (tg) of a plan, at depths of the cache.",
+        "helm-bench plan.json --checkpoint qwen3-0.6b.gguf -p 128 -n 64 -d 0,1024 -r 3",
+    )
+    parser.add_argument("plan", type=Path, nargs="?", metavar="PLAN", help="a Plan; or name --model and a machine")
+    parser.add_argument("--model", metavar="NAME|DIR|FILE", help="plan for this model and these tests instead")
+    parser.add_argument("--checkpoint", type=Path, required=True, metavar="PLACE", help="directory or GGUF file")
+    group = parser.add_argument_group("tests")
+    group.add_argument("-p", "--n-prompt", type=counts, default=(512,), metavar="N,..", help="prompts (default 512)")
+    group.add_argument("-n", "--n-gen", type=counts, default=(128,), metavar="N,..", help="decode steps (default 128)")
+    group.add_argument("-d", "--n-depth", type=counts, default=(0,), metavar="N,..", help="cached before (default 0)")
+    group.add_argument("-r", "--repetitions", type=int, default=5, metavar="N", help="of every test (default 5)")
+    group.add_argument("--storage", type=Path, metavar="DIR", action="append", help="where plans keep what is stored")
+    group.add_argument(
+        "--batch", type=int, default=1, metavar="N", help="with --model: sequences that advance together"
+    )
+    add_machine_arguments(parser)
+    add_strategy_arguments(parser)
+    parser.set_defaults(max_context=False)  # a question of helm-plan alone
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Plan or read the plan, load it, run the tests, print."""
+    from helmsman.cli.isa import select_from_environment
+    from helmsman.cli.places import check_place
+    from helmsman.executor.bench import check_tests, longest_prompt, run_tests, tests_of
+    from helmsman.executor.engine import Engine
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.passes import caches_stay, passes_of
+
+    select_from_environment()
+    check_place(args.out)
+    tests = tests_of(args.n_prompt, args.n_gen, args.n_depth)
+    _check(args, tests)
+    plan = _plan(args, tests)
+    continues = caches_stay(passes_of(plan))
+    check_tests(tests, plan, continues)
+    longest = longest_prompt(tests, continues)
+    with (
+        Engine.load(plan, args.checkpoint, Machine.this(), prompt_tokens=longest, storage=args.storage or ()) as engine,
+        progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,
+    ):
+        found = _document(args, engine, run_tests(engine, tests, args.repetitions, longest, tell))
+    emit(args, found.to_json(), lambda: table(found))
+    return 0
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers between commas. Raises UsageError."""
+    found = tuple(int(word) if word.isdigit() else -1 for word in text.split(","))
+    if not all(0 <= value <= _MOST for value in found):
+        raise UsageError(f"whole numbers up to {_MOST} between commas are expected", value=text)
+    return found
+
+
+def table(bench: "Bench") -> str:
+    """llama-bench's columns in Markdown."""
+    head = ("model", "size", "params", "backend", "threads", "test", "t/s")
+    rows = [head, *(_row(bench, test) for test in bench.results)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    left = [name in ("model", "backend") for name in head]
+    lines = [" | ".join(_cell(*each) for each in zip(row, widths, left, strict=True)) for row in rows]
+    rule = " | ".join(
+        "-" * width if is_left else "-" * (width - 1) + ":" for width, is_left in zip(widths, left, strict=True)
+    )
+    return "\n".join(f"| {line} |" for line in (lines[0], rule, *lines[1:]))
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    return text.ljust(width) if left else text.rjust(width)
+
+
+def _row(bench: "Bench", test: "BenchTest") -> tuple[str, ...]:
+    from helmsman.executor.bench import Test
+
+    name = Test(test.n_prompt, test.n_gen, test.n_depth).name
+    size, params = f"{bench.model_size / _GIB:.2f} GiB", _params(bench.model_n_params)
+    speed = f"{test.avg_ts:.2f} ± {test.stddev_ts:.2f}"
+    return bench.model_type, size, params, bench.backends, str(bench.n_threads), name, speed
+
+
+def _params(count: int) -> str:
+    return f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.2f} M"
+
+
+def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
+    if (args.plan is None) == (args.model is None):
+        raise UsageError("a plan or a model is expected", field="PLAN", remedy="give PLAN, or --model and a machine")
+    if not 1 <= args.repetitions <= 10_000:
+        raise UsageError("out of range", field="-r", value=args.repetitions, remedy="use 1 to 10000")
+    if not 1 <= args.batch <= _MOST or (args.plan is not None and args.batch != 1):
+        raise UsageError("goes with --model", field="--batch", value=args.batch, remedy="plan with --batch")
+    if args.explain or args.write_table:
+        raise UsageError("what a plan is like", field="--explain, --write-table", remedy="ask helm-plan")
+    if args.strategy == "all":
+        raise UsageError("one plan is measured", field="--strategy", value="all", remedy="name a strategy")
+    if not tests:
+        raise UsageError("there is nothing to test", field="-p, -n", remedy="give a number above 0")
+
+
+def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
+    """The plan that is given, or one made for the tests."""
+    from helmsman.cli.documents import read_plan
+    from helmsman.cli.machine import machine
+    from helmsman.hwdb.load_model import check_context, load_model
+    from helmsman.schemas.workload import Workload
+
+    if args.plan is not None:
+        return read_plan(args.plan)
+    model, hardware = load_model(args.model), machine(args)
+    context = max(test.context for test in tests)
+    prompt = max(1, *(test.prompt or test.depth for test in tests))
+    check_context(model, context)
+    workload = Workload(prompt_tokens=prompt, output_tokens=context - prompt, batch=args.batch, context=context)
+    return decide(args, model, hardware, workload)[0].plan
+
+
+def _document(args: argparse.Namespace, engine: "Engine", results: "tuple[BenchTest, ...]") -> "Bench":
+    from helmsman import __version__
+    from helmsman.executor.bench import weight_bytes
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.profile.host import host_facts
+    from helmsman.lowering.tensors import parameters
+    from helmsman.schemas.bench import Bench
+    from helmsman.schemas.read import digest
+
+    plan, devices = engine.plan, engine.devices.by_name
+    formats = dict.fromkeys(rule.format for rule in plan.residence)
+    caches = dict.fromkeys(rule.format for rule in plan.kv)
+    kinds = {device.name: device.kind for device in plan.hardware.devices}
+    return Bench(
+        version=__version__,
+        cpu_info=host_facts(Machine.this()).cpu,
+        model_filename=str(args.checkpoint)[-200:],
+        model_type=f"{plan.model.name} {'+'.join(formats)}"[:200],
+        model_size=weight_bytes(plan),
+        model_n_params=parameters(plan.model),
+        backends="+".join(dict.fromkeys(kinds[name] for name in devices)),
+        n_threads=max(1, len({cpu for device in devices.values() for cpu in device.cpus})),
+        n_batch=plan.workload.batch * plan.workload.batches,
+        type_k="+".join(caches),
+        type_v="+".join(caches),
+        label=plan.label[:200],
+        plan_sha256=digest(plan),
+        results=results,
+    )

@@ -1,0 +1,144 @@
+"""helm-bench: llama-bench's columns and fields, from runs of the plan's own executor."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+import pytest
+from op_plans import make_op_split_plan
+from plans import make_hardware, make_plan
+from shapes import small_model
+
+from helmsman.cli.bench import main
+from helmsman.executor.bench import tests_of as combined
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.bench import Bench
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest, parse_document
+from helmsman.schemas.workload import Workload
+
+MODEL = small_model("llama")
+WORK = Workload(prompt_tokens=16, output_tokens=8, context=96)
+TESTS = ("-p", "0,24", "-n", "6", "-d", "0,40", "-r", "3")
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+Bench_ = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("bench") / MODEL.name
+    write_checkpoint(MODEL, place, seed=1, fmt="f32")
+    return place
+
+
+@pytest.fixture
+def bench(tmp_path: Path, checkpoint: Path) -> Bench_:
+    def call(*argv: str, plan: Plan | None = None) -> int:
+        (tmp_path / "plan.json").write_text((plan or make_plan(MODEL, 2, workload=WORK)).to_json())
+        return main([str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), *argv])
+
+    return call
+
+
+def test_tests_are_prompts_then_steps_at_every_depth() -> None:
+    names = [test.name for test in combined((512, 0), (128,), (0, 4096))]
+    assert names == ["pp512", "pp512 @ d4096", "tg128", "tg128 @ d4096"]
+
+
+def test_json_has_llama_benchs_fields(bench: Bench_, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    plan = make_plan(MODEL, 2, workload=WORK)
+    assert bench(*TESTS, "--json", "-o", str(tmp_path / "bench.json"), plan=plan) == 0
+    captured = capsys.readouterr()
+    assert captured.out == (tmp_path / "bench.json").read_text()
+    found = parse_document(Bench, captured.out.encode(), "out")
+    assert [(t.n_prompt, t.n_gen, t.n_depth) for t in found.results] == [(24, 0, 0), (24, 0, 40), (0, 6, 0), (0, 6, 40)]
+    for test in found.results:
+        tokens = test.n_prompt or test.n_gen
+        rates = [tokens * 1e9 / each for each in test.samples_ns]
+        assert rates == pytest.approx(test.samples_ts) and len(rates) == 3
+        assert (test.avg_ts, test.stddev_ts) == pytest.approx((fmean(rates), stdev(rates)))
+        assert (test.avg_ns, test.stddev_ns) == pytest.approx((fmean(test.samples_ns), stdev(test.samples_ns)))
+    assert found.plan_sha256 == digest(plan) and found.backends == "cpu+loopback" and found.n_threads == 2
+    values = sum(np.prod(shape) for shape in shapes())
+    assert (found.model_n_params, found.model_size) == (values, 4 * values)
+
+
+def shapes() -> list[tuple[int, ...]]:
+    from helmsman.lowering.tensors import tensors
+
+    return [tensor.shape for tensor in tensors(MODEL)]
+
+
+def test_the_table_is_markdown(bench: Bench_, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("-p", "16", "-n", "4", "-d", "8", "-r", "2") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == [
+        "model", "size", "params", "backend", "threads", "test", "t/s",
+    ]  # fmt: skip
+    assert len({len(line) for line in lines}) == 1 and len(lines) == 4
+    assert "pp16 @ d8" in lines[2] and "tg4 @ d8" in lines[3] and "±" in lines[2]
+    assert set(lines[1]) <= set("|-: ")
+
+
+def split() -> Plan:
+    return make_op_split_plan(MODEL, 4, len(pieces(MODEL, {})), workload=WORK)
+
+
+@pytest.mark.parametrize("plan", [lambda: make_plan(MODEL, 2, workload=WORK), split])
+def test_every_test_runs_on_as_much_cache_as_it_says(
+    bench: Bench_, monkeypatch: pytest.MonkeyPatch, plan: Callable[[], Plan]
+) -> None:
+    """Timed passes of decode at depth d follow exactly d tokens; what fills the cache is not in the samples."""
+    made, passes = Engine.generate, []
+
+    def watched(self: Engine, *args: object, **options: object) -> object:
+        found = made(self, *args, **options)  # type: ignore[arg-type]
+        passes.append([(each.tokens, each.past) for each in found.iterations])
+        return found
+
+    monkeypatch.setattr(Engine, "generate", watched)
+    assert bench("-p", "0", "-n", "5", "-d", "40", "-r", "2", "-q", plan=plan()) == 0
+    timed = [(1, past) for past in range(40, 45)]
+    ends = [each[1:] for each in passes if len(each) > 1]
+    assert ends == [timed[:4], timed, timed]  # the first warms up
+    filled = sum(tokens for each in passes for tokens, _ in each[:1])
+    assert filled == (40 - 1 + 3 if plan is not split else 3 * 40)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["-p", "200"], "a context of 201 tokens, and the plan has 96"),
+        (["-p", "0", "-n", "0"], "nothing to test"),
+        (["-p", "x"], "whole numbers"),
+        (["-r", "0"], "out of range"),
+        (["--model", "Qwen3-0.6B"], "a plan or a model"),
+        (["--batch", "2"], "goes with --model"),
+    ],
+)
+def test_what_cannot_be_tested(bench: Bench_, capsys: pytest.CaptureFixture[str], argv: list[str], says: str) -> None:
+    assert bench(*argv) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_prompts_at_a_depth_need_caches_that_stay(bench: Bench_, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench("-p", "8", "-d", "8", "-n", "0", plan=split()) == 2
+    assert "move between memories" in capsys.readouterr().err
+
+
+def test_a_model_and_a_machine_make_a_plan(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "hw.json").write_text(make_hardware().to_json())
+    (tmp_path / "model.json").write_text(MODEL.to_json())
+    argv = ["--model", str(tmp_path / "model.json"), "--hw", str(tmp_path / "hw.json"), "--format", "f32"]
+    assert main([*argv, "--checkpoint", str(checkpoint), "-p", "8", "-n", "3", "-r", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["model_type"] == "small-llama f32" and [t["stddev_ts"] for t in found["results"]] == [0, 0]

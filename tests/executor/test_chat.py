@@ -1,0 +1,186 @@
+"""Conversations: templates as transformers renders them, and turns that continue what is cached."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gguf_bytes import array, gguf, string, text, u32
+from op_plans import make_op_split_plan
+from plans import make_plan
+from shapes import small_model
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from helmsman.executor.chat import Chat, Reply, Speaking
+from helmsman.executor.chat_template import ChatTemplate, open_template
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.executor.sampling import Sampler, Sampling
+from helmsman.executor.text import Text, open_text
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
+
+CHATML = """{%- for message in messages %}
+    {%- if loop.first and message.role != 'system' %}
+        {{- '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}
+    {%- endif %}
+    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<|im_start|>assistant\\n' }}
+{%- endif %}
+"""
+ODD = """{{ bos_token }}{% for message in messages if message.role == 'user' %}
+  {% if loop.index0 > 1 %}{% break %}{% endif %}
+  [{{ message | tojson }}]
+{% endfor %}{% set ns = namespace(n=0) %}{% generation %}{% endgeneration %}"""
+TALK = [{"role": "user", "content": " H\N{LATIN SMALL LETTER E WITH DIAERESIS}y\n"},
+        {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "<b>"}]  # fmt: skip
+
+MODEL = small_model("llama")
+WORK = Workload(prompt_tokens=16, output_tokens=8, context=160)
+
+
+def own(source: str, **tokens: str) -> ChatTemplate:
+    return ChatTemplate(source, tokens, "file", own=True)
+
+
+@pytest.mark.parametrize("source", [CHATML, ODD.replace("{% generation %}{% endgeneration %}", "")])
+@pytest.mark.parametrize("count", [1, 3])
+def test_prompts_are_those_of_transformers(source: str, count: int) -> None:
+    expected, _ = render_jinja_template(
+        [TALK[:count]], chat_template=source, add_generation_prompt=True, bos_token="<s>"
+    )
+    assert own(source, bos_token="<s>").render(TALK[:count]) == expected[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("{{ raise_exception('no system') }}", "no system"),
+        ("{% for %}", "Expected|unexpected"),
+        ("{{ messages.__class__.__mro__ }}", "unsafe|access"),
+        ("{{ messages.append(1) }}", "safely callable|not safely|access"),
+        ("{{ messages[0].content + 1 }}", "concatenate"),
+        ("{{ range(10**9) }}", "Range too big"),
+    ],
+)
+def test_a_template_that_fails_is_bad_input(source: str, says: str) -> None:
+    with pytest.raises(BadInputError, match=says) as error:
+        own(source).render(TALK[:1])
+    assert (error.value.file, error.value.field) == ("file", "chat_template")
+
+
+def test_where_templates_are_found(tmp_path: Path) -> None:
+    assert not open_template(tmp_path).own
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"bos_token": {"content": "<s>"}, "eos_token": None, "chat_template": "a"}))
+    found = open_template(tmp_path)
+    assert (found.source, dict(found.tokens), found.file, found.own) == ("a", {"bos_token": "<s>"}, str(config), True)
+    several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    config.write_text(json.dumps({"chat_template": several}))
+    assert open_template(tmp_path).source == "d"
+    (tmp_path / "chat_template.jinja").write_text("alone")
+    assert open_template(tmp_path).source == "alone"
+    config.write_text("[]")
+    with pytest.raises(BadInputError, match="a JSON object is expected"):
+        open_template(tmp_path)
+
+
+def test_a_gguf_file_has_its_template(tmp_path: Path) -> None:
+    place = tmp_path / "m.gguf"
+    pairs = {"tokenizer.ggml.tokens": array(8, 2, text("<s>") + text("</s>")), "tokenizer.ggml.bos_token_id": u32(0)}
+    place.write_bytes(gguf({**pairs, "tokenizer.chat_template": string(CHATML)}))
+    found = open_template(place)
+    assert found.source == CHATML and dict(found.tokens) == {"bos_token": "<s>"} and found.own
+    place.write_bytes(gguf(pairs))
+    assert not open_template(place).own
+
+
+def test_the_plain_template_reads_like_a_dialogue(tmp_path: Path) -> None:
+    talk = [{"role": "system", "content": "Be brief."}, *TALK[1:]]
+    assert open_template(tmp_path).render(talk) == "Be brief.\n\nAssistant: Yes?\nUser: <b>\nAssistant:"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("chat") / "model"
+    write_checkpoint(MODEL, place, seed=1, fmt="f32")
+    return place
+
+
+@pytest.fixture
+def letters(checkpoint: Path) -> Text:
+    found = open_text(checkpoint, MODEL.vocab)
+    assert found is not None
+    return found
+
+
+def kept() -> Plan:
+    return make_plan(MODEL, 2, workload=WORK)
+
+
+def moved() -> Plan:
+    return make_op_split_plan(MODEL, 4, len(pieces(MODEL, {})), workload=WORK)
+
+
+def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) -> Iterator[tuple[str, Reply | None]]:
+    """What each reply told as it grew, and the reply."""
+    speaking = {"sampling": Sampling(0.5), "seed": 3, "output_tokens": 9, "stops": (), "ends": (), **how}
+    source = "{% for m in messages %}{{ '<' + m.content + '>' if m.role == 'user' else m.content }}{% endfor %}"
+    chat = Chat(engine, letters, own(source), Speaking(**speaking), None)
+    for line in lines:
+        shown: list[str] = []
+        reply = chat.reply(line, shown.append)
+        yield "".join(shown), reply
+
+
+@pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+@pytest.mark.parametrize("plan", [kept, moved])
+def test_later_turns_are_what_the_whole_conversation_gives(
+    plan: Callable[[], Plan], checkpoint: Path, letters: Text
+) -> None:
+    """A plan whose caches stay computes only what is new; one whose caches move computes it all again."""
+    lines = ["hello, this is a first line", "and a second", "third"]
+    with Engine.load(plan(), checkpoint, Machine.this(), prompt_tokens=WORK.context) as engine:
+        assert engine.continues == (plan is kept)
+        said, again = "", []
+        for turn, (shown, reply) in enumerate(conversation(engine, letters, lines)):
+            assert reply is not None and shown == reply.text
+            assert len(reply.tokens) == 9 and reply.ending == "length"
+            assert letters.encode(reply.text) == list(reply.tokens)  # as it happens: no broken characters
+            new = len(lines[turn]) + 2
+            said += f"<{lines[turn]}>"
+            # The last token of a reply was never computed with.
+            assert reply.computed == (new + (turn > 0) if engine.continues else len(said))
+            again.append((turn, letters.encode(said), reply.tokens))
+            said += reply.text
+        for turn, prompt, made in again:
+            after = engine.logits(np.array([[*prompt, *made]], np.int32), len(prompt))[0]
+            sampler = Sampler(Sampling(0.5), (3, 2 * turn, 0), prompt)
+            assert tuple(sampler.choose(row) for row in after[:-1]) == made
+
+
+@pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+def test_replies_end_by_tokens_stops_and_the_context(checkpoint: Path, letters: Text) -> None:
+    with Engine.load(kept(), checkpoint, Machine.this()) as engine:
+        [(_, free)] = conversation(engine, letters, ["hey"], output_tokens=12)
+        assert free is not None
+        [(_, ended)] = conversation(engine, letters, ["hey"], ends=(free.tokens[4],))
+        first = free.tokens.index(free.tokens[4])
+        assert ended is not None and ended.tokens == free.tokens[: first + 1] and ended.ending == "done"
+        stop = free.text[2:4]
+        [(shown, stopped)] = conversation(engine, letters, ["hey"], stops=(stop,), output_tokens=12)
+        assert (
+            stopped is not None
+            and stopped.text == shown == free.text[: free.text.index(stop)]
+            and stopped.ending == "done"
+        )
+        [(_, full)] = conversation(engine, letters, ["x" * 150], output_tokens=99)
+        assert full is not None and full.ending == "context" and len(full.tokens) == 160 - 152
+        assert [reply for _, reply in conversation(engine, letters, ["x" * 158])] == [None]
