@@ -14,12 +14,13 @@ LONG = ("--prompt-tokens", "7000", "--output-tokens", "100")
 
 def test_a_window_is_planned_written_and_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "plan.json"
-    assert main([*ASKED, *LONG, "--kv-window", "2048", "--quiet", "-o", str(out)]) == 0
+    assert main([*ASKED, *LONG, "--kv-window", "2048", "-o", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "2048 of 7100 tokens of each sequence's KV; 11 pages of 512 at home by the last" in told
     plan = json.loads(out.read_text())
     (rule,) = [rule for rule in plan["kv"] if "cache" in rule]
     assert rule["memory"] == "dram" and rule["cache"]["window_tokens"] == 2048
     assert plan["strategy"]["options"]["kv_window"] == "2048"
-    capsys.readouterr()
     assert simulate([str(out), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ttft_s"] == pytest.approx(plan["predicted"]["ttft"]["seconds"]["mid"], rel=0.02)
