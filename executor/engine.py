@@ -1,8 +1,9 @@
 """The engine: a plan's passes as programs of queues and copy engines, loaded and run (HELM-44)."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,12 +18,13 @@ from helmsman.executor.executed import check_executed
 from helmsman.executor.generation import Generation
 from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
-from helmsman.executor.passes import passes_of
+from helmsman.executor.passes import page_links, passes_of
 from helmsman.executor.program import Program
 from helmsman.executor.prompt import check_context, check_tokens
 from helmsman.executor.storage import Storage, open_storage
-from helmsman.lowering.placement import batches_together
-from helmsman.scheduler.iteration import Iteration, single_stream
+from helmsman.lowering.paging import most_tokens
+from helmsman.lowering.paging import passes_of as requested
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
@@ -40,6 +42,7 @@ class Engine:
         self.devices = devices
         self._storage = storage
         self._loaded = loaded
+        self._cached = 0
 
     @classmethod
     def load(
@@ -62,10 +65,10 @@ class Engine:
         check_context(plan)
         passes = passes_of(plan)
         check_tasks(plan.hardware, (task for each in passes for task in each.tasks))
-        devices = open_devices(
-            plan.hardware, [lane for each in passes for lane in each.lanes], machine, plan.schedule.threads
-        )
-        longest = prompt_tokens or plan.workload.prompt_tokens
+        lanes = [*(lane for each in passes for lane in each.lanes), *chain(*page_links(plan).values())]
+        devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
+        longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)
+        longest = longest if most is None else min(longest, most)
         opened = open_storage(plan, storage)
         return cls(plan, devices, opened, load(plan, passes, devices, opened, checkpoint, longest, on_bytes))
 
@@ -76,9 +79,13 @@ class Engine:
         return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
-    def continues(self) -> bool:
-        """Whether a prompt may continue what is cached."""
-        return self._loaded.continues
+    def rewinds(self) -> bool:
+        """Whether a prompt may follow any part of what is cached."""
+        return self._loaded.caches_stay
+
+    def continues(self, past: int) -> bool:
+        """Whether a prompt may follow the first `past` tokens that are cached: windows of caches only go on."""
+        return past == 0 or self.rewinds or (bool(page_links(self.plan)) and past == self._cached)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -98,35 +105,39 @@ class Engine:
         """Continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
         `past`: as many tokens are in the caches before them (`continues`); `choose` makes the (sequences,) next tokens
-        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass and may
-        say which sequences end with them. Ends early when every sequence has ended, by that or by an end-of-sequence
-        token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
+        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass that makes
+        some and may say which sequences end with them. Ends early when every sequence has ended, by that or by an
+        end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens, past)
-        if past and not self.continues:
-            raise UsageError("caches of this plan move, so prompts cannot continue", field="past", value=past)
-        iterations = tuple(self._iterations(tokens, output_tokens, past))
+        if not self.continues(past):
+            raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")
+        iterations = self._iterations(tokens, output_tokens, past)
+        prompts = sum(iteration.phase == "prefill" for iteration in iterations)
         eos = () if ignore_eos else self.plan.model.eos
         chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
         moments = np.zeros(len(iterations) + 1)
         lengths, running = np.zeros(tokens.shape[0], np.int64), np.ones(tokens.shape[0], bool)
         moments[0] = time.monotonic()
-        self._feed(tokens)
         passes = 0
         while passes < len(iterations) and running.any():
-            program = self._pass(iterations[passes])
-            program.record(passes, iterations[passes].tokens, iterations[passes].past)
-            chosen[passes] = self._chosen(program, choose)
+            iteration = iterations[passes]
+            if iteration.phase == "prefill":
+                self._feed(tokens[:, iteration.past - past : iteration.context - past])
+            program = self._pass(iteration)
+            program.record(passes, iteration.tokens, iteration.past)
+            chosen[passes] = self._chosen(program, choose if passes + 1 >= prompts else None)
             passes += 1
             moments[passes] = time.monotonic()
+            if passes < prompts:
+                continue
             lengths += running
             ended = on_token(chosen[passes - 1])
             running &= ~np.isin(chosen[passes - 1], eos)
             if ended is not None:
                 running &= ~ended
-        recorded = tuple(program.take() for program in self._loaded.programs.values())
-        return Generation(
-            iterations[:passes], chosen[:passes], moments[: passes + 1], recorded, tuple(lengths.tolist())
-        )
+        recorded = tuple(each for program in self._loaded.programs.values() for each in program.take())
+        made = chosen[prompts - 1 : passes]
+        return Generation(iterations[:passes], made, moments[: passes + 1], recorded, tuple(lengths.tolist()))
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -138,7 +149,9 @@ class Engine:
         result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
         for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1, 0):
             self._feed(tokens[:, iteration.past : iteration.context])
-            result[:, iteration.context - prompt] = self._pass(iteration).logits()
+            program = self._pass(iteration)
+            if iteration.context >= prompt:
+                result[:, iteration.context - prompt] = program.logits()
         return result
 
     def close(self) -> None:
@@ -160,6 +173,7 @@ class Engine:
     def _pass(self, iteration: Iteration) -> Program:
         program = self._loaded.programs[iteration.phase]
         program.run(iteration.tokens, iteration.past)
+        self._cached = iteration.context
         return program
 
     def _feed(self, tokens: Tokens) -> None:
@@ -176,8 +190,8 @@ class Engine:
         self._feed(chosen[:, None])
         return chosen
 
-    def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> Iterator[Iteration]:
+    def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> tuple[Iteration, ...]:
+        """The passes over prompts that follow `past` tokens, then decode steps."""
         shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
-        workload = self.plan.workload.model_copy(update=shape)
-        for each in single_stream(workload, batches_together(self.plan)):
-            yield replace(each, context=each.context + past)
+        passes = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
+        return tuple(replace(each, context=each.context + past) for each in passes)

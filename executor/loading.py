@@ -12,10 +12,11 @@ from helmsman.executor._kernels import Buffer, CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.kv import allocate_caches
+from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import Move
 from helmsman.executor.order import PIN_LANE, order
-from helmsman.executor.passes import Pass, caches_stay
+from helmsman.executor.pager import Pager
+from helmsman.executor.passes import Pass, caches_stay, page_links
 from helmsman.executor.program import Lanes, Program
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
@@ -37,14 +38,14 @@ UNLIMITED = 1e15
 
 @dataclass(frozen=True)
 class Loaded:
-    """`continues`: whether a prompt may follow what is cached.
+    """`caches_stay`: where they are used, all keys and values.
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
     `pinned`: what is page-locked until it is released."""
 
     programs: Mapping[Phase, Program]
-    continues: bool
+    caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None"
 
@@ -69,7 +70,7 @@ def load(
         for each, its, staging in zip(passes, seats, stagings, strict=True)
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
-    lanes = open_lanes(plan, passes, devices)
+    lanes = open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, Program] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
@@ -92,8 +93,8 @@ def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[
                         yield move.source
 
 
-def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes:
-    """A queue or an engine for everything that takes tasks."""
+def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices, caches: Caches) -> Lanes:
+    """A queue or an engine for everything that takes tasks; a pager for every memory with windows."""
     queues = {name: device.open_queue() for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
     host = min((cpu for device in devices.by_name.values() for cpu in device.cpus), default=-1)
@@ -102,4 +103,8 @@ def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes
             engines[task.resource + PIN_LANE] = CopyEngine(UNLIMITED, 0.0, host)
         elif task.kind == "transfer" and task.resource not in engines and task.resource not in queues:
             queues[task.resource] = Queue()
-    return Lanes(devices, queues, engines)
+    pagers = {
+        memory: Pager(caches.paged[memory], (come, engines[come]), (leave, engines[leave]), plan.workload.context)
+        for memory, (come, leave) in page_links(plan).items()
+    }
+    return Lanes(devices, queues, engines, pagers)

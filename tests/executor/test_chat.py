@@ -148,7 +148,7 @@ def test_later_turns_are_what_the_whole_conversation_gives(
     """A plan whose caches stay computes only what is new; one whose caches move computes it all again."""
     lines = ["hello, this is a first line", "and a second", "third"]
     with Engine.load(plan(), checkpoint, Machine.this(), prompt_tokens=WORK.context) as engine:
-        assert engine.continues == (plan is kept)
+        assert engine.rewinds == (plan is kept)
         said, again = "", []
         for turn, (shown, reply) in enumerate(conversation(engine, letters, lines)):
             assert reply is not None and shown == reply.text
@@ -157,7 +157,7 @@ def test_later_turns_are_what_the_whole_conversation_gives(
             new = len(lines[turn]) + 2
             said += f"<{lines[turn]}>"
             # The last token of a reply was never computed with.
-            assert reply.computed == (new + (turn > 0) if engine.continues else len(said))
+            assert reply.computed == (new + (turn > 0) if engine.rewinds else len(said))
             again.append((turn, letters.encode(said), reply.tokens))
             said += reply.text
         for turn, prompt, made in again:
