@@ -105,9 +105,9 @@ class Engine:
         """Continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
         `past`: as many tokens are in the caches before them (`continues`); `choose` makes the (sequences,) next tokens
-        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass that makes
-        some and may say which sequences end with them. Ends early when every sequence has ended, by that or by an
-        end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
+        of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass that
+        makes some and may say which sequences end with them. Ends early when every sequence has ended, by that or by
+        an end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens, past)
         if not self.continues(past):
             raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")

@@ -101,7 +101,7 @@ def passes_of(plan: Plan) -> tuple[Pass, Pass]:
 
 def caches_stay(passes: Sequence[Pass]) -> bool:
     """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
-    what is cached. Plans of which something else moves than weights, tokens and hidden states are not looked at closer."""
+    what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
     moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
     own = all(move in ("token", "hidden") or move.endswith(WEIGHTS) for move in moves)
     return own and not any(page_links(each.plan) for each in passes)
