@@ -46,8 +46,8 @@ def tests_of(prompts: Iterable[int], steps: Iterable[int], depths: Sequence[int]
     return (*found, *(Test(0, count, depth) for count, depth in product(steps, depths) if count))
 
 
-def check_tests(tests: Sequence[Test], plan: Plan, continues: bool) -> None:
-    """That the plan has room for the tests. Raises UsageError; `continues`: whether prompts may follow others."""
+def check_tests(tests: Sequence[Test], plan: Plan, rewinds: bool) -> None:
+    """That the plan has room for the tests. Raises UsageError; `rewinds`: whether prompts may follow any others."""
     needed = max(test.context for test in tests)
     if needed > plan.workload.context:
         raise UsageError(
@@ -57,7 +57,7 @@ def check_tests(tests: Sequence[Test], plan: Plan, continues: bool) -> None:
             remedy=f"plan with --context {needed}, or give smaller -p, -n and -d",
         )
     deep = next((test for test in tests if test.prompt and test.depth), None)
-    if deep is not None and not continues:
+    if deep is not None and not rewinds:
         raise UsageError(
             "keys and values of this plan move between memories, so a prompt cannot follow others",
             field="-d",
@@ -66,9 +66,9 @@ def check_tests(tests: Sequence[Test], plan: Plan, continues: bool) -> None:
         )
 
 
-def longest_prompt(tests: Sequence[Test], continues: bool) -> int:
+def longest_prompt(tests: Sequence[Test], rewinds: bool) -> int:
     """The longest prompt pass of the tests: a cache is filled in pieces where prompts may follow others."""
-    fills = () if continues else (test.depth for test in tests)
+    fills = () if rewinds else (test.depth for test in tests)
     return max(1, *(test.prompt for test in tests), *fills)
 
 
@@ -130,7 +130,7 @@ class _Runner:
             found = self._generate(test.depth, test.depth + test.prompt, 1)
             return float(found[1] - found[0])
         before = max(test.depth, 1)
-        first = before - 1 if self._engine.continues else 0
+        first = before - 1 if self._engine.rewinds else 0
         self._fill(first)
         found = self._generate(first, before, test.steps + 1)
         return float(found[-1] - found[1])

@@ -57,7 +57,8 @@ class Chat:
         room = self.context - len(prompt)
         if room < 1:
             return None
-        past = min(common(self._cached, prompt), len(prompt) - 1) if self._engine.continues else 0
+        past = min(common(self._cached, prompt), len(prompt) - 1)
+        past = past if self._engine.continues(past) else 0
         stops = self._how.stops if self._template.own else (*self._how.stops, *PLAIN_STOPS)
         stream, shown = StoppedStream(self._text, stops), []
 
@@ -81,7 +82,7 @@ class Chat:
         """(tokens, whether the last one ended the reply). A prompt that may continue goes in pieces that the plan has
         buffers for."""
         batch = np.array([prompt], np.int32)
-        while self._engine.continues and len(prompt) - past > self._piece:
+        while self._engine.rewinds and len(prompt) - past > self._piece:
             self._engine.generate(batch[:, past : past + self._piece], 1, past=past)
             past += self._piece
         ended = False

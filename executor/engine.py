@@ -42,6 +42,7 @@ class Engine:
         self.devices = devices
         self._storage = storage
         self._loaded = loaded
+        self._cached = 0
 
     @classmethod
     def load(
@@ -78,9 +79,13 @@ class Engine:
         return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
-    def continues(self) -> bool:
-        """Whether a prompt may continue what is cached."""
-        return self._loaded.continues
+    def rewinds(self) -> bool:
+        """Whether a prompt may follow any part of what is cached."""
+        return self._loaded.caches_stay
+
+    def continues(self, past: int) -> bool:
+        """Whether a prompt may follow the first `past` tokens that are cached: windows of caches only go on."""
+        return past == 0 or self.rewinds or (bool(page_links(self.plan)) and past == self._cached)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -101,11 +106,11 @@ class Engine:
 
         `past`: as many tokens are in the caches before them (`continues`); `choose` makes the (sequences,) next tokens
         of f32 (sequences, vocab) logits, else the largest are taken; `on_token` gets the tokens of every pass that
-        makes some, and may say which sequences end with them. Ends early when every sequence has ended, by that or by
+        makes some and may say which sequences end with them. Ends early when every sequence has ended, by that or by
         an end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens, past)
-        if past and not self.continues:
-            raise UsageError("caches of this plan move, so prompts cannot continue", field="past", value=past)
+        if not self.continues(past):
+            raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")
         iterations = self._iterations(tokens, output_tokens, past)
         prompts = sum(iteration.phase == "prefill" for iteration in iterations)
         eos = () if ignore_eos else self.plan.model.eos
@@ -120,9 +125,8 @@ class Engine:
                 self._feed(tokens[:, iteration.past - past : iteration.context - past])
             program = self._pass(iteration)
             program.record(passes, iteration.tokens, iteration.past)
+            chosen[passes] = self._chosen(program, choose if passes + 1 >= prompts else None)
             passes += 1
-            if passes >= prompts:
-                chosen[passes - 1] = self._chosen(program, choose)
             moments[passes] = time.monotonic()
             if passes < prompts:
                 continue
@@ -169,6 +173,7 @@ class Engine:
     def _pass(self, iteration: Iteration) -> Program:
         program = self._loaded.programs[iteration.phase]
         program.run(iteration.tokens, iteration.past)
+        self._cached = iteration.context
         return program
 
     def _feed(self, tokens: Tokens) -> None:
@@ -186,7 +191,7 @@ class Engine:
         return chosen
 
     def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> tuple[Iteration, ...]:
-        """The passes over prompts, then decode steps, on top of `past`."""
+        """The passes over prompts that follow `past` tokens, then decode steps."""
         shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
-        found = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
-        return tuple(replace(each, context=each.context + past) for each in found)
+        passes = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
+        return tuple(replace(each, context=each.context + past) for each in passes)

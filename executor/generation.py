@@ -11,8 +11,10 @@ from helmsman.scheduler.iteration import Iteration
 
 @dataclass(frozen=True)
 class Generation:
-    """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step, of which each
-    sequence's first `lengths` count. `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
+    """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step; of each sequence its
+    first `lengths` count.
+
+    `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
 
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]

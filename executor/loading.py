@@ -38,14 +38,14 @@ UNLIMITED = 1e15
 
 @dataclass(frozen=True)
 class Loaded:
-    """`continues`: whether a prompt may follow what is cached.
+    """`caches_stay`: where they are used, all keys and values.
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
     `pinned`: what is page-locked until it is released."""
 
     programs: Mapping[Phase, Program]
-    continues: bool
+    caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None"
 

@@ -99,6 +99,14 @@ def passes_of(plan: Plan) -> tuple[Pass, Pass]:
     return first, step
 
 
+def caches_stay(passes: Sequence[Pass]) -> bool:
+    """Whether all keys and values are kept where they are used, in every phase: then a prompt may follow any part of
+    what is cached. Plans of which something moves but weights, tokens and hidden states are not looked at closer."""
+    moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
+    own = all(move in ("token", "hidden") or move.endswith(WEIGHTS) for move in moves)
+    return own and not any(page_links(each.plan) for each in passes)
+
+
 def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
     """By memory of windows, the links over which pages come there and leave."""
     links = {}
@@ -109,14 +117,6 @@ def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
             assert come is not None and leave is not None, "checked when the plan was accepted"
             links[rule.cache.memory] = come.name, leave.name
     return links
-
-
-def caches_stay(passes: Sequence[Pass]) -> bool:
-    """Whether all keys and values are kept where they are used, or page by page, in every phase: then a prompt may
-    continue one that is cached. Plans of which something else moves are not looked at closer."""
-    moves = {carried(task) for each in passes for task in each.tasks if task.kind in MOVES}
-    moves -= {"token", "hidden", *(("kv",) if page_links(passes[0].plan) else ())}
-    return all(move.endswith(WEIGHTS) for move in moves)
 
 
 def name_of(task: Task) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from gguf_bytes import array, gguf, string, text, u32
 from op_plans import make_op_split_plan
+from paged import make_paged_plan
 from plans import make_plan
 from shapes import small_model
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -129,6 +130,10 @@ def moved() -> Plan:
     return make_op_split_plan(MODEL, 4, len(pieces(MODEL, {})), workload=WORK)
 
 
+def windowed() -> Plan:
+    return make_paged_plan(MODEL, 2, workload=WORK)
+
+
 def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) -> Iterator[tuple[str, Reply | None]]:
     """What each reply told as it grew, and the reply."""
     speaking = {"sampling": Sampling(0.5), "seed": 3, "output_tokens": 9, "stops": (), "ends": (), **how}
@@ -141,14 +146,14 @@ def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) ->
 
 
 @pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
-@pytest.mark.parametrize("plan", [kept, moved])
+@pytest.mark.parametrize("plan", [kept, windowed, moved])
 def test_later_turns_are_what_the_whole_conversation_gives(
     plan: Callable[[], Plan], checkpoint: Path, letters: Text
 ) -> None:
-    """A plan whose caches stay computes only what is new; one whose caches move computes it all again."""
+    """Plans whose caches stay, or have windows, compute only what is new; one whose caches move computes all again."""
     lines = ["hello, this is a first line", "and a second", "third"]
     with Engine.load(plan(), checkpoint, Machine.this(), prompt_tokens=WORK.context) as engine:
-        assert engine.continues == (plan is kept)
+        assert engine.rewinds == (plan is kept)
         said, again = "", []
         for turn, (shown, reply) in enumerate(conversation(engine, letters, lines)):
             assert reply is not None and shown == reply.text
@@ -157,7 +162,7 @@ def test_later_turns_are_what_the_whole_conversation_gives(
             new = len(lines[turn]) + 2
             said += f"<{lines[turn]}>"
             # The last token of a reply was never computed with.
-            assert reply.computed == (new + (turn > 0) if engine.continues else len(said))
+            assert reply.computed == (len(said) if plan is moved else new + (turn > 0))
             again.append((turn, letters.encode(said), reply.tokens))
             said += reply.text
         for turn, prompt, made in again:

@@ -65,9 +65,9 @@ def execute(args: argparse.Namespace) -> int:
     tests = tests_of(args.n_prompt, args.n_gen, args.n_depth)
     _check(args, tests)
     plan = _plan(args, tests)
-    continues = caches_stay(passes_of(plan))
-    check_tests(tests, plan, continues)
-    longest = longest_prompt(tests, continues)
+    rewinds = caches_stay(passes_of(plan))
+    check_tests(tests, plan, rewinds)
+    longest = longest_prompt(tests, rewinds)
     with (
         Engine.load(plan, args.checkpoint, Machine.this(), prompt_tokens=longest, storage=args.storage or ()) as engine,
         progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,
