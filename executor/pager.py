@@ -3,8 +3,9 @@
 A page comes while those before it are attended to, the first of a block already while the block before it computes:
 buffers take turns, and nothing else holds a page back. Python only submits; queues and copy engines do the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from helmsman.scheduler.pages import Advance, PageTable, Run
 
 _SEQUENCES = 0
 """In the page table: the sequences of a batch are equally long, and their pages move together."""
+
+
+Submitted = Callable[[int, int, Sequence[Event], Event | None], None]
+"""Submits something for so many tokens on top of a past, after some events and before another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,11 @@ class Pager:
             event.clear()
         self._turn = self._gone = 0
 
-    def attend(
+    def attending(self, layer: int, reader: Reader) -> Submitted:
+        """What submits attention of a block."""
+        return partial(self._attend, layer, reader)
+
+    def _attend(
         self, layer: int, reader: Reader, tokens: int, past: int, wait: Sequence[Event], done: Event | None
     ) -> None:
         """Submit attention of a block: page by page, then over what is in the window."""
