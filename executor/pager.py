@@ -1,22 +1,27 @@
 """The pager: what a pass reads of caches with a window, page by page, and what it takes home (HELM-58..65).
 
-A page comes while the one before it is attended to, the first of a block already while the block before it computes:
-two buffers take turns, and nothing else holds a page back. Python only submits; queues and copy engines do the rest."""
+A page comes while those before it are attended to, the first of a block already while the block before it computes:
+buffers take turns, and nothing else holds a page back. Python only submits; queues and copy engines do the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
 from helmsman.executor.recorded import NOT_MOVED, PageTimes
-from helmsman.executor.rooms import PagedBlock, PagedCaches, move_page
+from helmsman.executor.rooms import PagedBlock, PagedCaches, Room, move_page
 from helmsman.lowering.page_moves import PAGE, READ
-from helmsman.lowering.paging import STAGED_PAGES, home_tokens, paging_of
+from helmsman.lowering.paging import home_tokens, paging_of
 from helmsman.scheduler.pages import Advance, PageTable, Run
 
 _SEQUENCES = 0
 """In the page table: the sequences of a batch are equally long, and their pages move together."""
+
+
+Submitted = Callable[[int, int, Sequence[Event], Event | None], None]
+"""Submits something for so many tokens on top of a past, after some events and before another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +82,18 @@ class Pager:
             event.clear()
         self._turn = self._gone = 0
 
-    def attend(
+    def attending(self, layer: int, reader: Reader) -> Submitted:
+        """What submits attention of a block."""
+        return partial(self._attend, layer, reader)
+
+    def _attend(
         self, layer: int, reader: Reader, tokens: int, past: int, wait: Sequence[Event], done: Event | None
     ) -> None:
         """Submit attention of a block: page by page, then over what is in the window."""
         block, number, waits = self._caches.blocks[layer], layer - reader.first, list(wait)
         for page in self._now.streamed:
             place = self._bring(layer, block, page)
-            room, times = self._caches.arriving[place % STAGED_PAGES], self._stamps.read(self._rank[layer], page)
+            room, times = self._arriving(place), self._stamps.read(self._rank[layer], page)
             spans = [room.span(0, page * self._paging.page, self._paging.page)]
             waits.append(self._arrived[place])
             reader.queue.attend(
@@ -140,11 +149,16 @@ class Pager:
         place, self._turn = self._turn, self._turn + 1
         arrived = _next(self._arrived, place)
         _next(self._read, place)
-        free = [self._read[place - STAGED_PAGES]] if place >= STAGED_PAGES else []
+        staged = self._caches.cache.staged_pages
+        free = [self._read[place - staged]] if place >= staged else []
         run = Run(page * self._paging.page, 0, self._paging.page)
-        target, times = self._caches.arriving[place % STAGED_PAGES], self._stamps.coming(self._rank[layer], page)
+        target, times = self._arriving(place), self._stamps.coming(self._rank[layer], page)
         move_page(self._come[1], run, (block.home, run.position), (target, 0), times, free, arrived)
         return place
+
+    def _arriving(self, place: int) -> Room:
+        """Where the page that comes as number `place` of the pass arrives."""
+        return self._caches.arriving[place % self._caches.cache.staged_pages]
 
     @property
     def _page_bytes(self) -> int:

@@ -23,9 +23,9 @@ from helmsman.executor.moves import (
     submit_turn,
 )
 from helmsman.executor.order import Ordered
-from helmsman.executor.paged_range import Call, PagedRange, pieces
-from helmsman.executor.pager import Pager, Reader
+from helmsman.executor.pager import Pager
 from helmsman.executor.passes import Pass, name_of
+from helmsman.executor.ranges import PagedRange, Range
 from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
 from helmsman.executor.submissions import Submission
@@ -171,34 +171,19 @@ class _Builder:
         head, tail = (self._found.tasks[submission.tasks[place]].op for place in (0, -1))
         source = seat.tokens if head == "embedding" else seat.hidden
         target = seat.chosen if tail == "head" else seat.hidden
-        times, queue, stage = self.stamps[stamps].data, self._lanes.queues[submission.lane], seat.stage
-
-        def submit(tokens: int, past: int) -> None:
-            queue.run(stage, source, target, tokens, past, times, first, last, waits, done)
-
-        def run(begin: int, end: int) -> Call:
-            times = self.stamps[stamps.start + begin - first : stamps.start + end - first + 1].data
-            ends = source if begin == first else seat.hidden, target if end == last else seat.hidden
-            return lambda tokens, past, wait, done: queue.run(stage, *ends, tokens, past, times, begin, end, wait, done)
-
+        queue, ops = self._lanes.queues[submission.lane], range(first, last)
+        whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, self.stamps[stamps])
         paged = self._paged(submission, seat)
-        if paged is None:
-            self.submits.append(submit)
-        else:
-            pager, attention = paged
-            reader = Reader(queue, stage, seat.first_layer)
-            cut = tuple(pieces(range(first, last), attention, pager, reader, run))
-            layers = tuple(layer for layer, _ in attention)
-            self.submits.append(PagedRange(pager, layers, run(first, last), cut, waits, done).submit)
+        self.submits.append((whole if paged is None else PagedRange(whole, *paged)).submit(waits, done))
 
-    def _paged(self, submission: Submission, seat: Seat) -> tuple[Pager, list[tuple[int, int]]] | None:
-        """What moves the pages that a range of operations reads; the blocks and operations that read them."""
+    def _paged(self, submission: Submission, seat: Seat) -> tuple[list[tuple[int, int]], Pager] | None:
+        """The blocks and operations of a range that read pages, and what moves those."""
         tasks = [self._found.tasks[index] for index in submission.tasks]
         pager = self._lanes.pagers.get(tasks[0].memories[0])
         layers = [task.layer for task in tasks if task.layer is not None and task.op == "attention"]
         if pager is None or not layers:
             return None
-        return pager, [(layer, seat.ops(layer, "attention")[0]) for layer in layers]
+        return [(layer, seat.ops(layer, "attention")[0]) for layer in layers], pager
 
     def _add_moves(self, index: int, lane: str, waits: list[Event], done: Event | None) -> None:
         parts = self._parts(index)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Event
 from helmsman.executor.devices.base import DeviceMemory
-from helmsman.lowering.paging import STAGED_PAGES, home_tokens, window_of
+from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.rules import kv_rule
 from helmsman.scheduler.pages import Run
 from helmsman.schemas.formats import rows_size
@@ -95,7 +95,7 @@ def _allocated(plan: Plan, memories: Mapping[str, DeviceMemory], layers: list[in
         )
         for layer in layers
     }
-    arriving = tuple(room(here, cache.page_tokens, "pages that arrive") for _ in range(STAGED_PAGES))
+    arriving = tuple(room(here, cache.page_tokens, "pages that arrive") for _ in range(cache.staged_pages))
     return PagedCaches(cache, rule.memory, blocks, arriving)
 
 

@@ -1,14 +1,14 @@
 """The tasks of attention over a cache of which the device holds a window (HELM-58..65).
 
-Pages at home are brought one after the other and attended to as they come, each while the next one is on its way; then
-comes what is in the window. New tokens stay there. Pages that leave are copied home beside all of it."""
+Pages at home are brought one after the other and attended to as they come, each while the next ones are on their way;
+then comes what is in the window. New tokens stay there. Pages that leave are copied home beside all of it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.ops import sum_of_contexts
-from helmsman.lowering.paging import STAGED_PAGES, paging_of
+from helmsman.lowering.paging import paging_of
 from helmsman.lowering.parts import Part
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
@@ -52,9 +52,9 @@ class PageMoves:
                 self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, (), "kv")
 
     def _bring(self, layer: int, window: PageCache, number: int) -> int:
-        """A page comes when what read the page before last has left its buffer."""
-        rule, before = kv_rule(self.plan, layer), self.readers.get(window.memory, [])[-STAGED_PAGES:]
-        free = tuple(before[:1]) if len(before) == STAGED_PAGES else ()
+        """A page comes when the page that was in its buffer has been read."""
+        rule, before = kv_rule(self.plan, layer), self.readers.get(window.memory, [])[-window.staged_pages :]
+        free = tuple(before[:1]) if len(before) == window.staged_pages else ()
         for hop in self._hops(layer, window, rule.memory, window.memory):
             free = (self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, free, "kv"),)
         return free[0]

@@ -10,9 +10,6 @@ from helmsman.scheduler.pages import Paging
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.workload import Workload
 
-STAGED_PAGES = 2
-"""Buffers in which pages arrive, in every memory with windows: one is filled while the other is read (HELM-63)."""
-
 
 def window_of(rules: Rules, layer: int) -> PageCache | None:
     """The window of a block's cache; None where all of it is in one place. Only whole caches have one."""

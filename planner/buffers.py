@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import passing, pieces_of
-from helmsman.lowering.paging import STAGED_PAGES, most_tokens, passes_of, window_of, windows
+from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import homes, kv_homes, places, prefix_rule
@@ -60,8 +60,8 @@ def _passing(placed: Placed) -> Workload:
 def _pages(placed: Placed, memory: str) -> int:
     """Where pages of caches arrive that have a window in `memory`: buffers that all blocks share."""
     found = [(layer, cache) for layer in alike(placed) if (cache := window_of(placed, layer)) is not None]
-    sizes = [page_bytes(placed, layer, each.page_tokens) for layer, each in found if each.memory == memory]
-    return STAGED_PAGES * max(sizes, default=0)
+    mine = [(layer, cache) for layer, cache in found if cache.memory == memory]
+    return max((each.staged_pages * page_bytes(placed, layer, each.page_tokens) for layer, each in mine), default=0)
 
 
 def _resting(placed: Placed) -> set[str]:

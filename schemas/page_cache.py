@@ -14,13 +14,16 @@ class PageCache(Frozen):
     """A window of a KV cache in `memory`, whole pages of `page_tokens`; the rest waits at home (HELM-58..61, 65).
 
     Above `watermark` x `window_tokens` cached tokens of a sequence the oldest full page goes home, and attention
-    streams it back for every pass (HELM-62..64). Pages of every format begin and end at cache lines."""
+    streams it back for every pass (HELM-62..64) into `staged_pages` buffers, which all blocks take in turns: two are
+    enough while attention is all there is to do (HELM-65), more keep the link busy through the rest of a block. Pages
+    of every format begin and end at cache lines."""
 
     memory: Name
     page_tokens: Annotated[int, Field(ge=PAGE_STEP, le=1 << 20, multiple_of=PAGE_STEP)] = 512
     window_tokens: Count
     watermark: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.8
     eviction: Literal["oldest"] = "oldest"
+    staged_pages: Annotated[int, Field(ge=2, le=4096)] = 2
 
     @model_validator(mode="after")
     def _has_room(self) -> Self:

@@ -21,7 +21,7 @@ from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
-from helmsman.planner.strategies.layer_windows import Window, extrapolated, with_window
+from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
@@ -81,8 +81,8 @@ class LayerSplit:
     def seconds(self, k: int, iteration: Iteration) -> float:
         """Closed form: the sum over units of their device's price, and the crossings (eq 4.7).
 
-        A plan that streams KV overlaps transfers with work and is scheduled task by task instead, with a window by two
-        and four blocks on the accelerator."""
+        A plan that streams KV overlaps transfers with work and is scheduled task by task instead, with a window by four
+        and eight blocks on the accelerator."""
         if self._has_window(k):
             return self._windowed_seconds(k, iteration)
         if self._streams(k):
@@ -119,7 +119,7 @@ class LayerSplit:
     def placement(self, k: int) -> Placement:
         """The rules of candidate `k`."""
         if k not in self._placements:
-            self._placements[k] = place(self.model, self.roles, self.workload, self.options, k)
+            self._placements[k] = place(self.model, self.roles, self.workload, self._chosen, k)
         return self._placements[k]
 
     def _has_window(self, k: int) -> bool:
@@ -130,10 +130,10 @@ class LayerSplit:
         blocks, on_host = self.model.layers, max(k - 1, 0)
         cache = self.placement(k).kv[-1].cache
         assert cache is not None
-        window = Window(cache.window_tokens, cache.page_tokens, cache.watermark)
+        window = Window(cache.window_tokens, cache.page_tokens, cache.watermark, cache.staged_pages)
         options = replace(self.options, window=window)
 
-        beside = min(on_host, 1)  # while it computes, the first pages come
+        beside = min(on_host, 2)  # while it computes, the first pages come
 
         def few(count: int) -> float:
             small = self.model.model_copy(update={"layers": beside + count})
@@ -155,6 +155,18 @@ class LayerSplit:
             graph = lower(place(small, self.roles, self.workload, options, k), iteration)
             self._priced[key] = _sum_by_unit(graph, self.costs)
         return self._priced[key]
+
+    @cached_property
+    def _chosen(self) -> LayerSplitOptions:
+        """The options, with as many buffers for pages as keep the link busy."""
+        window = self.options.window
+        if window is None or window.staged is not None or not self.roles.separate:
+            return self.options
+        small = self.model.model_copy(update={"layers": 2})
+        few = replace(self.options, window=replace(window, tokens=window.tokens or window.least))
+        graph = lower(place(small, self.roles, self.workload, few, 0), mean_step(self.workload))
+        staged = staged_pages(graph, lambda task: self.costs.price(task).mid)
+        return replace(self.options, window=replace(window, staged=staged))
 
     @cached_property
     def _placements(self) -> dict[int, Placement]:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil
 
+from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.page_moves import PAGE
 from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import Placement
 from helmsman.planner.cache_bytes import page_bytes
@@ -11,17 +13,23 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Schedule
 
-_PRICED = (2, 4)
+LEAST_STAGED = 2
+"""Pages that arrive at once, at least: one comes while the other is read."""
+
+_PRICED = (4, 8)
 """Blocks on the accelerator with which a pass is priced; each further one adds what those of their difference add."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is asked for: a window of `tokens`, None: as large as the accelerator's memory allows."""
+    """What is asked for: a window of `tokens`, None: as large as the accelerator's memory allows.
+
+    `staged`: buffers in which pages arrive, None: as many as keep the link busy."""
 
     tokens: int | None = None
     page_tokens: int = 512
     watermark: float = 0.8
+    staged: int | None = None
 
     @property
     def least(self) -> int:
@@ -34,15 +42,21 @@ class Window:
 
 
 def with_window(placement: Placement, memory: str, window: Window) -> Placement:
-    """`placement`, whose last rule keeps the accelerator's caches elsewhere, with a window of them in `memory`."""
-    if window.tokens is not None:
-        return _windowed(placement, memory, window, window.tokens)
-    tokens = _largest(placement, memory, window)
-    found = _windowed(placement, memory, window, tokens)
-    while tokens > window.least and memory in shortages(memory_use(found)):
-        tokens -= window.page_tokens  # longer passes over prompts took the room of a page
-        found = _windowed(placement, memory, window, tokens)
-    return found
+    """`placement`, whose last rule keeps the accelerator's caches elsewhere, with a window of them in `memory`; fewer
+    pages arrive at once where there is no room for more."""
+    staged = window.staged or LEAST_STAGED
+
+    def found(tokens: int) -> Placement:
+        return _windowed(placement, memory, replace(window, staged=staged), tokens)
+
+    tokens = window.tokens or window.least
+    while staged > LEAST_STAGED and memory in shortages(memory_use(found(tokens))):
+        staged -= 1
+    if window.tokens is None:
+        tokens = _largest(found(tokens), memory, window)
+        while tokens > window.least and memory in shortages(memory_use(found(tokens))):
+            tokens -= window.page_tokens  # longer passes over prompts took the room of a page
+    return found(tokens)
 
 
 def extrapolated(blocks: int, seconds: Callable[[int], float]) -> float:
@@ -54,21 +68,34 @@ def extrapolated(blocks: int, seconds: Callable[[int], float]) -> float:
     return least + (blocks - few) * (seconds(more) - least) / (more - few)
 
 
-def _largest(placement: Placement, memory: str, window: Window) -> int:
-    least = _windowed(placement, memory, window, window.least)
+def staged_pages(graph: TaskGraph, price: Callable[[Task], float]) -> int:
+    """Buffers for pages that keep the link busy while a block does all but attend: as many pages as come meanwhile, and
+    two. `graph`: a pass of two blocks or more."""
+    inside = [task for task in graph.tasks if task.layer == 1]
+    pages = [task for task in inside if task.kind == "transfer" and f".{PAGE}" in task.id]
+    if not pages:
+        return LEAST_STAGED
+    busy = sum(price(task) for task in inside if task.kind != "transfer" and task.op != "attention")
+    return LEAST_STAGED + min(len(pages), ceil(busy / max(price(pages[0]), 1e-9)))
+
+
+def _largest(least: Placement, memory: str, window: Window) -> int:
+    """Tokens of the largest window, at most as many as are of use, given a placement with the `least`."""
     use = next(use for use in memory_use(least) if use.memory == memory)
-    layers = [layer for layer in range(placement.model.layers) if _has_window(least, layer)]
+    layers = [layer for layer in range(least.model.layers) if window_of(least, layer) is not None]
     page = sum(page_bytes(least, layer, window.page_tokens) for layer in layers)
     pages = max(0, use.available - use.used) // page if page else 0
-    return min(window.least + pages * window.page_tokens, window.most(placement.workload.context))
+    return min(window.least + pages * window.page_tokens, window.most(least.workload.context))
 
 
 def _windowed(placement: Placement, memory: str, window: Window, tokens: int) -> Placement:
-    cache = PageCache(memory=memory, page_tokens=window.page_tokens, window_tokens=tokens, watermark=window.watermark)
+    cache = PageCache(
+        memory=memory,
+        page_tokens=window.page_tokens,
+        window_tokens=tokens,
+        watermark=window.watermark,
+        staged_pages=window.staged or LEAST_STAGED,
+    )
     *others, last = placement.kv
     rules = (*others, last.model_copy(update={"cache": cache}))
     return replace(placement, kv=rules, schedule=Schedule(overlap="next-layer", prefetch=1))
-
-
-def _has_window(placement: Placement, layer: int) -> bool:
-    return window_of(placement, layer) is not None

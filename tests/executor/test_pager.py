@@ -106,7 +106,8 @@ def random_plan(seed: int) -> tuple[Plan, Plan]:
     window, prompt = page * random.randint(2, 5), random.randint(1, 300)
     output = random.randint(7, 30)
     work = Workload(prompt_tokens=prompt + 6, output_tokens=output, context=prompt + 6 + output, batch=batch)
-    shape = {"page": page, "window": window, "mark": random.uniform(page / window + 1e-6, 0.99)}
+    mark, staged = random.uniform(page / window + 1e-6, 0.99), random.randint(2, 5)
+    shape = {"page": page, "window": window, "mark": mark, "staged": staged}
     on_cpu = random.randrange(model().layers + 1)
     return make_paged_plan(model(), on_cpu, workload=work, **shape), make_plan(model(), workload=work)
 

@@ -55,6 +55,14 @@ def test_pages_come_one_ahead_across_blocks_and_leave_beside() -> None:
     assert all(not task.deps for task in leaving if "@d2h" in task.id)
 
 
+def test_more_buffers_let_more_pages_come_ahead() -> None:
+    paged = make_paged_plan(MODEL, workload=Workload(prompt_tokens=192, output_tokens=8, context=200), staged=5)
+    found = tasks(paged, 10)
+    reads = [number for number, task in enumerate(found) if ".attention.page" in task.id]
+    comes = [task for task in found if task.id.endswith("@h2d")]
+    assert [task.deps for task in comes] == [()] * 5 + [(reads[number],) for number in range(len(comes) - 5)]
+
+
 def test_while_all_fits_a_pass_is_that_of_a_cache_in_one_place() -> None:
     whole = make_plan(MODEL, 0, workload=plan().workload)
     it = passes_of(plan()).at(2)

@@ -19,7 +19,8 @@ def with_window(plan: Plan, home: str = "dram", memory: str = "vram", **cache: A
 
 
 def make_paged_plan(
-    model: Model, on_cpu: int = 0, *, page: int = 32, window: int = 96, mark: float = 0.8, **rest: Any
+    model: Model, on_cpu: int = 0, *, page: int = 32, window: int = 96, mark: float = 0.8, staged: int = 2, **rest: Any
 ) -> Plan:
     """`make_plan` with a window."""
-    return with_window(make_plan(model, on_cpu, **rest), page_tokens=page, window_tokens=window, watermark=mark)
+    cache = {"page_tokens": page, "window_tokens": window, "watermark": mark, "staged_pages": staged}
+    return with_window(make_plan(model, on_cpu, **rest), **cache)
