@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.executed import check_executed
+from helmsman.executor.executed import check_executed, check_native
 from helmsman.executor.generation import Generation
 from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import passes_of
-from helmsman.executor.program import Program
 from helmsman.executor.prompt import check_context, check_tokens
+from helmsman.executor.runs import Runs
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.placement import batches_together
 from helmsman.scheduler.iteration import Iteration, single_stream
@@ -53,6 +53,7 @@ class Engine:
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
         plan of a kind that is not executed, no place for its files)."""
+        check_native(plan.model)
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
@@ -136,7 +137,7 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _pass(self, tokens: int, past: int) -> Program:
+    def _pass(self, tokens: int, past: int) -> Runs:
         program = self._loaded.programs["decode" if past else "prefill"]
         program.run(tokens, past)
         return program

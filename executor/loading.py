@@ -15,6 +15,7 @@ from helmsman.executor.kv import allocate_caches
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.passes import Pass
 from helmsman.executor.program import Lanes, Program
+from helmsman.executor.runs import Runs
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
@@ -34,7 +35,7 @@ UNLIMITED = 1e15
 class Loaded:
     """`tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice."""
 
-    programs: Mapping[Phase, Program]
+    programs: Mapping[Phase, Runs]
     tokens: tuple[NDArray[np.int32], ...]
 
 
@@ -59,7 +60,7 @@ def load(
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
     lanes = open_lanes(plan, passes, devices)
-    programs: dict[Phase, Program] = {}
+    programs: dict[Phase, Runs] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
         chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan.workload.batch)
