@@ -8,19 +8,18 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
 
-
 NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
 """Families that kernels compute; others run through graphs of their modules."""
 
 
-def check_native(model: Model) -> None:
+def check_native(model: Model, remedy: str = "run it through its module's graph: --backend torch") -> None:
     """Raise UsageError for a model whose family kernels do not compute."""
     if model.family not in NATIVE:
         raise UsageError(
             f"no kernels for the family {model.family}",
             field="model.family",
             value=model.family,
-            remedy="run it through its module's graph: --backend torch",
+            remedy=remedy,
         )
 
 

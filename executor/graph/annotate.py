@@ -154,7 +154,7 @@ class _Annotator:
     def _attention(self, node: fx.Node) -> dict[str, int]:
         """Products of queries and keys, or weights and values; causal: each token sees its own past (eq 4.11)."""
         if node.target == _A.scaled_dot_product_attention.default:
-            query, keys, values = (each.meta["val"] for each in node.all_input_nodes[:3])
+            query, _, values = (each.meta["val"] for each in node.all_input_nodes[:3])
             flops = 2 * _pairs(self._shape, query) * (query.shape[-1] + values.shape[-1])
         else:
             flops = self._product(node)
@@ -162,9 +162,9 @@ class _Annotator:
 
     def _product(self, node: fx.Node) -> int:
         left, right = (each.meta["val"] for each in node.all_input_nodes[-2:])
-        scores = 2 * prod(left.shape[:-1]) * left.shape[-1] * right.shape[-1]
-        seen, all_of = _pairs(self._shape, left), prod(left.shape[:-1]) * _attended(self._shape)
-        return scores * seen // all_of
+        dense: int = 2 * prod(left.shape) * right.shape[-1]
+        rows: int = prod(left.shape[:-1])
+        return dense * _pairs(self._shape, left) // (rows * _attended(self._shape))
 
 
 def _attended(shape: Shape) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, fx
-from torch.fx.node import map_aggregate
+from torch.fx.node import Argument, map_aggregate
 
 from helmsman.executor.graph.partition import Stage
 
@@ -21,12 +21,12 @@ def build(
     graph, of = fx.Graph(), dict[fx.Node, fx.Node]()
     for node in stage.graph.nodes:
         of[node] = graph.node_copy(node, of.__getitem__)
-        of[node].args = map_aggregate(of[node].args, lambda each: _placed(each, device))
-        of[node].kwargs = map_aggregate(of[node].kwargs, lambda each: _placed(each, device))
+        placed = map_aggregate((of[node].args, of[node].kwargs), lambda each: _placed(each, device))
+        of[node].args, of[node].kwargs = placed
         if marks and node in marks:
             graph.call_function(marks[node])
     return fx.GraphModule({name: tensors[name] for name in stage.attributes}, graph, "Stage")
 
 
-def _placed(value: object, device: torch.device) -> object:
+def _placed(value: Argument, device: torch.device) -> Argument:
     return device if isinstance(value, torch.device) else value

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from helmsman.schemas.errors import BadInputError
@@ -105,8 +105,9 @@ def _fake_parameters(module: nn.Module, mode: FakeTensorMode) -> dict[str, tuple
     return {name: tuple(together) for together in names.values() for name in together}
 
 
-def _blocks(module: nn.Module, layers: int, file: str) -> str:
+def _blocks(module: Any, layers: int, file: str) -> str:
     """The path of the list that holds all blocks: as many modules as layers, all of one class."""
+    path: str
     for path, found in module.named_modules():
         if isinstance(found, nn.ModuleList) and len(found) == layers and len({type(each) for each in found}) == 1:
             return path
@@ -118,8 +119,3 @@ def _unknown(file: str, error: Exception) -> BadInputError:
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     remedy = "choose a decoder that the installed transformers has; code beside a checkpoint is not run"
     return BadInputError(f"not a decoder that transformers can build: {reason[:200]}", file=file, remedy=remedy)
-
-
-def values_of(decoder: Decoder) -> dict[str, Tensor]:
-    """Buffers by name: values that no checkpoint holds."""
-    return dict(decoder.module.named_buffers())

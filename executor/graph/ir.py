@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import networkx as nx
 
-NodeKind = Literal["input", "weight", "constant", "lookup", "linear", "norm", "rotation", "append", "attention", "other"]
+NodeKind = Literal[
+    "input", "weight", "constant", "lookup", "linear", "norm", "rotation", "append", "attention", "other"
+]
 
 
 @dataclass(frozen=True, slots=True)

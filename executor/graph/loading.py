@@ -1,6 +1,6 @@
 """From a plan to an engine that runs a module's captured graphs (Alg 2: trace, annotate, cut, build, then run)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ def load_graphs(
     machine: Machine,
     *,
     prompt_tokens: int | None = None,
+    storage: Sequence[Path] = (),
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Engine:
     """An engine that runs `plan` through the graphs of the checkpoint's own module, as transformers has it.
@@ -58,7 +59,7 @@ def load_graphs(
     for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
         program = programs[each.phase] = GraphProgram(each, partial(preparing.pass_of, each), tokens)
         program.prepare(count)
-    return Engine(plan, devices, open_storage(plan, ()), Loaded(programs, (tokens,)))
+    return Engine(plan, devices, open_storage(plan, storage), Loaded(programs, (tokens,)))
 
 
 class _Preparing:

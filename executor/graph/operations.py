@@ -12,7 +12,8 @@ Names = Mapping[str, tuple[str, ...]]
 @dataclass(frozen=True, slots=True)
 class Cost:
     """One operation, or several whose projections are one matrix. `weight_bytes`, `kv_read`: what it reads beside
-    activations; `kv_write`: what it adds to caches; `out_bytes`: of its result (0 for `append`, whose results are caches)."""
+    activations; `kv_write`: what it adds to caches; `out_bytes`: of its result (0 for `append`, whose
+    results are caches)."""
 
     ops: tuple[str, ...]
     unit: int

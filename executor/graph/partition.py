@@ -46,7 +46,7 @@ class _Cutter:
         self._captured = captured
         self._free = free_nodes(captured.graph, captured.weights)
         self._nodes = [node for node in captured.graph.nodes if node.op == "call_function"]
-        (self._end,) = next(node for node in captured.graph.nodes if node.op == "output").all_input_nodes
+        self._end: fx.Node = captured.graph.output_node().all_input_nodes[0]
 
     def stage(self, first: int, last: int) -> Stage:
         entering = self._crossing(first) if first else None
@@ -59,9 +59,7 @@ class _Cutter:
         later = (node for node in self._nodes if node.meta["unit"] >= unit and node not in self._free)
         read = dict.fromkeys(each for node in later for each in node.all_input_nodes)
         found = [
-            node
-            for node in read
-            if node.op == "call_function" and node.meta["unit"] < unit and node not in self._free
+            node for node in read if node.op == "call_function" and node.meta["unit"] < unit and node not in self._free
         ]
         if len(found) != 1:
             shown = ", ".join(node.name for node in found) or "nothing"
@@ -71,7 +69,8 @@ class _Cutter:
                 field="model_type",
                 remedy="plan it on one device",
             )
-        return found[0]
+        crossing: fx.Node = found[0]
+        return crossing
 
     def _needed(self, own: list[fx.Node], entering: fx.Node | None) -> set[fx.Node]:
         """A stage's own nodes and all that they read, but for what enters."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-class StaticLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no annotations
+class StaticLayer(CacheLayerMixin):
     """One block's keys and values, (batch, kv_heads, context, head_dim) each.
 
     `past`: tokens already cached, an int64 scalar; None in a prompt's pass, which attends to its own tokens only.
@@ -19,7 +19,8 @@ class StaticLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no
 
     def __init__(self, keys: Tensor, values: Tensor, past: Tensor | None) -> None:
         super().__init__()
-        self.keys, self.values, self._past = keys, values, past
+        self.keys, self.values = keys, values
+        self._keys, self._values, self._past = keys, values, past
         self.is_initialized = True
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
@@ -27,7 +28,7 @@ class StaticLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Write the new keys and values; what attention reads."""
-        return self._written(self.keys, key_states), self._written(self.values, value_states)
+        return self._written(self._keys, key_states), self._written(self._values, value_states)
 
     def _written(self, cache: Tensor, states: Tensor) -> Tensor:
         count = states.shape[2]
@@ -38,7 +39,7 @@ class StaticLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """(positions that attention reads, the first of them)."""
-        return (query_length if self._past is None else self.keys.shape[2]), 0
+        return (query_length if self._past is None else self._keys.shape[2]), 0
 
     def get_seq_length(self) -> Any:
         """Tokens already cached."""
@@ -46,7 +47,7 @@ class StaticLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers has no
 
     def get_max_length(self) -> int:
         """Tokens that fit."""
-        return self.keys.shape[2]
+        return self._keys.shape[2]
 
 
 def static_cache(keys: Sequence[Tensor], values: Sequence[Tensor], past: Tensor | None) -> Any:
