@@ -56,22 +56,23 @@ def _devices(plan: Plan, found: Pass) -> tuple[str, ...]:
     for task in found.tasks:
         if task.batch:
             raise _refused("several batches take turns", "schedule.order")
-        if task.kind in MOVES:
-            _check_move(task)
-        elif part_of(task.id):
-            raise _refused(f"{task.op} of block {task.layer} is divided", "compute")
-        else:
+        if task.kind not in MOVES:
+            if part_of(task.id):
+                raise _refused(f"{task.op} of block {task.layer} is divided", "compute")
             devices.setdefault(unit_of(task, plan.model.units), set()).add(task.resource)
     for unit, names in devices.items():
         if len(names) > 1:
             raise _refused(f"unit {unit} runs on {' and '.join(sorted(names))}", "compute")
+    for task in found.tasks:
+        if task.kind in MOVES:
+            _check_move(task)
     return tuple(devices[unit].pop() for unit in range(plan.model.units))
 
 
 def _check_move(task: Task) -> None:
     if task.kind != "transfer" or task.op not in _CROSSING:
         place = "" if task.layer is None else f" of block {task.layer}"
-        raise _refused(f"{task.op}{place} is moved while it runs", "residence")
+        raise _refused(f"{task.op}{place} would have to be moved", "residence")
 
 
 def _types(plan: Plan) -> tuple[torch.dtype, torch.dtype]:

@@ -16,6 +16,7 @@ from plans import make_hardware, make_plan
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from helmsman.cli.run import main
+from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.graph import loading
 from helmsman.executor.graph.annotate import annotate
@@ -42,9 +43,8 @@ from helmsman.schemas.workload import Workload
 FAMILIES = [
     "gpt_neox",
     "opt",
-    "phi3",
     "qwen3",
-    *(pytest.param(family, marks=pytest.mark.nightly) for family in ("gpt2", "llama", "mistral", "qwen2")),
+    *(pytest.param(family, marks=pytest.mark.nightly) for family in ("gpt2", "llama", "mistral", "phi3", "qwen2")),
 ]
 BATCH, PROMPT, OUTPUT, CONTEXT = 2, 9, 64, 80
 SPLIT = 2
@@ -232,7 +232,7 @@ def test_tokens_are_those_of_generate(case: Loader, family: str) -> None:
 
 def test_spans_are_the_tasks_of_lowering(case: Loader) -> None:
     """Projections that are one matrix share its span; stages and moves follow each other."""
-    found = case("phi3")
+    found = case("gpt_neox")
     made = found.engine.generate(found.prompts, 3, ignore_eos=True)
     spans = spans_of(found.plan, 0, made)
     tasks = [task for iteration in made.iterations for task in lower(found.plan, iteration).tasks]
@@ -275,12 +275,18 @@ def test_plans_that_divide_units_are_refused(case: Loader) -> None:
     on_host = ComputeRule(select=Select(names="down"), device="cpu")
     refused(found, plan.model_copy(update={"compute": (on_host, *plan.compute)}), UsageError, "unit 2 runs on")
     host = plan.residence[0].model_copy(update={"select": Select()})
-    refused(found, plan.model_copy(update={"residence": (host,)}), UsageError, "weights of block 1 is moved")
+    refused(found, plan.model_copy(update={"residence": (host,)}), UsageError, "of block 1 would have to be moved")
     mixed = tuple(rule.model_copy(update={"format": fmt}) for rule, fmt in zip(plan.kv, ("f32", "f16"), strict=True))
     refused(found, plan.model_copy(update={"kv": mixed}), UsageError, "one of the formats")
-    prefill = ComputeRule(select=Select(), device="loopback", phase="prefill")
-    all_decode = split_plan(found.model, 0).model_copy(update={"compute": (prefill, *plan.compute)})
-    refused(found, all_decode, UsageError, "moved|different devices")
+
+
+def test_prompts_and_steps_on_different_devices_are_refused(case: Loader) -> None:
+    found = case("gpt_neox")
+    plan = split_plan(found.model)
+    prompts = ComputeRule(select=Select(names="embedding*"), device="loopback", phase="prefill")
+    copied = plan.residence[0].model_copy(update={"replicas": ("vram",)})
+    changes = {"compute": (prompts, *plan.compute), "residence": (copied, *plan.residence[1:])}
+    refused(found, plan.model_copy(update=changes), UsageError, "different devices")
 
 
 def test_checkpoints_that_do_not_fit_the_plan(case: Loader, tmp_path: Path) -> None:
@@ -306,8 +312,10 @@ def test_modules_that_cannot_be_captured() -> None:
     assert caught.value.remedy and caught.value.file == "config.json"
 
 
-def test_kernels_refuse_what_only_graphs_run(case: Loader) -> None:
+def test_kernels_refuse_what_only_graphs_run(case: Loader, tmp_path: Path) -> None:
     found = case("gpt_neox")
+    with pytest.raises(UsageError, match="no kernels for the family gpt_neox .*choose a model of the families llama"):
+        write_checkpoint(found.model, tmp_path / "new")
     with pytest.raises(UsageError, match="no kernels for the family gpt_neox .*--backend torch"):
         Engine.load(found.plan, found.directory, Machine.this())
 
@@ -318,7 +326,7 @@ def test_helm_run_through_graphs(case: Loader, tmp_path: Path, capsys: pytest.Ca
     plan.write_text(found.plan.to_json())
     prompts.write_text(json.dumps(found.prompts.tolist()))
     argv = [str(plan), "--checkpoint", str(found.directory), "--tokens", str(prompts), "--output-tokens", "6"]
-    assert main([*argv, "--json", "--ignore-eos"]) == 2
+    assert main(argv) == 2
     assert "--backend torch" in capsys.readouterr().err
     assert main([*argv, "--backend", "torch", "--json", "--ignore-eos", "--trace", str(traced)]) == 0
     document = json.loads(capsys.readouterr().out)
