@@ -55,7 +55,7 @@ def _structures(fields: Fields) -> list[tuple[str, str]]:
     if fields.has("quantization_config"):
         found.append(("quantization_config", f"quantised weights ({_method(fields)})"))
     architectures = fields.texts("architectures")
-    if architectures and not any(name.endswith("ForCausalLM") for name in architectures):
+    if architectures and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
         found.append(("architectures", f"architecture {architectures[0]} (no language-model head)"))
     if fields.flag("add_cross_attention", False):
         found.append(("add_cross_attention", "cross attention"))

@@ -9,7 +9,15 @@ from helmsman.lowering.tensors import parameters
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import LearnedPositions, Model, Rope
 
-GPT2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+GPT2 = {
+    "model_type": "gpt2",
+    "architectures": ["GPT2LMHeadModel"],
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_positions": 1024,
+    "vocab_size": 50257,
+}
 PYTHIA = {
     "model_type": "gpt_neox",
     "hidden_size": 2048,
