@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from helmsman.executor.devices.accelerators import check_tasks
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.executed import check_executed
+from helmsman.executor.executed import check_executed, check_native
 from helmsman.executor.generation import Generation
 from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import page_links, passes_of
-from helmsman.executor.program import Program
 from helmsman.executor.prompt import check_context, check_tokens
+from helmsman.executor.runs import Runs
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
@@ -61,6 +61,7 @@ class Engine:
         on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
         plan of a kind that is not executed, no place for its files)."""
+        check_native(plan.model)
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
@@ -170,7 +171,7 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _pass(self, iteration: Iteration) -> Program:
+    def _pass(self, iteration: Iteration) -> Runs:
         program = self._loaded.programs[iteration.phase]
         program.run(iteration.tokens, iteration.past)
         self._cached = iteration.context
@@ -182,7 +183,7 @@ class Engine:
         for target, source in zip(self._loaded.tokens, rows, strict=True):
             target[: source.size] = source.ravel()
 
-    def _chosen(self, program: Program, choose: Choose | None) -> Tokens:
+    def _chosen(self, program: Runs, choose: Choose | None) -> Tokens:
         """What the pass has chosen; another choice is fed to the next one."""
         if choose is None:
             return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])

@@ -5,7 +5,22 @@ from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
+
+NATIVE = ("llama", "mistral", "opt", "phi3", "qwen2", "qwen3")
+"""Families that kernels compute; others run through graphs of their modules."""
+
+
+def check_native(model: Model, remedy: str = "run it through its module's graph: --backend torch") -> None:
+    """Raise UsageError for a model whose family kernels do not compute."""
+    if model.family not in NATIVE:
+        raise UsageError(
+            f"no kernels for the family {model.family}",
+            field="model.family",
+            value=model.family,
+            remedy=remedy,
+        )
 
 
 def check_executed(plan: Plan) -> None:

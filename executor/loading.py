@@ -18,6 +18,7 @@ from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.pager import Pager
 from helmsman.executor.passes import Pass, caches_stay, page_links
 from helmsman.executor.program import Lanes, Program
+from helmsman.executor.runs import Runs
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
@@ -44,7 +45,7 @@ class Loaded:
 
     `pinned`: what is page-locked until it is released."""
 
-    programs: Mapping[Phase, Program]
+    programs: Mapping[Phase, Runs]
     caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None"
@@ -71,7 +72,7 @@ def load(
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
     lanes = open_lanes(plan, passes, devices, caches)
-    programs: dict[Phase, Program] = {}
+    programs: dict[Phase, Runs] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
         chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan.workload.batch)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from helmsman.hwdb.config_fields import Fields
+from helmsman.hwdb.gpt_config import gpt2_shape, gpt_neox_shape
 from helmsman.hwdb.rope_config import rope
 from helmsman.hwdb.uncovered import covered_family
 from helmsman.schemas.formats import Format
@@ -38,7 +39,22 @@ def model_from_config(config: Mapping[str, Any], name: str, file: str) -> Model:
     Raises BadInputError for a dimension that is missing or out of range, and for what is not covered."""
     fields = Fields(config, file)
     family = covered_family(fields)
+    if family in ("gpt2", "gpt_neox"):
+        return _gpt(fields, family, name)
     return _opt(fields, name) if family == "opt" else _llama_like(fields, family, name)
+
+
+def _gpt(fields: Fields, family: Family, name: str) -> Model:
+    shape, key = (gpt2_shape, "activation_function") if family == "gpt2" else (gpt_neox_shape, "hidden_act")
+    return Model(
+        name=name,
+        family=family,
+        vocab=fields.integer("vocab_size"),
+        activation=_activation(fields, key, "gelu_new" if family == "gpt2" else "gelu"),
+        native_format=_native_format(fields),
+        source=_source(fields),
+        **shape(fields),
+    )
 
 
 def _opt(fields: Fields, name: str) -> Model:

@@ -9,6 +9,8 @@ _MAX_CONTEXT = 2**28
 _DEFAULT_THETA = 10000.0
 # Phi3Config's documented default; the other families have none.
 _PHI3_ORIGINAL_CONTEXT = 4096
+_NEOX_ROTARY_SHARE = 0.25
+"""GPTNeoXConfig's documented default of rotary_pct."""
 
 
 def rope(fields: Fields, family: Family, head_dim: int, max_context: int) -> Rope:
@@ -35,14 +37,17 @@ def _theta(fields: Fields, scaling: Fields) -> float:
         return scaling.real("rope_theta")
     if fields.has("rope_parameters") and fields.inner("rope_parameters").has("rope_theta"):
         return fields.inner("rope_parameters").real("rope_theta")
-    return fields.real("rope_theta", _DEFAULT_THETA)
+    key = "rotary_emb_base" if fields.has("rotary_emb_base") else "rope_theta"
+    return fields.real(key, _DEFAULT_THETA)
 
 
 def _rotary_dim(fields: Fields, scaling: Fields, family: Family, head_dim: int) -> int:
     holder = scaling if scaling.has("partial_rotary_factor") else fields
-    share = holder.real("partial_rotary_factor", 1.0, high=1.0)
-    if share != 1.0 and family != "phi3":
-        raise holder.wrong("partial_rotary_factor", f"not covered in the family {family}", "remove it")
+    neox = family == "gpt_neox" and holder is fields
+    key = "rotary_pct" if neox else "partial_rotary_factor"
+    share = holder.real(key, _NEOX_ROTARY_SHARE if neox else 1.0, high=1.0)
+    if share != 1.0 and family not in ("phi3", "gpt_neox"):
+        raise holder.wrong(key, f"not covered in the family {family}", "remove it")
     dim = int(head_dim * share)
     if dim < 2 or dim % 2:
         key = "head_dim" if fields.has("head_dim") else "hidden_size"

@@ -7,6 +7,11 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Family
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+_OWN_BIASES = {
+    "llama": ("attention_bias", "mlp_bias"),
+    "qwen3": ("attention_bias",),
+    "gpt_neox": ("attention_bias",),
+}
 _KNOWN_TYPES = {
     "gemma": "Gemma's scaled embeddings and shifted norms",
     "gemma2": "Gemma 2's soft-capped logits and four norms per block",
@@ -14,7 +19,6 @@ _KNOWN_TYPES = {
     "gemma3_text": "Gemma 3's four norms per block and interleaved sliding windows",
     "gpt_oss": "gpt-oss's attention sinks",
     "phi": "Phi-1/2's parallel attention and FFN",
-    "gpt2": "GPT-2's fused transposed projections",
 }
 
 
@@ -51,8 +55,10 @@ def _structures(fields: Fields) -> list[tuple[str, str]]:
     if fields.has("quantization_config"):
         found.append(("quantization_config", f"quantised weights ({_method(fields)})"))
     architectures = fields.texts("architectures")
-    if architectures and not any(name.endswith("ForCausalLM") for name in architectures):
+    if architectures and not any(name.endswith(("ForCausalLM", "LMHeadModel")) for name in architectures):
         found.append(("architectures", f"architecture {architectures[0]} (no language-model head)"))
+    if fields.flag("add_cross_attention", False):
+        found.append(("add_cross_attention", "cross attention"))
     if fields.flag("lm_head_bias", False):
         found.append(("lm_head_bias", "a bias in the language-model head"))
     return found
@@ -60,7 +66,7 @@ def _structures(fields: Fields) -> list[tuple[str, str]]:
 
 def _biases(fields: Fields, family: str) -> list[tuple[str, str]]:
     """(field, reason) for biases that the family's own implementation does not have."""
-    supported = {"llama": ("attention_bias", "mlp_bias"), "qwen3": ("attention_bias",)}.get(family, ())
+    supported = _OWN_BIASES.get(family, ())
     keys = [key for key in ("attention_bias", "mlp_bias") if key not in supported]
     # Qwen2 has its biases on q, k and v whatever attention_bias says; its implementation never reads it.
     keys = [key for key in keys if not (family == "qwen2" and key == "attention_bias")]

@@ -8,7 +8,7 @@ from typing import Literal
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import Format, StoredFormat, size_of
-from helmsman.schemas.model import Model
+from helmsman.schemas.model import Model, Rope
 
 Axis = Literal["rows", "heads"]
 Kind = Literal["lookup", "norm", "linear", "append", "attention", "scores", "softmax", "wv"]
@@ -164,10 +164,15 @@ def _append_op(
     rotated = tokens * (model.q_width + model.kv_width)
     written = size_of(2 * tokens * model.kv_width, fmt.kv)
     moved = size_of(2 * rotated + 2 * tokens * model.kv_width, fmt.activations)
-    flops = rotated * (4 * bool(weights) + 3 * (model.position.kind == "rope"))
+    turned = tokens * (model.heads + model.kv_heads) * _rotary_dim(model)
+    flops = 4 * rotated * bool(weights) + 3 * turned
     out = size_of(tokens * model.q_width, fmt.activations)
     size = _size(weights, fmt)
     return Operation("append", "append", unit, layer, weights, tokens, size, 0, written, moved, out, flops)
+
+
+def _rotary_dim(model: Model) -> int:
+    return model.position.rotary_dim if isinstance(model.position, Rope) else 0
 
 
 def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:

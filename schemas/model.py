@@ -8,7 +8,7 @@ from helmsman.schemas.base import Count, Document, Fraction, Frozen, Index, Name
 from helmsman.schemas.formats import Format
 
 Dimension = Annotated[int, Field(ge=1, le=2**24)]
-Family = Literal["llama", "mistral", "opt", "phi3", "qwen2", "qwen3"]
+Family = Literal["gpt2", "gpt_neox", "llama", "mistral", "opt", "phi3", "qwen2", "qwen3"]
 
 
 class LinearScaling(Frozen):

@@ -15,6 +15,7 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
+from helmsman.executor.executed import NATIVE, check_native
 from helmsman.executor.weights.names import Stored, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
@@ -46,7 +47,9 @@ def write_checkpoint(
 
     The values depend on seed, tensor and format only. At most a few rows are in memory; `progress` is told the
     bytes of each. Everything goes to a hidden directory beside `directory`, which is renamed at the end.
-    Raises UsageError when `directory` is not empty or not writable, HardwareUnavailableError on a full disk."""
+    Raises UsageError for a family without kernels and when `directory` is not empty or not writable,
+    HardwareUnavailableError on a full disk."""
+    check_native(model, f"choose a model of the families {', '.join(NATIVE)}")
     fmt = fmt or model.native_format
     shards = divide(stored_tensors(model), fmt, shard_size)
     weight_bytes = sum(shard.size for shard in shards)

@@ -38,7 +38,7 @@ class Checkpoint:
         Raises BadInputError naming file, tensor, got and expected: another model's `config.json`, a missing,
         truncated or damaged file, a missing tensor, another shape or data type, pickled weights."""
         check_config(directory, model)
-        files = _files(directory)
+        files = stored_files(directory)
         stored = stored_tensors(model)
         places = {item.name: _place(item, files, directory) for item in stored}
         for item in stored:
@@ -76,8 +76,8 @@ def check_config(directory: Path, model: Model) -> None:
     check_agreement(load_model(config), model, config)
 
 
-def _files(directory: Path) -> dict[str, SafetensorsFile]:
-    """Stored name -> the open file that holds it."""
+def stored_files(directory: Path) -> dict[str, SafetensorsFile]:
+    """Stored name -> the open file that holds it. Raises BadInputError for a directory without sound weights."""
     if (directory / INDEX).exists():
         return _sharded(directory)
     if (directory / SINGLE).exists():

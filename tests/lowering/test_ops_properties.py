@@ -133,3 +133,23 @@ def test_formats_scale_their_own_bytes_only(model: Model, it: Iteration, fmt: Fo
         assert a.kv_read * 4 == b.kv_read * width[fmt.kv]
         assert a.kv_write * 4 == b.kv_write * width[fmt.kv]
         assert a.out_bytes * 4 == b.out_bytes * width[fmt.activations]
+
+
+def test_rotation_counts_the_dimensions_that_are_rotated() -> None:
+    """Three FLOPs for each: two products and a sum; with a partial rotary factor the other dimensions stay."""
+    config = {
+        "model_type": "phi3",
+        "num_hidden_layers": 1,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 80,
+        "vocab_size": 99,
+        "max_position_embeddings": 64,
+        "pad_token_id": 0,
+        "partial_rotary_factor": 0.5,
+    }
+    model = model_from_config(config, "half", "config.json")
+    found = operations(model, Iteration(1, "decode", 3, 1, 9), Formats())
+    (append,) = (op for op in found if op.kind == "append")
+    assert append.flops == 3 * 3 * (4 + 2) * 8

@@ -48,6 +48,12 @@ def build_parser() -> Parser:
         action="append",
         help="a folder for weights that the plan keeps on storage; one for all, or one for each device in its order",
     )
+    parser.add_argument(
+        "--backend",
+        choices=("native", "torch"),
+        default="native",
+        help="what computes: kernels, or the graphs of the checkpoint's own module, for layer splits (default native)",
+    )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     add_sampling_arguments(parser)
     return parser
@@ -142,10 +148,8 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
 
 
 def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_tokens: int) -> "Engine":
-    from helmsman.executor.engine import Engine
-
     with _load_progress(args, plan) as on_bytes:
-        return Engine.load(
+        return _loader(args.backend)(
             plan,
             args.checkpoint,
             machine,
@@ -153,6 +157,20 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
             storage=args.storage or (),
             on_bytes=on_bytes,
         )
+
+
+def _loader(backend: str) -> "Callable[..., Engine]":
+    """What makes an engine of a plan and a checkpoint."""
+    if backend == "torch":
+        from helmsman.executor.graph import check_installed
+
+        check_installed()
+        from helmsman.executor.graph.loading import load_graphs
+
+        return load_graphs
+    from helmsman.executor.engine import Engine
+
+    return Engine.load
 
 
 def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "Text | None", streamed: bool) -> None:

@@ -1,0 +1,95 @@
+"""Devices that keep torch tensors: memory with a limit, threads, and links that activations cross."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from helmsman.executor._kernels import Buffer, CopyEngine, Event
+from helmsman.executor.devices.base import Device, DeviceMemory
+from helmsman.executor.torch_device.buffers import TorchMemory, held_in
+
+
+class TensorDevice(Protocol):
+    """Where the stages of captured graphs run."""
+
+    @property
+    def name(self) -> str:
+        """As plans call it."""
+
+    @property
+    def device(self) -> torch.device:
+        """What torch calls it."""
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> Tensor:
+        """A zeroed tensor in the device's memory. Raises InfeasibleError when it does not fit."""
+
+    def computing(self) -> AbstractContextManager[None]:
+        """While this is open, torch computes as the device does."""
+
+
+class Crossing(Protocol):
+    """A way from one memory to another for activations of one shape."""
+
+    def carry(self, value: Tensor) -> tuple[Tensor, float, float]:
+        """(the value where it arrived, seconds at which its transfer began and ended)."""
+
+
+class DeviceTensors:
+    """Tensors in the memory of a device: of processors, or of one that PyTorch drives."""
+
+    def __init__(self, device: Device) -> None:
+        self.name = device.name
+        self.device = _place(device.memory)
+        self._memory = device.memory
+        self._threads = len(device.cpus)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> Tensor:
+        """A zeroed tensor in its memory. Raises InfeasibleError when it does not fit."""
+        return _in_memory(self._memory, shape, dtype, what)[1]
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """As many threads as the device has processors."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self._threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+
+class LinkCrossing:
+    """Carries through a lane of a link, as long as that takes; both ends have a buffer for it."""
+
+    def __init__(self, engine: CopyEngine, ends: tuple[DeviceMemory, DeviceMemory], like: Tensor, what: str) -> None:
+        shape, dtype = tuple(like.shape), like.dtype
+        (self._source, self._leaves), (self._target, self._arrives) = (
+            _in_memory(memory, shape, dtype, what) for memory in ends
+        )
+        self._engine, self._size = engine, like.numel() * like.element_size()
+        self._done, self._times = Event(), np.zeros(2)
+
+    def carry(self, value: Tensor) -> tuple[Tensor, float, float]:
+        """(the value where it arrived, seconds at which its transfer began and ended)."""
+        self._leaves.copy_(value)
+        self._done.clear()
+        self._engine.submit(self._target, 0, self._source, 0, self._size, (), self._done, self._times.data)
+        self._done.wait()
+        return self._arrives, float(self._times[0]), float(self._times[1])
+
+
+def _place(memory: DeviceMemory) -> torch.device:
+    return memory.device if isinstance(memory, TorchMemory) else torch.device("cpu")
+
+
+def _in_memory(memory: DeviceMemory, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> tuple[Buffer, Tensor]:
+    """(a buffer, the tensor that it holds)."""
+    count = torch.Size(shape).numel()
+    buffer = memory.alloc(count * dtype.itemsize, what)
+    if isinstance(memory, TorchMemory):
+        return buffer, held_in(buffer).view(dtype, *shape)
+    return buffer, torch.frombuffer(memoryview(buffer), dtype=dtype, count=count).view(shape)

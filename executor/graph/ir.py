@@ -1,0 +1,91 @@
+"""HelmGraph: a captured pass as plain data, every node with shapes, types, FLOPs and bytes (HELM-47, section 4.1.1).
+
+FLOPs are counted as `lowering.ops` does: products and biases, four per normed value, three per rotated value, sums of
+embeddings. Activation functions, residual additions, softmax and what is one number per row are left out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+NodeKind = Literal[
+    "input", "weight", "constant", "lookup", "linear", "norm", "rotation", "append", "attention", "other"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. `target`: the operation torch runs, or what an input or attribute is called; `module`: whose it is;
+    `unit`: partition unit; `inputs`: names of the nodes it reads; `shape`, `dtype`: of its result.
+
+    `weight_bytes`: parameters it reads (a lookup: its rows); `kv_read`, `kv_write`: bytes of caches; `out_bytes`: of
+    its result. `positional`: it follows from positions and constants alone, so any stage may make it itself."""
+
+    name: str
+    kind: NodeKind
+    target: str
+    module: str
+    unit: int
+    inputs: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    flops: int = 0
+    weight_bytes: int = 0
+    kv_read: int = 0
+    kv_write: int = 0
+    out_bytes: int = 0
+    positional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HelmGraph:
+    """The nodes of one pass in order of execution. `units`: embedding, blocks and output; `batch` sequences advance by
+    `tokens` and hold `context` afterwards."""
+
+    nodes: tuple[Node, ...]
+    units: int
+    batch: int
+    tokens: int
+    context: int
+
+    def in_unit(self, unit: int) -> Iterator[Node]:
+        """The nodes of one partition unit that compute something from tokens, in order."""
+        return (node for node in self.nodes if node.unit == unit and node.inputs and not node.positional)
+
+    def crossing(self, unit: int) -> tuple[str, ...]:
+        """What units from `unit` on read from those before, without what follows from positions alone."""
+        of = {node.name: node for node in self.nodes}
+        later = (node for node in self.nodes if node.unit >= unit and node.inputs and not node.positional)
+        read = dict.fromkeys(name for node in later for name in node.inputs)
+        return tuple(name for name in read if of[name].inputs and of[name].unit < unit and not of[name].positional)
+
+    def networkx(self) -> "nx.DiGraph[str]":
+        """The same as a directed graph, an edge from what is read to what reads it, nodes with their facts."""
+        import networkx as nx
+
+        graph = nx.DiGraph()
+        for node in self.nodes:
+            graph.add_node(node.name, node=node)
+            graph.add_edges_from((each, node.name) for each in node.inputs)
+        return graph
+
+
+def mistakes(graph: HelmGraph) -> tuple[str, ...]:
+    """What is wrong with a graph: cycles, parts that nothing joins, units whose work does not follow one from the
+    other through a single activation. Empty for a sound one."""
+    import networkx as nx
+
+    found, view = [], graph.networkx()
+    if not nx.is_directed_acyclic_graph(view):
+        found.append("it has a cycle")
+    computing = view.subgraph(node.name for node in graph.nodes if node.inputs or view.out_degree(node.name))
+    if not nx.is_weakly_connected(computing):
+        found.append("its nodes are not all joined")
+    crossings = [graph.crossing(unit) for unit in range(1, graph.units)]
+    found += [f"{len(each)} activations enter unit {unit}" for unit, each in enumerate(crossings, 1) if len(each) != 1]
+    stream = [each[0] for each in crossings if len(each) == 1]
+    found += [f"nothing leads from {a} to {b}" for a, b in pairwise(stream) if not nx.has_path(view, a, b)]
+    return tuple(found)

@@ -1,0 +1,89 @@
+"""What of a plan a chain of stages can do: whole units on devices that hold all they need (HELM-44)."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from helmsman.executor.passes import MOVES, Pass, part_of
+from helmsman.lowering.graph import Task
+from helmsman.lowering.rules import homes, kv_rule
+from helmsman.lowering.tensors import tensors
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import Plan
+
+_CROSSING = ("hidden", "token")
+_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+_REMEDY = "plan a layer split: helm-plan --strategy layer-split, or run it without --backend torch"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`devices`: of every unit, the device that runs it; `weights`, `kv`: the types of weights and caches."""
+
+    devices: tuple[str, ...]
+    weights: torch.dtype
+    kv: torch.dtype
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """The units at which the device changes."""
+        return tuple(unit for unit, (a, b) in enumerate(pairwise(self.devices), 1) if a != b)
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The device of every stage, in order."""
+        return tuple(self.devices[unit] for unit in (0, *self.bounds))
+
+
+def layout_of(plan: Plan, passes: tuple[Pass, Pass]) -> Layout:
+    """Where every unit runs. Raises UsageError for a plan that is more than a split into whole units."""
+    first, step = (_devices(plan, each) for each in passes)
+    if first != step:
+        raise _refused("prompts and steps run on different devices", "compute")
+    return Layout(first, *_types(plan))
+
+
+def unit_of(task: Task, units: int) -> int:
+    """The partition unit of a task that computes."""
+    if task.layer is not None:
+        return task.layer + 1
+    return 0 if task.op == "embedding" else units - 1
+
+
+def _devices(plan: Plan, found: Pass) -> tuple[str, ...]:
+    devices: dict[int, set[str]] = {}
+    for task in found.tasks:
+        if task.batch:
+            raise _refused("several batches take turns", "schedule.order")
+        if task.kind not in MOVES:
+            if part_of(task.id):
+                raise _refused(f"{task.op} of block {task.layer} is divided", "compute")
+            devices.setdefault(unit_of(task, plan.model.units), set()).add(task.resource)
+    for unit, names in devices.items():
+        if len(names) > 1:
+            raise _refused(f"unit {unit} runs on {' and '.join(sorted(names))}", "compute")
+    for task in found.tasks:
+        if task.kind in MOVES:
+            _check_move(task)
+    return tuple(devices[unit].pop() for unit in range(plan.model.units))
+
+
+def _check_move(task: Task) -> None:
+    if task.kind != "transfer" or task.op not in _CROSSING:
+        place = "" if task.layer is None else f" of block {task.layer}"
+        raise _refused(f"{task.op}{place} would have to be moved", "residence")
+
+
+def _types(plan: Plan) -> tuple[torch.dtype, torch.dtype]:
+    formats = dict.fromkeys(piece.rule.format for tensor in tensors(plan.model) for piece in homes(plan, tensor))
+    caches = dict.fromkeys(kv_rule(plan, layer).format for layer in range(plan.model.layers))
+    for found, field in ((formats, "residence"), (caches, "kv")):
+        if len(found) > 1 or next(iter(found)) not in _DTYPES:
+            shown = ", ".join(found)
+            raise _refused(f"all must have one of the formats {', '.join(_DTYPES)}, not {shown}", field)
+    return _DTYPES[next(iter(formats))], _DTYPES[next(iter(caches))]
+
+
+def _refused(reason: str, field: str) -> UsageError:
+    return UsageError(f"captured graphs run whole units where their weights are: {reason}", field=field, remedy=_REMEDY)

@@ -1,0 +1,93 @@
+"""From a plan to an engine that runs a module's captured graphs (Alg 2: trace, annotate, cut, build, then run)."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor
+
+from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.devices.tensors import DeviceTensors
+from helmsman.executor.engine import Engine
+from helmsman.executor.executed import check_executed
+from helmsman.executor.graph.annotate import annotate
+from helmsman.executor.graph.capture import Shape, capture
+from helmsman.executor.graph.decoder import Decoder, open_decoder
+from helmsman.executor.graph.layout import Layout, layout_of
+from helmsman.executor.graph.names import operations_of
+from helmsman.executor.graph.partition import Stage, cut
+from helmsman.executor.graph.program import GraphProgram, Prepared
+from helmsman.executor.graph.timeline import Timeline
+from helmsman.executor.graph.weights import Weights
+from helmsman.executor.loading import Loaded
+from helmsman.executor.machine import Machine
+from helmsman.executor.passes import Pass, passes_of
+from helmsman.executor.prompt import check_context
+from helmsman.executor.runs import Runs
+from helmsman.executor.storage import open_storage
+from helmsman.executor.weights.checkpoint import check_config
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.plan import Plan
+
+
+def load_graphs(
+    plan: Plan,
+    checkpoint: Path,
+    machine: Machine,
+    *,
+    prompt_tokens: int | None = None,
+    storage: Sequence[Path] = (),
+    on_bytes: Callable[[int], None] = lambda _: None,
+) -> Engine:
+    """An engine that runs `plan` through the graphs of the checkpoint's own module, as transformers has it.
+
+    Captures the prompt's pass (`prompt_tokens`, the workload's if not given) and the decode step; prompts of other
+    lengths are captured when they come. Raises what `Engine.load` does, and UsageError for a plan that does more than
+    give whole units to devices, BadInputError for a module that cannot be captured or differs from the plan's model."""
+    check_executed(plan)
+    check_context(plan)
+    passes = passes_of(plan)
+    layout = layout_of(plan, passes)
+    check_config(checkpoint, plan.model)
+    lanes = [lane for each in passes for lane in each.lanes]
+    devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
+    decoder = open_decoder(checkpoint, layout.weights)
+    preparing = _Preparing(plan, layout, devices, decoder, Weights(decoder, checkpoint, on_bytes))
+    tokens = np.zeros(plan.workload.batch * plan.workload.context, np.int32)
+    programs: dict[Phase, Runs] = {}
+    for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
+        program = programs[each.phase] = GraphProgram(each, partial(preparing.pass_of, each), tokens)
+        program.prepare(count)
+    return Engine(
+        plan, devices, open_storage(plan, storage), Loaded(programs, caches_stay=True, tokens=(tokens,), pinned=None)
+    )
+
+
+class _Preparing:
+    """Prepares passes; weights and caches are placed once, by the first that needs them."""
+
+    def __init__(self, plan: Plan, layout: Layout, devices: Devices, decoder: Decoder, weights: Weights) -> None:
+        self._plan, self._layout, self._open = plan, layout, devices
+        self._decoder, self._weights = decoder, weights
+        self._devices = {name: DeviceTensors(devices.by_name[name]) for name in layout.devices}
+        self._caches: dict[str, Tensor] = {}
+
+    def pass_of(self, found: Pass, tokens: int) -> Prepared:
+        """Capture and build the pass of a phase for `tokens` per sequence."""
+        model, load = self._plan.model, self._plan.workload
+        sizes = load.batch, tokens, load.context, model.kv_heads, model.head_dim
+        captured = capture(self._decoder, Shape(*sizes, self._layout.kv, whole=found.phase == "prefill"))
+        timeline = Timeline(found, annotate(captured), operations_of(model), self._open, self._decoder.file)
+        for stage, name in zip(cut(captured, self._layout.bounds), self._layout.stages, strict=True):
+            device = self._devices[name]
+            placed = self._weights.place(stage, device, dict(captured.constants))
+            timeline.add(stage, device, placed, self._caches_of(stage, device, captured.shape))
+        return timeline.prepared(load.batch)
+
+    def _caches_of(self, stage: Stage, device: DeviceTensors, shape: Shape) -> dict[str, Tensor]:
+        names = [name for name in stage.inputs if name.startswith(("keys_", "values_"))]
+        for name in names:
+            if name not in self._caches:
+                self._caches[name] = device.empty(shape.cache, shape.kv, f"{name.replace('_', ' of block ')}")
+        return {name: self._caches[name] for name in names}

@@ -1,0 +1,104 @@
+"""The order of a pass: its stages and moves, the stamps they leave, and which of lowering's tasks each stamp ends."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from helmsman.executor.devices.opening import Devices
+from helmsman.executor.devices.tensors import LinkCrossing, TensorDevice
+from helmsman.executor.graph.build import build
+from helmsman.executor.graph.ir import HelmGraph
+from helmsman.executor.graph.layout import unit_of
+from helmsman.executor.graph.marks import Mark, marks_of
+from helmsman.executor.graph.operations import Names
+from helmsman.executor.graph.partition import Stage
+from helmsman.executor.graph.program import Move, Prepared, Timed, Work
+from helmsman.executor.passes import Pass
+from helmsman.lowering.tensors import linears
+from helmsman.schemas.errors import BadInputError
+
+
+class Timeline:
+    """Collects the stages of a pass in order; see `prepared`."""
+
+    def __init__(self, found: Pass, graph: HelmGraph, names: Names, devices: Devices, file: str) -> None:
+        self._found, self._graph, self._names, self._devices, self._file = found, graph, names, devices, file
+        units = found.plan.model.units
+        moves = [(index, task) for index, task in enumerate(found.tasks) if task.kind == "transfer"]
+        self._computing = {
+            (unit_of(task, units), task.op): index for index, task in enumerate(found.tasks) if task.kind != "transfer"
+        }
+        self._entering: dict[int, list[int]] = {}
+        for index, task in moves:
+            if task.op == "hidden":
+                self._entering.setdefault(unit_of(task, units), []).append(index)
+        self._returning = [index for index, task in moves if task.op == "token"]
+        self._rows = {op: rows for op, rows, *_ in linears(found.plan.model)}
+        self._steps: list[Work | Move] = []
+        self._timed: dict[int, Timed] = {}
+        self._stamps = np.zeros(2 * len(found.tasks) + found.plan.model.units)
+        self._used = 0
+        self._like: Tensor | None = None
+
+    def add(
+        self, stage: Stage, device: TensorDevice, placed: Mapping[str, Tensor], caches: Mapping[str, Tensor]
+    ) -> None:
+        """The next stage, after what brings its activation."""
+        if self._like is not None:
+            self._steps += [self._move(index, self._like) for index in self._entering.get(stage.first, [])]
+        marks = marks_of(stage, self._graph, self._names)
+        begin = self._take(len(marks) + 1)
+        calls = {mark.node: _stamp(self._stamps, begin + place) for place, mark in enumerate(marks, 1)}
+        module = build(stage, placed, device.device, calls)
+        for place, mark in enumerate(marks):
+            self._time(mark, begin + place)
+        self._steps.append(Work(device, module.forward, stage.inputs, caches, begin))
+        self._like = stage.output
+
+    def prepared(self, batch: int) -> Prepared:
+        """The whole pass. Raises BadInputError when lowering has tasks that the module does not."""
+        chosen = torch.empty(batch, dtype=torch.int32)
+        returning = [self._move(index, chosen) for index in self._returning]
+        missing = [task.id for index, task in enumerate(self._found.tasks) if index not in self._timed]
+        if missing:
+            raise self._differs(f"nothing in the module does {missing[0].partition('/')[2]}")
+        timed = [self._timed[index] for index in range(len(self._found.tasks))]
+        return Prepared(self._steps, returning, self._stamps, timed)
+
+    def _move(self, index: int, like: Tensor) -> Move:
+        task, begin = self._found.tasks[index], self._take(2)
+        ends = self._devices.memories[task.memories[0]], self._devices.memories[task.memories[1]]
+        crossing = LinkCrossing(self._devices.lanes[task.resource].engine, ends, like, "an activation on its way")
+        self._timed[index] = Timed(begin, begin + 1)
+        return Move(crossing, begin, index)
+
+    def _time(self, mark: Mark, begin: int) -> None:
+        """Operations that are one product share its time by their rows."""
+        rows = [self._rows.get(op, 1) for op in mark.ops]
+        reached = 0
+        for op, count in zip(mark.ops, rows, strict=True):
+            index = self._computing.get((mark.unit, op))
+            if index is None:
+                raise self._differs(f"the plan's model has no {op}")
+            shares = reached / sum(rows), (reached + count) / sum(rows)
+            self._timed[index] = Timed(begin, begin + 1, *shares)
+            reached += count
+
+    def _take(self, count: int) -> int:
+        self._used += count
+        return self._used - count
+
+    def _differs(self, how: str) -> BadInputError:
+        remedy = "plan again from this checkpoint's config.json"
+        return BadInputError(f"the module differs from the plan's model: {how}", file=self._file, remedy=remedy)
+
+
+def _stamp(stamps: NDArray[np.float64], place: int) -> Callable[[], None]:
+    def mark() -> None:
+        stamps[place] = time.monotonic()
+
+    return mark
