@@ -37,20 +37,28 @@ class Loaded:
 
     programs: Mapping[Phase, Program]
     tokens: tuple[NDArray[np.int32], ...]
+    caches: Caches
+    lanes: Lanes
 
 
-def load(
+def open_store(
+    plan: Plan, devices: Devices, storage: Storage, checkpoint: Path, on_bytes: Callable[[int], None]
+) -> Store:
+    """The weights of `checkpoint`, brought to their homes as they are asked for."""
+    return Store(plan, Checkpoint.open(checkpoint, plan.model), dict(devices.memories), storage, on_bytes)
+
+
+def prepare(
     plan: Plan,
     passes: tuple[Pass, Pass],
     devices: Devices,
     storage: Storage,
-    checkpoint: Path,
+    store: Store,
     max_tokens: int,
-    on_bytes: Callable[[int], None],
+    lanes: Lanes | None = None,
 ) -> Loaded:
-    """Load `checkpoint` and prepare the passes of `plan`, for prompts of up to `max_tokens`."""
+    """Prepare the passes of `plan`, for prompts of up to `max_tokens`; `lanes`: those of passes before."""
     memories = devices.memories
-    store = Store(plan, Checkpoint.open(checkpoint, plan.model), memories, storage, on_bytes)
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
@@ -59,7 +67,7 @@ def load(
         for each, its, staging in zip(passes, seats, stagings, strict=True)
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
-    lanes = open_lanes(plan, passes, devices, caches)
+    lanes = lanes or open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, Program] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
@@ -68,7 +76,7 @@ def load(
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    return Loaded(programs, tokens)
+    return Loaded(programs, tokens, caches, lanes)
 
 
 def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices, caches: Caches) -> Lanes:

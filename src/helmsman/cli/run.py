@@ -40,6 +40,8 @@ def build_parser() -> Parser:
         action="append",
         help="a folder for weights that the plan keeps on storage; one for all, or one for each device in its order",
     )
+    caches = "contiguous: allocated in full (default); growing: allocated anew and copied every 256 tokens, an ablation"
+    parser.add_argument("--kv-cache", choices=("contiguous", "growing"), default="contiguous", help=caches)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     return parser
 
@@ -103,6 +105,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", request:
             prompt_tokens=request.tokens.shape[1],
             storage=args.storage or (),
             on_bytes=on_bytes,
+            growing=args.kv_cache == "growing",
         )
 
 
