@@ -16,10 +16,12 @@ from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native
 from helmsman.executor.generation import Generation
-from helmsman.executor.loading import Loaded, load
+from helmsman.executor.growing import Growing, check_grows, rounded, with_context
+from helmsman.executor.loading import Loaded, open_store, prepare
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import page_links, passes_of
 from helmsman.executor.prompt import check_context, check_tokens
+from helmsman.executor.recorded import Recorded
 from helmsman.executor.runs import Runs
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.paging import most_tokens
@@ -37,11 +39,15 @@ OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
 class Engine:
     """Runs one plan on one checkpoint. Made by `load`; a context manager that frees its memory at the end."""
 
-    def __init__(self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded) -> None:
+    def __init__(
+        self, plan: Plan, devices: Devices, storage: Storage, loaded: Loaded, growing: Growing | None = None
+    ) -> None:
         self.plan = plan
         self.devices = devices
         self._storage = storage
         self._loaded = loaded
+        self._growing = growing
+        self._recorded: list[Recorded] = []
         self._cached = 0
 
     @classmethod
@@ -54,11 +60,13 @@ class Engine:
         prompt_tokens: int | None = None,
         storage: Sequence[Path] = (),
         on_bytes: Callable[[int], None] = lambda _: None,
+        growing: bool = False,
     ) -> Self:
         """Open the plan's devices and bring every weight to its home.
 
         `prompt_tokens`: the longest prompt to expect, the workload's if not given; `storage`: a folder for what lives
-        on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded. Raises
+        on storage, or one for each device in the record's order; `on_bytes` is told of every tensor loaded; `growing`:
+        caches grow as tokens come (`executor.growing`), instead of being allocated in full. Raises
         HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint), UsageError (a
         plan of a kind that is not executed, no place for its files)."""
         check_native(plan.model)
@@ -71,7 +79,14 @@ class Engine:
         longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)
         longest = longest if most is None else min(longest, most)
         opened = open_storage(plan, storage)
-        return cls(plan, devices, opened, load(plan, passes, devices, opened, checkpoint, longest, on_bytes))
+        store = open_store(plan, devices, opened, checkpoint, on_bytes)
+        if not growing:
+            return cls(plan, devices, opened, prepare(plan, passes, devices, opened, store, longest))
+        check_grows(plan, passes, devices)
+        first = rounded(plan, longest)
+        loaded = prepare(with_context(plan, first), passes, devices, opened, store, longest)
+        rest = Growing(plan, devices, opened, store, longest, first, dict(devices.memories))
+        return cls(plan, devices, opened, loaded, rest)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -136,7 +151,8 @@ class Engine:
             running &= ~np.isin(chosen[passes - 1], eos)
             if ended is not None:
                 running &= ~ended
-        recorded = tuple(each for program in self._loaded.programs.values() for each in program.take())
+        self._keep_recorded()
+        recorded, self._recorded = tuple(self._recorded), []
         made = chosen[prompts - 1 : passes]
         return Generation(iterations[:passes], made, moments[: passes + 1], recorded, tuple(lengths.tolist()))
 
@@ -159,7 +175,7 @@ class Engine:
         """Free the devices' threads, memory and files; the engine cannot be used afterwards."""
         if self._loaded.pinned is not None:
             self._loaded.pinned.release()
-        del self._loaded
+        del self._loaded, self._growing
         del self.devices
         self._storage.close()
 
@@ -171,7 +187,13 @@ class Engine:
     ) -> None:
         self.close()
 
+    def _keep_recorded(self) -> None:
+        self._recorded += [each for program in self._loaded.programs.values() for each in program.take()]
+
     def _pass(self, iteration: Iteration) -> Runs:
+        if self._growing is not None and not self._growing.suits(iteration.past, iteration.context):
+            self._keep_recorded()
+            self._loaded = self._growing.grown(self._loaded, iteration.past, iteration.context)
         program = self._loaded.programs[iteration.phase]
         program.run(iteration.tokens, iteration.past)
         self._cached = iteration.context

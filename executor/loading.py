@@ -43,26 +43,33 @@ class Loaded:
 
     `tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
 
-    `pinned`: what is page-locked until it is released."""
+    `pinned`: what is page-locked until it is released; `kept`: the caches, and what takes submissions."""
 
     programs: Mapping[Phase, Runs]
     caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
-    pinned: "Pinned | None"
+    pinned: "Pinned | None" = None
+    kept: "tuple[Caches, Lanes] | None" = None
 
 
-def load(
+def open_store(
+    plan: Plan, devices: Devices, storage: Storage, checkpoint: Path, on_bytes: Callable[[int], None]
+) -> Store:
+    """The weights of `checkpoint`, brought to their homes as they are asked for."""
+    return Store(plan, open_weights(checkpoint, plan.model), dict(devices.memories), storage, on_bytes)
+
+
+def prepare(
     plan: Plan,
     passes: tuple[Pass, Pass],
     devices: Devices,
     storage: Storage,
-    checkpoint: Path,
+    store: Store,
     max_tokens: int,
-    on_bytes: Callable[[int], None],
+    lanes: Lanes | None = None,
 ) -> Loaded:
-    """Load `checkpoint` and prepare the passes of `plan`, for prompts of up to `max_tokens`."""
+    """Prepare the passes of `plan`, for prompts of up to `max_tokens`; `lanes`: those of passes before."""
     memories = devices.memories
-    store = Store(plan, open_weights(checkpoint, plan.model), memories, storage, on_bytes)
     caches = allocate_caches(plan, memories, divides(passes))
     stagings = stage_weights(plan, passes, memories, store, max_tokens)
     seats = take_seats(plan, passes, stagings, devices, store, caches, max_tokens)
@@ -71,7 +78,7 @@ def load(
         for each, its, staging in zip(passes, seats, stagings, strict=True)
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
-    lanes = open_lanes(plan, passes, devices, caches)
+    lanes = lanes or open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, Runs] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
@@ -80,7 +87,8 @@ def load(
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    return Loaded(programs, caches_stay(passes), tokens, devices.accelerators.pin(_pinned(passes, transfers)))
+    pinned = devices.accelerators.pin(_pinned(passes, transfers))
+    return Loaded(programs, caches_stay(passes), tokens, pinned, (caches, lanes))
 
 
 def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:

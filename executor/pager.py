@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
+from helmsman.executor.page_stamps import PageStamps
 from helmsman.executor.recorded import NOT_MOVED, PageTimes
 from helmsman.executor.rooms import PagedBlock, PagedCaches, Room, move_page
 from helmsman.lowering.page_moves import PAGE, READ
@@ -48,7 +49,7 @@ class Pager:
         self._capacity = home_tokens(caches.cache, context)
         self._table = PageTable(self._paging, self._capacity)
         self._rank = {layer: rank for rank, layer in enumerate(caches.blocks)}
-        self._stamps = _Stamps(len(caches.blocks), self._paging.evicted(self._capacity), self._most_leaving())
+        self._stamps = PageStamps(len(caches.blocks), self._paging.evicted(self._capacity), self._most_leaving())
         self._arrived: list[Event] = []
         self._read: list[Event] = []
         self._left: list[Event] = []
@@ -57,18 +58,9 @@ class Pager:
         self._step: Advance | None = None
 
     @property
-    def table(self) -> PageTable:
-        """Where pages are; one entry for all sequences of a batch."""
-        return self._table
-
-    @property
     def streams(self) -> bool:
         """Whether any page of the pass under way is at home."""
         return bool(self._now.streamed)
-
-    def layer(self, layer: int | None) -> bool:
-        """Whether a block has its window here."""
-        return layer in self._rank
 
     def begin(self, tokens: int, past: int) -> None:
         """A pass of `tokens` on top of `past` begins; without a past, all pages are free."""
@@ -167,39 +159,6 @@ class Pager:
     def _most_leaving(self) -> int:
         """Pages that may leave in one pass."""
         return -(-self._paging.most_new // self._paging.page) + 1
-
-
-class _Stamps:
-    """Start and end of everything that happens to pages in a pass; `values` (n, 2)."""
-
-    def __init__(self, blocks: int, pages: int, leaving: int) -> None:
-        self._pages, self._leaving = pages, leaving
-        self._windows = 2 * blocks * pages
-        self._last = self._windows + blocks
-        self.values = np.zeros((self._last + blocks * leaving, 2))
-        self._views = [row.data for row in self.values]
-
-    def coming(self, rank: int, page: int) -> memoryview:
-        return self._views[self.of_page(rank, page)[0]]
-
-    def read(self, rank: int, page: int) -> memoryview:
-        return self._views[self.of_page(rank, page)[1]]
-
-    def resident(self, rank: int) -> memoryview:
-        return self._views[self.of_resident(rank)]
-
-    def leaving(self, rank: int, number: int) -> memoryview:
-        return self._views[self.of_leaving(rank, number)]
-
-    def of_page(self, rank: int, page: int) -> tuple[int, int]:
-        at = 2 * (rank * self._pages + page)
-        return at, at + 1
-
-    def of_resident(self, rank: int) -> int:
-        return self._windows + rank
-
-    def of_leaving(self, rank: int, number: int) -> int:
-        return self._last + rank * self._leaving + number
 
 
 def _next(events: list[Event], place: int) -> Event:

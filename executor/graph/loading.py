@@ -28,6 +28,7 @@ from helmsman.executor.runs import Runs
 from helmsman.executor.storage import open_storage
 from helmsman.executor.weights.checkpoint import check_config
 from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 
@@ -39,12 +40,16 @@ def load_graphs(
     prompt_tokens: int | None = None,
     storage: Sequence[Path] = (),
     on_bytes: Callable[[int], None] = lambda _: None,
+    growing: bool = False,
 ) -> Engine:
     """An engine that runs `plan` through the graphs of the checkpoint's own module, as transformers has it.
 
     Captures the prompt's pass (`prompt_tokens`, the workload's if not given) and the decode step; prompts of other
     lengths are captured when they come. Raises what `Engine.load` does, and UsageError for a plan that does more than
     give whole units to devices, BadInputError for a module that cannot be captured or differs from the plan's model."""
+    if growing:
+        remedy = "leave --kv-cache out, or run with the native backend"
+        raise UsageError("caches of graphs are static", field="--kv-cache", value="growing", remedy=remedy)
     check_executed(plan)
     check_context(plan)
     passes = passes_of(plan)
@@ -59,9 +64,8 @@ def load_graphs(
     for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
         program = programs[each.phase] = GraphProgram(each, partial(preparing.pass_of, each), tokens)
         program.prepare(count)
-    return Engine(
-        plan, devices, open_storage(plan, storage), Loaded(programs, caches_stay=True, tokens=(tokens,), pinned=None)
-    )
+    loaded = Loaded(programs, caches_stay=False, tokens=(tokens,))
+    return Engine(plan, devices, open_storage(plan, storage), loaded)
 
 
 class _Preparing:

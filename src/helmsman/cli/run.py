@@ -54,6 +54,8 @@ def build_parser() -> Parser:
         default="native",
         help="what computes: kernels, or the graphs of the checkpoint's own module, for layer splits (default native)",
     )
+    caches = "contiguous: allocated in full (default); growing: allocated anew and copied every 256 tokens, an ablation"
+    parser.add_argument("--kv-cache", choices=("contiguous", "growing"), default="contiguous", help=caches)
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write the measured Trace (Parquet)")
     add_sampling_arguments(parser)
     return parser
@@ -156,6 +158,7 @@ def _loaded(args: argparse.Namespace, plan: "Plan", machine: "Machine", prompt_t
             prompt_tokens=prompt_tokens,
             storage=args.storage or (),
             on_bytes=on_bytes,
+            growing=args.kv_cache == "growing",
         )
 
 
