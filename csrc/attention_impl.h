@@ -242,10 +242,10 @@ inline size_t query_at(const PrefillArgs& a, size_t row) {
   return token_of(a, row) * a.stride + row % a.group * a.head_dim;
 }
 
-inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, size_t rows, size_t blocks) {
+inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, const Blocks& blocks) {
   const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
-  for (size_t b = 0; b < blocks; ++b) {
-    const Block block = block_at(rows, blocks, b);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
     const size_t count = block.end - block.begin;
     float* target = s.q + block.begin * a.head_dim;
     for (size_t r = 0; r < count; ++r) {
@@ -309,18 +309,18 @@ inline void prefill_block(const PrefillArgs& a, const PrefillScratch& s, size_t 
 
 void prefill(const PrefillArgs& a) {
   const size_t width = round_up(a.head_dim, kPanel), rows = (a.last - a.first) * a.group;
-  const size_t blocks = block_count(rows, Simd::product_block);
+  const Blocks blocks = blocks_of(rows, Simd::product_block);
   const PrefillScratch s = prefill_layout(a, width, rows);
   memset(s.row, 0, width * sizeof(float));
   memset(s.out, 0, rows * width * sizeof(float));
   for (size_t r = 0; r < rows; ++r) s.max[r] = kLowest, s.sum[r] = 0;
-  pack_queries(a, s, rows, blocks);
+  pack_queries(a, s, blocks);
   const size_t end = a.past + a.last;
   for (size_t first = 0; first < end; first += kPrefillTile) {
     const size_t count = smaller(kPrefillTile, end - first);
     load_tile(a, s, width, first, count);
-    for (size_t b = 0; b < blocks; ++b) {
-      const Block block = block_at(rows, blocks, b);
+    for (size_t b = 0; b < blocks.count; ++b) {
+      const Block block = block_at(blocks, b);
       if (a.past + token_of(a, block.end - 1) >= first) prefill_block(a, s, width, block, first, count);
     }
   }
