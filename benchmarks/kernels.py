@@ -19,7 +19,9 @@ import numpy as np
 from benchmarks.comparison import Row, Side, compare
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
-from helmsman.schemas.formats import Format
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Format, StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvFormat, KvSpan
@@ -32,7 +34,9 @@ CONTEXT = 16384
 
 BATCHES = (1, 4, 16)
 
-SHAPES = ((4096, 4096), (12288, 4096), (1024, 4096))
+SHAPES = ((1024, 1024), (1024, 4096), (4096, 4096), (12288, 4096), (4096, 12288))
+
+QUANTISED: "tuple[StoredFormat, ...]" = ("q8_0", "q8", "q4_0", "q4_k", "q4", "q6_k")
 
 
 @dataclass(frozen=True)
@@ -69,13 +73,13 @@ def fill(buffer: Buffer, seed: int) -> None:
 class Weights:
     """Packed matrices of one shape, together at least ROTATION bytes."""
 
-    fmt: Format
+    fmt: "StoredFormat"
     rows: int
     columns: int
     buffers: list[Buffer]
 
     @classmethod
-    def random(cls, fmt: Format, rows: int, columns: int) -> "Weights":
+    def random(cls, fmt: "StoredFormat", rows: int, columns: int) -> "Weights":
         size = kernels.packed_size(fmt, rows, columns)
         count = -(-ROTATION // size)
         arena = Arena(count * size)
@@ -99,26 +103,37 @@ class Weights:
 
 
 def gemv(bench: Bench) -> Iterator[Row]:
-    """One token, every format, vector instruction set and number of threads; the read against itself."""
-    formats: tuple[Format, ...] = ("f16", "bf16", "f32")
-    for fmt in formats:
-        for rows, columns in SHAPES:
-            weights = Weights.random(fmt, rows, columns)
-            for isa in [name for name in kernels.supported_isas() if name != "portable"]:
-                kernels.select_isa(isa)
-                for threads, pool in bench.pools.items():
-                    yield bench.against_read(weights.side(f"gemv {isa}", pool), threads)
-    kernels.select_isa(kernels.supported_isas()[0])
+    """One token, plain formats, every vector instruction set and number of threads; the read against itself."""
+    yield from one_token(bench, ("f16", "bf16", "f32"), ("avx512", "avx2"))
     for threads in bench.pools:
         yield bench.against_read(bench.reading(threads), threads)
 
 
+def quantised(bench: Bench) -> Iterator[Row]:
+    """One token, weights in quantised formats."""
+    yield from one_token(bench, QUANTISED, ("avx512vnni", "avx512", "avx2"))
+
+
+def one_token(bench: Bench, formats: "tuple[StoredFormat, ...]", sets: tuple[str, ...]) -> Iterator[Row]:
+    """Of those instruction sets that this processor has."""
+    for fmt in formats:
+        for rows, columns in SHAPES:
+            weights = Weights.random(fmt, rows, columns)
+            for isa in [name for name in kernels.supported_isas() if name in sets]:
+                kernels.select_isa(isa)
+                for threads, pool in bench.pools.items():
+                    yield bench.against_read(weights.side(f"gemv {isa}", pool), threads)
+    kernels.select_isa(kernels.supported_isas()[0])
+
+
 def batches(bench: Bench) -> Iterator[Row]:
     """A few tokens: each weight is used once."""
-    weights = Weights.random("bf16", 4096, 4096)
-    for threads, pool in bench.pools.items():
-        for tokens in (2, 4, 8, 16):
-            yield bench.against_read(weights.side(f"batch of {tokens}", pool, tokens), threads)
+    formats: tuple[StoredFormat, ...] = ("bf16", "q8_0", "q4_0")
+    for fmt in formats:
+        weights = Weights.random(fmt, 4096, 4096)
+        for threads, pool in bench.pools.items():
+            for tokens in (2, 4, 8, 16):
+                yield bench.against_read(weights.side(f"batch of {tokens}", pool, tokens), threads)
 
 
 @dataclass(frozen=True)
@@ -240,13 +255,33 @@ def products(bench: Bench) -> Iterator[Row]:
     """128 tokens against torch: f32 (MKL), f16 as nn.Linear has it, and f16 with the weight as (in, out), which is
     scalar on processors without AVX512-FP16; the f16 ones compute fewer rows where they are slow."""
     weights = Weights.random("f16", 4096, 4096)
-    first = Weights("f16", 4096, 4096, weights.buffers[:4])
+    first = first_four(weights)
     flops = 2 * 128 * 4096 * 4096 / 1e9
     for threads, pool in bench.pools.items():
         ours = Side("product f16 128 x 4096x4096", 4 * flops, partial(first.seconds, pool, 128))
         for peer in (torch_product("float32", 4096, threads), torch_product("float16", 512, threads)):
             yield compare(ours, peer, threads, "GFLOP/s", bench.pairs)
         yield compare(ours, torch_matmul(64, threads), threads, "GFLOP/s", 3)
+
+
+def prompts(bench: Bench) -> Iterator[Row]:
+    """128 tokens, quantised weights against ours in f16."""
+    plain = Weights.random("f16", 4096, 4096)
+    for fmt in QUANTISED:
+        weights = Weights.random(fmt, 4096, 4096)
+        for threads, pool in bench.pools.items():
+            ours, other = (
+                Side(
+                    f"product {each.fmt} 128", 8 * 128 * 4096 * 4096 / 1e9, partial(first_four(each).seconds, pool, 128)
+                )
+                for each in (weights, plain)
+            )
+            yield compare(ours, other, threads, "GFLOP/s", bench.pairs)
+
+
+def first_four(weights: Weights) -> Weights:
+    """Four matrices of it: a walk of four products."""
+    return Weights(weights.fmt, weights.rows, weights.columns, weights.buffers[:4])
 
 
 def torch_product(dtype: str, rows: int, threads: int) -> Side:
@@ -325,6 +360,7 @@ def expansion(bench: Bench) -> Iterator[Row]:
 
 SERIES = {
     "gemv": gemv,
+    "quantised": quantised,
     "batches": batches,
     "attention": attention,
     "pages-f16": partial(pages, "f16"),
@@ -332,6 +368,7 @@ SERIES = {
     "pages-q8_0": partial(pages, "q8_0"),
     "torch": torch_gemv,
     "products": products,
+    "prompts": prompts,
     "expansion": expansion,
 }
 

@@ -174,7 +174,7 @@ inline void load_keys(const PromptArgs& a, size_t first, size_t count, float* pa
 
 void scores_prompt(const PromptArgs& a) {
   const size_t tokens = a.last - a.first, end = a.past + a.last;
-  const size_t blocks = block_count(tokens, Simd::product_block);
+  const Blocks blocks = blocks_of(tokens, Simd::product_block);
   float* keys = a.scratch;
   float* queries = keys + a.head_dim * kPrefillTile;  // [group] blocks [head_dim][width]
   for (size_t g = 0; g < a.group; ++g)
@@ -183,8 +183,8 @@ void scores_prompt(const PromptArgs& a) {
   for (size_t first = 0; first < end; first += kPrefillTile) {
     const size_t count = smaller(kPrefillTile, end - first);
     load_keys(a, first, count, keys);
-    for (size_t b = 0; b < blocks; ++b) {
-      const Block block = block_at(tokens, blocks, b);
+    for (size_t b = 0; b < blocks.count; ++b) {
+      const Block block = block_at(blocks, b);
       if (a.past + a.first + block.end <= first) continue;  // none of its tokens may look here
       for (size_t g = 0; g < a.group; ++g)
         panels_times(keys, round_up(count, kPanel) / kPanel, a.head_dim * kPanel, a.head_dim,
@@ -207,14 +207,14 @@ inline void load_values(const PromptArgs& a, size_t first, size_t count, float* 
 
 void weighted_prompt(const PromptArgs& a) {
   const size_t tokens = a.last - a.first, end = a.past + a.last, width = round_up(a.head_dim, kPanel);
-  const size_t blocks = block_count(tokens, Simd::product_block);
+  const Blocks blocks = blocks_of(tokens, Simd::product_block);
   float* values = a.scratch;
   float* weights = values + width * kPrefillTile;  // [kPrefillTile][block]
   for (size_t first = 0; first < end; first += kPrefillTile) {
     const size_t count = smaller(kPrefillTile, end - first);
     load_values(a, first, count, values);
-    for (size_t b = 0; b < blocks; ++b) {
-      const Block block = block_at(tokens, blocks, b);
+    for (size_t b = 0; b < blocks.count; ++b) {
+      const Block block = block_at(blocks, b);
       const size_t n = block.end - block.begin, token = a.first + block.begin;
       if (a.past + token + n <= first) continue;
       for (size_t g = 0; g < a.group; ++g) {

@@ -77,10 +77,10 @@ inline size_t query_at(const PrefillArgs& a, size_t row) {
   return token_of(a, row) * a.stride + row % a.group * a.head_dim;
 }
 
-inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, size_t rows, size_t blocks) {
+inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, const Blocks& blocks) {
   const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
-  for (size_t b = 0; b < blocks; ++b) {
-    const Block block = block_at(rows, blocks, b);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
     const size_t count = block.end - block.begin;
     float* target = s.q + block.begin * a.head_dim;
     for (size_t r = 0; r < count; ++r) {
@@ -147,11 +147,12 @@ inline void prefill_block(const PrefillArgs& a, const PrefillScratch& s, size_t 
 // Positions [position, position + count), `at` of a span on, for all blocks of rows that see some of them.
 inline void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t rows, const KvSpan& span,
                          size_t at, size_t count) {
-  const size_t blocks = block_count(rows, Simd::product_block), position = span.position + at;
+  const Blocks blocks = blocks_of(rows, Simd::product_block);
+  const size_t position = span.position + at;
   load_tile(a, s, width, rows_in(a.format, span.keys[a.kv_head], a.sequence, at, a.head_dim),
             rows_in(a.format, span.values[a.kv_head], a.sequence, at, a.head_dim), count);
-  for (size_t b = 0; b < blocks; ++b) {
-    const Block block = block_at(rows, blocks, b);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
     if (a.past + token_of(a, block.end - 1) >= position) prefill_block(a, s, width, block, position, count);
   }
 }
@@ -182,10 +183,10 @@ inline void end_rows(const PrefillArgs& a, const PrefillScratch& s, size_t width
 
 void prefill(const PrefillArgs& a) {
   const size_t width = round_up(a.head_dim, kPanel), rows = (a.last - a.first) * a.group;
-  const size_t blocks = block_count(rows, Simd::product_block);
+  const Blocks blocks = blocks_of(rows, Simd::product_block);
   const PrefillScratch s = prefill_layout(a, width, rows);
   begin_rows(a, s, width, rows);
-  pack_queries(a, s, rows, blocks);
+  pack_queries(a, s, blocks);
   for (const KvSpan& span : a.spans) {
     const size_t end = seen(span, a.past + a.last);
     for (size_t at = 0; at < end; at += kPrefillTile)

@@ -1,4 +1,4 @@
-// Expansion of q4 (see compress.h), for the instruction set whose Simd was included before.
+// Expansion of q4, for the instruction set whose Simd was included before.
 #pragma once
 #include "linear_impl.h"
 
@@ -14,32 +14,20 @@ void store_as(void* target, size_t index, V v) {
 
 // Code times scale is exact in f32, so fused and separate additions agree.
 template <Format F>
-void expand_group(const uint8_t* group, size_t count, void* target, size_t at) {
-  const auto* halves = reinterpret_cast<const uint16_t*>(group);
-  V scale[kVectors], minimum[kVectors];
-#pragma GCC unroll 16
-  for (int i = 0; i < kVectors; ++i) {
-    scale[i] = Simd::load_f16(halves + i * Simd::lanes);
-    minimum[i] = Simd::load_f16(halves + kPanel + i * Simd::lanes);
-  }
-  for (size_t k = 0; k < count; ++k) {
-    if (k % 8 == 0) __builtin_prefetch(group + 64 + k * 8 + kAhead);  // once per line
-    V codes[kVectors];
-    Simd::nibbles(group + 64 + k * 8, codes);
-#pragma GCC unroll 16
-    for (int i = 0; i < kVectors; ++i)
-      store_as<F>(target, at + k * kPanel + i * Simd::lanes, Simd::fma(codes[i], scale[i], minimum[i]));
-  }
-}
-
-template <Format F>
 void expand_as(const uint8_t* source, size_t columns, size_t panels, void* target) {
-  size_t at = 0;
-  for (size_t panel = 0; panel < panels; ++panel)
-    for (size_t first = 0; first < columns; first += 64) {
-      const size_t count = smaller(64, columns - first);
-      expand_group<F>(source, count, target, at);
-      source += 64 + count * 8;
+  using C = Codes<Format::q4>;
+  for (size_t panel = 0, at = 0; panel < panels; ++panel, source += kPanel * row_size(Format::q4, columns))
+    for (size_t first = 0; first < columns; first += kRun) {
+      const C code(codes_block<Format::q4>(source, first / block_of(Format::q4).columns));
+      const size_t count = smaller(kRun, columns - first);
+      V scale[kVectors], low[kVectors];
+      code.scale(0, scale);
+      code.minimum(0, low);
+      code.pairs(first / kRun % 2, [&](int p, int i, I w) HELM_LAMBDA {
+        const size_t to = at + 2 * p * kPanel + i * Simd::lanes, column = 2 * p;
+        if (column < count) store_as<F>(target, to, Simd::fma(Simd::low_words(w), scale[i], low[i]));
+        if (column + 1 < count) store_as<F>(target, to + kPanel, Simd::fma(Simd::high_words(w), scale[i], low[i]));
+      });
       at += count * kPanel;
     }
 }

@@ -11,7 +11,7 @@
 
 #include "affinity.h"
 #include "clock.h"
-#include "kernels.h"
+#include "pack.h"
 
 namespace helm {
 namespace {
@@ -36,12 +36,10 @@ size_t slice_bytes(double rate) {
   return static_cast<size_t>(bytes) / 64 * 64;
 }
 
-// Row `id` of a packed matrix, value by value; nothing for an id that is none of its rows.
+// Row `id` of a packed matrix as it is stored row-major; nothing for an id that is none of its rows.
 void look_up(const Lookup& matrix, const char* packed, int32_t id, char* target) {
   if (id < 0 || static_cast<size_t>(id) >= matrix.rows) return;
-  const size_t row = static_cast<size_t>(id), width = matrix.width;
-  const char* lane = packed + (row / kPanel * matrix.columns * kPanel + row % kPanel) * width;
-  for (size_t k = 0; k < matrix.columns; ++k) std::memcpy(target + k * width, lane + k * kPanel * width, width);
+  copy_row(packed, matrix.format, matrix.columns, static_cast<size_t>(id), target);
 }
 
 void require(bool condition, const char* message) {

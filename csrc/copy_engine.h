@@ -9,13 +9,15 @@
 
 #include "arena.h"
 #include "event.h"
+#include "format.h"
 
 namespace helm {
 
 // Rows of a packed matrix (pack.h), chosen by their numbers.
 struct Lookup {
   Buffer ids = {nullptr, nullptr, 0};       // int32, read when the copy begins; no data: nothing is looked up
-  size_t rows = 0, columns = 0, width = 0;  // of the matrix, and bytes of a value
+  size_t rows = 0, columns = 0;             // of the matrix
+  Format format = Format::f32;
 };
 
 // counts[0] times counts[1] pieces of `size` bytes, at the given strides from each other on either side; or counts[0]

@@ -13,6 +13,7 @@ std::vector<const Kernels*> supported() {
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  if (avx2 && avx512 && __builtin_cpu_supports("avx512vnni")) found.push_back(&avx512vnni_kernels());
   if (avx2 && avx512) found.push_back(&avx512_kernels());
   if (avx2) found.push_back(&avx2_kernels());
 #endif

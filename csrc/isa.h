@@ -11,6 +11,7 @@ const Kernels& portable_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
+const Kernels& avx512vnni_kernels();
 #endif
 
 // The table in use: the best supported one until select_isa.

@@ -2,7 +2,10 @@
 //
 // Activations and accumulation are f32. Errors against exact arithmetic on the stored values: linear and
 // attention scores at most (terms + 2) * 2^-24 * sum |w x|; exp, silu and softmax 1e-6 relative; norms 1e-6
-// relative to the largest value. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// relative to the largest value. Quantised weights: x is rounded to 16 bits under a scale per run of 32 columns, half a
+// 32767th of the run's largest magnitude; products and sums of a span are exact, and what follows has an error of
+// (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN in
+// every row; runs of values below 1e-30 count as zero. No pointer needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -17,10 +20,10 @@ enum class Activation { silu, relu, gelu, gelu_tanh };
 
 // y[tokens][stride] = (or +=) x W^T for panels [first_panel, last_panel) of packed weights.
 struct LinearArgs {
-  const void* weights;  // [ceil(rows / 16)][columns][16]
+  const void* weights;  // [ceil(rows / 16)][columns][16], quantised: see panels.h
   Format format;
   size_t rows, columns;
-  const float* x;  // blocks of tokens, each [columns][width]: see pack_x; one token is simply [columns]
+  const void* x;  // what pack_x or pack_words leaves; f32 of one token is simply [columns]
   float* y;        // row r of token t is y[t * stride + r]
   size_t stride, tokens;
   bool accumulate;
@@ -28,7 +31,12 @@ struct LinearArgs {
   float* scratch;  // kLinearScratch floats, 64-byte aligned
 };
 constexpr size_t kDepth = 128;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
-constexpr size_t kLinearScratch = 2 * kPanel * kDepth;
+constexpr size_t kLinearScratch = 5 * kPanel * kDepth / 2;  // two panels, and half as much beside words
+
+// Activations for quantised weights, in 32-bit units: per token and run of 32 columns sixteen pairs of 16-bit numbers,
+// the run's scale (f32), scale times sum (f32), and the sums of either half.
+constexpr size_t kRunWords = 20;
+static constexpr size_t words_size(size_t columns) { return (columns + kRun - 1) / kRun * kRunWords; }
 
 // The keys, or values, of one KV head: of its first sequence, and how many bytes the next is away.
 struct HeadCache {
@@ -160,7 +168,13 @@ struct Kernels {
   size_t stream_block;   // tokens per block while streaming
   size_t product_block;  // tokens per block of the blocked product
 
-  void (*linear)(const LinearArgs&);
+  bool word_product;     // whether the blocked product takes 16-bit activations for quantised weights
+
+  void (*linear)(const LinearArgs&);        // of f32 activations
+  void (*linear_words)(const LinearArgs&);  // of 16-bit ones: quantised formats
+  // Runs [begin, end) of 32 columns of x[tokens][stride] into blocks of tokens, each [runs][kRunWords][width].
+  void (*pack_words)(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
+                     int32_t* packed);
   // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
   void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin,
                  size_t end, float* packed);
@@ -183,7 +197,7 @@ struct Kernels {
   void (*scale)(float* x, float factor, size_t n);
   void (*widen)(Format format, const void* source, size_t n, float* target);
   void (*narrow)(Format format, const float* source, size_t n, void* target);
-  // `panels` consecutive panels of q4 (see compress.h) to packed panels of `format`.
+  // `panels` consecutive panels of q4 to packed panels of `format`.
   void (*expand)(Format format, const void* source, size_t columns, size_t panels, void* target);
   // f32 to a row in 4-bit groups: rounded as compress.h says, in one round; NaN counts as the lowest value.
   void (*compress_row)(const float* values, size_t width, void* row);
@@ -194,15 +208,29 @@ struct Kernels {
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
 };
 
-// Tokens [begin, end) of block `index` when `tokens` are cut into blocks of at most `limit`, evenly.
+// Tokens cut into blocks of at most `limit`, even to one token, the longer ones first. A division takes as long as the
+// products of a few columns, so that there is one for all blocks.
 struct Block {
   size_t begin, end;
 };
 
-static inline size_t block_count(size_t tokens, size_t limit) { return (tokens + limit - 1) / limit; }
+struct Blocks {
+  size_t count, shorter, longer;  // blocks, tokens of a shorter one, and how many have one more
+};
 
-static inline Block block_at(size_t tokens, size_t count, size_t index) {
-  return {tokens * index / count, tokens * (index + 1) / count};
+static inline Blocks blocks_of(size_t tokens, size_t limit) {
+  const size_t count = (tokens + limit - 1) / limit;
+  return {count, tokens / count, tokens % count};
+}
+
+static inline Block block_at(const Blocks& blocks, size_t index) {
+  const size_t begin = index * blocks.shorter + (index < blocks.longer ? index : blocks.longer);
+  return {begin, begin + blocks.shorter + (index < blocks.longer)};
+}
+
+// Whether a product of `tokens` takes 16-bit activations.
+static inline bool takes_words(const Kernels& kernels, Format format, size_t tokens) {
+  return quantised(format) && (tokens <= kernels.stream_tokens || kernels.word_product);
 }
 
 static inline size_t block_limit(const Kernels& kernels, size_t tokens) {

@@ -6,7 +6,7 @@
 namespace helm {
 
 struct Matrix {
-  const void* weights = nullptr;  // packed [ceil(rows / 16)][columns][16]
+  const void* weights = nullptr;  // packed: see pack.h
   Format format = Format::f32;
   size_t rows = 0, columns = 0;
   const float* bias = nullptr;  // [rows] or null
@@ -18,17 +18,33 @@ struct Matrix {
 // The rows that `thread` computes: whole panels, so that each thread reads one ascending stream.
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
-// x as `linear_share` wants it: x itself for one token (rows of x are [columns]), else this thread's share of
-// `packed` [tokens * columns] is filled; a barrier must follow before `packed` is used.
-const float* pack_share(const Kernels& k, size_t thread, size_t threads, const float* x, size_t tokens,
-                        size_t columns, float* packed);
+// What matrices multiply: f32 in blocks of tokens (one token's is x itself), or 16-bit numbers where takes_words says.
+enum class InputKind { floats, words };
+
+InputKind input_kind(const Kernels& k, Format format, size_t tokens);
+
+// Floats that hold one token's input of either kind.
+constexpr size_t input_size(size_t columns) {
+  return words_size(columns) > columns ? words_size(columns) : columns;
+}
+
+// x[tokens][columns] as `linear_share` wants it: x itself for one token's floats, else this thread's share of `packed`
+// (tokens * input_size(columns) floats) is filled; a barrier must follow before `packed` is used.
+const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
+                       size_t columns, float* packed);
 
 // This thread's rows of y[tokens][first .. first + rows) = (or +=) x W^T + bias, where rows of y are `stride` floats
 // apart. scratch: kLinearScratch floats.
-void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const float* x, float* y,
+void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix& m, const void* x, float* y,
                   size_t stride, size_t tokens, bool accumulate, float* scratch);
 
-// y[tokens][rows] = x[tokens][columns] W^T + bias as one call.
+// y[tokens][rows] = x[tokens][columns] W^T + bias by all threads of a pool, each of which calls this; `packed`:
+// tokens * input_size(columns) floats, unused for one token. Threads have linear_scratch(columns) floats.
+void linear_by_all(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const float* x, float* y,
+                   size_t tokens, float* packed);
+constexpr size_t linear_scratch(size_t columns) { return kLinearScratch + words_size(columns); }
+
+// The same as one call.
 void linear(Pool& pool, const Matrix& m, const float* x, float* y, size_t tokens);
 
 }  // namespace helm

@@ -2,17 +2,12 @@
 //
 // Up to Simd::stream_tokens the weights are the cost: each thread reads one strictly ascending stream, widens
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
-// cost: a panel (pair) is widened once per kDepth columns and reused by all tokens from L1.
+// cost: a panel (pair) is widened once per kDepth columns and reused by all tokens from L1, quantised ones too.
 #pragma once
-#include "ahead.h"
-#include "kernels.h"
+#include "codes_impl.h"
 
 namespace helm {
 namespace {
-
-using V = Simd::V;
-constexpr int kVectors = kPanel / Simd::lanes;  // registers per packed column
-constexpr size_t kLine = 64;                    // bytes
 
 template <Format F>
 V load_as(const void* data, size_t index) {
@@ -31,8 +26,6 @@ template <Format F>
 void prefetch(const void* data, size_t index) {
   __builtin_prefetch(static_cast<const char*>(data) + index * size_of(F) + kAhead);
 }
-
-inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 // One panel times T tokens: y[t][0..16) for the rows below `valid`.
 template <Format F, int T>
@@ -158,13 +151,13 @@ void widen(Format format, const void* source, size_t n, float* target) {
 
 template <Format F>
 void linear_stream(const LinearArgs& a) {
-  const size_t blocks = block_count(a.tokens, Simd::stream_block);
+  const Blocks blocks = blocks_of(a.tokens, Simd::stream_block);
   for (size_t panel = a.first_panel; panel < a.last_panel; ++panel) {
     const void* weights = offset(F, a.weights, panel * a.columns * kPanel);
     const size_t valid = smaller(kPanel, a.rows - panel * kPanel);
-    for (size_t b = 0; b < blocks; ++b) {
-      const Block block = block_at(a.tokens, blocks, b);
-      stream_for<F>(block.end - block.begin)(weights, a.columns, a.x + block.begin * a.columns,
+    for (size_t b = 0; b < blocks.count; ++b) {
+      const Block block = block_at(blocks, b);
+      stream_for<F>(block.end - block.begin)(weights, a.columns, static_cast<const float*>(a.x) + block.begin * a.columns,
                                              a.y + block.begin * a.stride + panel * kPanel, a.stride, valid,
                                              a.accumulate);
     }
@@ -174,40 +167,33 @@ void linear_stream(const LinearArgs& a) {
 // The panels [panel, panel + count) over columns [k, k + depth), widened unless they are f32 already.
 template <Format F>
 const float* f32_panels(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
-  const size_t first = panel * a.columns * kPanel + k * kPanel;
-  if constexpr (F == Format::f32) return static_cast<const float*>(a.weights) + first;
-  for (size_t p = 0; p < count; ++p)
-    widen_as<F>(offset(F, a.weights, first + p * a.columns * kPanel), depth * kPanel,
-                a.scratch + p * kDepth * kPanel);
-  return a.scratch;
-}
-
-// Part `part` of `parts` of what f32_panels will read next, into L2 while this pair is being used.
-template <Format F>
-void prefetch_panels(const LinearArgs& a, size_t panel, size_t k, size_t depth, size_t part, size_t parts) {
-  const size_t last = smaller(panel + Simd::product_panels, a.last_panel);
-  const size_t lines = depth * kPanel * size_of(F) / kLine;
-  for (; panel < last; ++panel) {
-    const char* first = static_cast<const char*>(offset(F, a.weights, (panel * a.columns + k) * kPanel));
-    for (size_t line = lines * part / parts; line < lines * (part + 1) / parts; ++line)
-      __builtin_prefetch(first + line * kLine, 0, 2);
+  if constexpr (F == Format::f32) return reinterpret_cast<const float*>(panel_at<F>(a, panel, k));
+  for (size_t p = 0; p < count; ++p) {
+    float* target = a.scratch + p * kDepth * kPanel;
+    if constexpr (quantised(F))
+      widen_runs<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun,
+                    (k + depth + kRun - 1) / kRun, target);
+    else
+      widen_as<F>(panel_at<F>(a, panel + p, k), depth * kPanel, target);
   }
+  return a.scratch;
 }
 
 template <Format F>
 void linear_product(const LinearArgs& a) {
-  const size_t blocks = block_count(a.tokens, Simd::product_block);
+  const Blocks blocks = blocks_of(a.tokens, Simd::product_block);
   const size_t panel_stride = (F == Format::f32 ? a.columns : kDepth) * kPanel;
   for (size_t k = 0; k < a.columns; k += kDepth) {
     const size_t depth = smaller(kDepth, a.columns - k);
     for (size_t panel = a.first_panel; panel < a.last_panel; panel += Simd::product_panels) {
       const size_t count = smaller(Simd::product_panels, a.last_panel - panel);
       const float* weights = f32_panels<F>(a, panel, count, k, depth);
-      for (size_t b = 0; b < blocks; ++b) {
-        const Block block = block_at(a.tokens, blocks, b);
+      for (size_t b = 0; b < blocks.count; ++b) {
+        const Block block = block_at(blocks, b);
         const size_t width = block.end - block.begin;
-        prefetch_panels<F>(a, panel + Simd::product_panels, k, depth, b, blocks);
-        product_tile(weights, count, panel_stride, depth, a.x + block.begin * a.columns + k * width, width,
+        prefetch_panels<F>(a, panel + Simd::product_panels, k, depth, b, blocks.count);
+        product_tile(weights, count, panel_stride, depth,
+                     static_cast<const float*>(a.x) + block.begin * a.columns + k * width, width,
                      a.y + block.begin * a.stride + panel * kPanel, a.stride, a.rows - panel * kPanel,
                      a.accumulate || k > 0);
       }
@@ -217,25 +203,32 @@ void linear_product(const LinearArgs& a) {
 
 template <Format F>
 void linear_as(const LinearArgs& a) {
-  if (a.tokens <= Simd::stream_tokens)
-    linear_stream<F>(a);
-  else
-    linear_product<F>(a);
+  if constexpr (!quantised(F))
+    if (a.tokens <= Simd::stream_tokens) return linear_stream<F>(a);
+  linear_product<F>(a);
 }
 
 void linear(const LinearArgs& a) {
-  if (a.format == Format::f32) linear_as<Format::f32>(a);
-  if (a.format == Format::f16) linear_as<Format::f16>(a);
-  if (a.format == Format::bf16) linear_as<Format::bf16>(a);
+  switch (a.format) {
+    case Format::f32: return linear_as<Format::f32>(a);
+    case Format::f16: return linear_as<Format::f16>(a);
+    case Format::bf16: return linear_as<Format::bf16>(a);
+    case Format::q8_0: return linear_as<Format::q8_0>(a);
+    case Format::q4_0: return linear_as<Format::q4_0>(a);
+    case Format::q4_k: return linear_as<Format::q4_k>(a);
+    case Format::q6_k: return linear_as<Format::q6_k>(a);
+    case Format::q8: return linear_as<Format::q8>(a);
+    default: return linear_as<Format::q4>(a);
+  }
 }
 
 constexpr size_t kStrip = 64;  // columns of a block that are written together: they stay in L1
 
 void pack_x(const float* x, size_t stride, size_t tokens, size_t columns, size_t limit, size_t begin, size_t end,
             float* packed) {
-  const size_t blocks = block_count(tokens, limit);
-  for (size_t b = 0; b < blocks; ++b) {
-    const Block block = block_at(tokens, blocks, b);
+  const Blocks blocks = blocks_of(tokens, limit);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
     const size_t width = block.end - block.begin;
     float* target = packed + block.begin * columns;
     for (size_t first = begin; first < end; first += kStrip)

@@ -1,6 +1,10 @@
 #include "pack.h"
 
+#include <vector>
+
 #include "kernels.h"
+#include "panels.h"
+#include "quantise.h"
 
 namespace helm {
 namespace {
@@ -16,6 +20,11 @@ float widen_one(uint32_t bits, Format format) {
 uint32_t narrow_one(float value, Format format) {
   if (format == Format::f32) return bits_of(value);
   return format == Format::f16 ? narrow_f16(value) : narrow_bf16(value);
+}
+
+uint32_t bits_at(const void* values, Format format, size_t index) {
+  if (format == Format::f32) return static_cast<const uint32_t*>(values)[index];
+  return static_cast<const uint16_t*>(values)[index];
 }
 
 template <class Source, class Target, class Convert>
@@ -42,9 +51,7 @@ void pack_between(const void* source, Format from, void* target, Format to, size
           [from, to](Source bits) { return static_cast<Target>(narrow_one(widen_one(bits, from), to)); });
 }
 
-}  // namespace
-
-void pack(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+void pack_plain(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
   const bool wide_in = from == Format::f32, wide_out = to == Format::f32;
   if (wide_in && wide_out) return pack_between<uint32_t, uint32_t>(source, from, target, to, rows, columns);
   if (wide_in) return pack_between<uint32_t, uint16_t>(source, from, target, to, rows, columns);
@@ -52,14 +59,92 @@ void pack(const void* source, Format from, void* target, Format to, size_t rows,
   pack_between<uint16_t, uint16_t>(source, from, target, to, rows, columns);
 }
 
-void unpack_row(const void* packed, Format format, size_t columns, size_t row, float* target) {
-  const size_t first = row / kPanel * columns * kPanel + row % kPanel;
-  for (size_t k = 0; k < columns; ++k) {
-    const size_t at = first + k * kPanel;
-    const uint32_t bits = format == Format::f32 ? static_cast<const uint32_t*>(packed)[at]
-                                                : static_cast<const uint16_t*>(packed)[at];
-    target[k] = widen_one(bits, format);
+// Calls visit(block, first column, count, count in whole runs) for the blocks of a row.
+template <class Visit>
+void each_block(Format format, size_t columns, const Visit& visit) {
+  const size_t width = block_of(format).columns;
+  for (size_t i = 0; i * width < columns; ++i) {
+    const size_t count = columns - i * width < width ? columns - i * width : width;
+    visit(i, i * width, count, round_up(count, kRun));
   }
+}
+
+// Where block `index` of the panel of a row begins.
+template <class Bytes>
+Bytes* panel_block(Bytes* packed, Format format, size_t columns, size_t row, size_t index) {
+  return packed + row / kPanel * kPanel * row_size(format, columns) + index * kPanel * block_of(format).bytes;
+}
+
+const uint8_t* row_at(const void* source, Format format, size_t columns, size_t row) {
+  return static_cast<const uint8_t*>(source) + row * row_size(format, columns);
+}
+
+// Rows of floats, whatever the source's format, quantised.
+void pack_quantised(const void* source, Format from, uint8_t* target, Format to, size_t rows, size_t columns) {
+  memset(target, 0, packed_size(to, rows, columns));
+  std::vector<float> values(columns);
+  for (size_t row = 0; row < rows; ++row) {
+    const uint8_t* bytes = row_at(source, from, columns, row);
+    if (from != to) widen_row(bytes, from, columns, values.data());
+    each_block(to, columns, [&](size_t i, size_t first, size_t count, size_t runs) {
+      const CodeBlock block = from == to ? read_block(to, bytes + i * block_of(to).bytes, runs)
+                                         : quantise_block(to, values.data() + first, count);
+      put_block(to, block, runs, row % kPanel, panel_block(target, to, columns, row, i));
+    });
+  }
+}
+
+void pack_dequantised(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+  std::vector<float> values(kPanel * columns);
+  for (size_t row = 0; row < rows; row += kPanel) {
+    const size_t count = rows - row < kPanel ? rows - row : kPanel;
+    for (size_t r = 0; r < count; ++r)
+      widen_row(row_at(source, from, columns, row + r), from, columns, values.data() + r * columns);
+    pack_plain(values.data(), Format::f32, static_cast<char*>(target) + row * row_size(to, columns), to, count, columns);
+  }
+}
+
+}  // namespace
+
+void pack(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+  if (quantised(to)) return pack_quantised(source, from, static_cast<uint8_t*>(target), to, rows, columns);
+  if (quantised(from)) return pack_dequantised(source, from, target, to, rows, columns);
+  pack_plain(source, from, target, to, rows, columns);
+}
+
+void unpack_row(const void* packed, Format format, size_t columns, size_t row, float* target) {
+  if (quantised(format)) {
+    const auto* bytes = static_cast<const uint8_t*>(packed);
+    return each_block(format, columns, [&](size_t i, size_t first, size_t count, size_t runs) {
+      const uint8_t* at = panel_block(bytes, format, columns, row, i);
+      values_of(format, take_block(format, at, runs, row % kPanel), count, target + first);
+    });
+  }
+  const size_t first = row / kPanel * columns * kPanel + row % kPanel;
+  for (size_t k = 0; k < columns; ++k) target[k] = widen_one(bits_at(packed, format, first + k * kPanel), format);
+}
+
+void copy_row(const void* packed, Format format, size_t columns, size_t row, void* target) {
+  auto* to = static_cast<uint8_t*>(target);
+  const auto* bytes = static_cast<const uint8_t*>(packed);
+  if (quantised(format))
+    return each_block(format, columns, [&](size_t i, size_t, size_t, size_t runs) {
+      const uint8_t* at = panel_block(bytes, format, columns, row, i);
+      write_block(format, take_block(format, at, runs, row % kPanel), runs, to + i * block_of(format).bytes);
+    });
+  const size_t width = size_of(format), first = row / kPanel * columns * kPanel + row % kPanel;
+  for (size_t k = 0; k < columns; ++k) memcpy(to + k * width, bytes + (first + k * kPanel) * width, width);
+}
+
+void widen_row(const void* source, Format format, size_t columns, float* target) {
+  if (!quantised(format)) {
+    for (size_t k = 0; k < columns; ++k) target[k] = widen_one(bits_at(source, format, k), format);
+    return;
+  }
+  const auto* bytes = static_cast<const uint8_t*>(source);
+  each_block(format, columns, [&](size_t i, size_t first, size_t count, size_t runs) {
+    values_of(format, read_block(format, bytes + i * block_of(format).bytes, runs), count, target + first);
+  });
 }
 
 }  // namespace helm

@@ -1,14 +1,21 @@
-// Packing: a row-major matrix in any format to 16-row panels in any format.
+// Packing: row-major matrices of any format to 16-row panels of any format, and rows of those back.
 #pragma once
 #include "shape.h"
 
 namespace helm {
 
-// source: (rows, columns) row-major. target: [ceil(rows / 16)][columns][16], padding rows zero. Values are
-// rounded to nearest even where the target is narrower.
+// source: (rows, columns) row-major, quantised rows as blocks (blocks.h). target: plain formats
+// [ceil(rows / 16)][columns][16], quantised ones as panels.h says; padding rows are zero. Between plain formats values
+// are rounded to nearest even, to quantised ones as quantise.h says, in the same quantised format bits are moved.
 void pack(const void* source, Format source_format, void* target, Format format, size_t rows, size_t columns);
 
 // Row `row` of a packed matrix as f32, times one.
 void unpack_row(const void* packed, Format format, size_t columns, size_t row, float* target);
+
+// Row `row` of a packed matrix as it is stored row-major: row_size(format, columns) bytes.
+void copy_row(const void* packed, Format format, size_t columns, size_t row, void* target);
+
+// A row-major row as f32.
+void widen_row(const void* source, Format format, size_t columns, float* target);
 
 }  // namespace helm

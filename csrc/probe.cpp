@@ -72,15 +72,13 @@ unsigned long long read_share(const Kernels& k, const char* begin, size_t bytes,
 
 std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats) {
   const Kernels& k = kernels();
-  const size_t rows = matrices[0].rows, columns = matrices[0].columns, threads = pool.threads();
+  const size_t rows = matrices[0].rows, columns = matrices[0].columns;
   const std::vector<float> x = random_floats(tokens * columns);
-  std::vector<float> y(tokens * rows), packed(tokens > 1 ? tokens * columns : 0);
-  pool.reserve(kLinearScratch);
+  std::vector<float> y(tokens * rows), packed(tokens > 1 ? tokens * input_size(columns) : 0);
+  pool.reserve(linear_scratch(columns));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
-    const float* input = pack_share(k, thread, threads, x.data(), tokens, columns, packed.data());
-    if (tokens > 1) pool.barrier();
     const Matrix& m = matrices[repeat % matrices.size()];
-    linear_share(k, thread, threads, m, input, y.data(), rows, tokens, false, pool.scratch(thread));
+    linear_by_all(k, pool, thread, m, x.data(), y.data(), tokens, packed.data());
   });
 }
 

@@ -75,9 +75,49 @@ struct Simd {
     _mm_storeu_ps(to, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
   // Eight bytes as numbers.
+  static V bytes(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
   static V signed_bytes(const uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
+
+  // Lanes of 32 bits as pairs of 16-bit numbers: of weights, and of one token's activations in every lane.
+  using I = __m256i;
+  static constexpr int words_block = 4;  // tokens: 8 sums of products
+  static constexpr bool word_product = false;
+  static I dot(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+  static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
+  static I add_counts(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+  static void store_words(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+  static I every(int32_t v) { return _mm256_set1_epi32(v); }
+  static I every_word(int16_t v) { return _mm256_set1_epi16(v); }
+  template <int n>
+  static I up(I v) {
+    return _mm256_slli_epi16(v, n);
+  }
+  template <int n>
+  static I down(I v) {
+    return _mm256_srli_epi16(v, n);
+  }
+  template <int n>
+  static I down_signed(I v) {
+    return _mm256_srai_epi16(v, n);
+  }
+  static I both(I a, I b) { return _mm256_and_si256(a, b); }
+  static I either(I a, I b) { return _mm256_or_si256(a, b); }
+  static I sub_words(I a, I b) { return _mm256_sub_epi16(a, b); }
+  static V floats(I v) { return _mm256_cvtepi32_ps(v); }
+  static V low_words(I v) { return floats(_mm256_srai_epi32(_mm256_slli_epi32(v, 16), 16)); }
+  static V high_words(I v) { return floats(_mm256_srai_epi32(v, 16)); }
+  // Whole numbers of 16 bits.
+  static void store_whole(int16_t* p, V v) {
+    const __m256i whole = _mm256_cvtps_epi32(v);
+    const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packs_epi32(whole, whole), 0x08);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(pairs));
+  }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

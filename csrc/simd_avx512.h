@@ -74,9 +74,60 @@ struct Simd {
     _mm_storeu_ps(to, _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }
   // Sixteen bytes as numbers.
+  static V bytes(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
   static V signed_bytes(const uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }
+
+  // Lanes of 32 bits as pairs of 16-bit numbers: of weights, and of one token's activations in every lane.
+  using I = __m512i;
+  static constexpr int words_block = 8;  // tokens: 8 sums of products, 8 results
+#ifdef __AVX512VNNI__
+  static constexpr bool word_product = true;
+  // Written out, because GCC 12 copies sums around the intrinsic, and loads *b before it.
+  static I dot(I sum, I a, I b) {
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    return sum;
+  }
+  static I dot_every(I sum, I a, const int32_t* b) {
+    __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(*b));
+    return sum;
+  }
+#else
+  static constexpr bool word_product = false;
+  static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
+  static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
+#endif
+  static I add_counts(I a, I b) { return _mm512_add_epi32(a, b); }
+  static I words(const void* p) { return _mm512_loadu_si512(p); }
+  static void store_words(void* p, I v) { _mm512_storeu_si512(p, v); }
+  static I every(int32_t v) { return _mm512_set1_epi32(v); }
+  static I every_word(int16_t v) { return _mm512_set1_epi16(v); }
+  template <int n>
+  static I up(I v) {
+    return _mm512_slli_epi16(v, n);
+  }
+  template <int n>
+  static I down(I v) {
+    return _mm512_srli_epi16(v, n);
+  }
+  template <int n>
+  static I down_signed(I v) {
+    return _mm512_srai_epi16(v, n);
+  }
+  static I both(I a, I b) { return _mm512_and_si512(a, b); }
+  static I either(I a, I b) { return _mm512_or_si512(a, b); }
+  static I sub_words(I a, I b) { return _mm512_sub_epi16(a, b); }
+  static V floats(I v) { return _mm512_cvtepi32_ps(v); }
+  static V low_words(I v) { return floats(_mm512_srai_epi32(_mm512_slli_epi32(v, 16), 16)); }
+  static V high_words(I v) { return floats(_mm512_srai_epi32(v, 16)); }
+  // Whole numbers of 16 bits.
+  static void store_whole(int16_t* p, V v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
+  }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

@@ -9,6 +9,8 @@ namespace {
 struct Simd {
   typedef float V __attribute__((vector_size(16)));
   typedef int32_t I __attribute__((vector_size(16)));
+  typedef uint16_t Words __attribute__((vector_size(16)));
+  typedef int16_t SignedWords __attribute__((vector_size(16)));
   static constexpr size_t lanes = 4;
   static constexpr const char* name = "portable";
   static constexpr int stream_block = 2, stream_tokens = 2, product_block = 2, product_panels = 1;
@@ -65,10 +67,54 @@ struct Simd {
     for (int i = 0; i < 4; ++i) to[i] = widen_f16(halves[i]);
   }
   // Four bytes as numbers.
+  static V bytes(const uint8_t* p) {
+    return V{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]), static_cast<float>(p[3])};
+  }
   static V signed_bytes(const uint8_t* p) {
     const auto* b = reinterpret_cast<const int8_t*>(p);
     return V{static_cast<float>(b[0]), static_cast<float>(b[1]), static_cast<float>(b[2]), static_cast<float>(b[3])};
   }
+
+  // Lanes of 32 bits as pairs of 16-bit numbers: of weights, and of one token's activations in every lane.
+  static constexpr int words_block = 2;
+  static constexpr bool word_product = false;
+  static I dot(I sum, I a, I b) { return sum + low(a) * low(b) + (a >> 16) * (b >> 16); }
+  static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
+  static I add_counts(I a, I b) { return a + b; }
+  static I low(I v) { return static_cast<I>(v << 16) >> 16; }
+  static I words(const void* p) {
+    I v;
+    memcpy(&v, p, 16);
+    return v;
+  }
+  static void store_words(void* p, I v) { memcpy(p, &v, 16); }
+  static I every(int32_t v) { return I{v, v, v, v}; }
+  static I every_word(int16_t v) { return reinterpret_cast<I>(SignedWords{v, v, v, v, v, v, v, v}); }
+  template <int n>
+  static I up(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<Words>(v) << n);
+  }
+  template <int n>
+  static I down(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<Words>(v) >> n);
+  }
+  template <int n>
+  static I down_signed(I v) {
+    return reinterpret_cast<I>(reinterpret_cast<SignedWords>(v) >> n);
+  }
+  static I both(I a, I b) { return a & b; }
+  static I either(I a, I b) { return a | b; }
+  static I sub_words(I a, I b) { return reinterpret_cast<I>(reinterpret_cast<Words>(a) - reinterpret_cast<Words>(b)); }
+  static V floats(I v) {
+    return V{static_cast<float>(v[0]), static_cast<float>(v[1]), static_cast<float>(v[2]), static_cast<float>(v[3])};
+  }
+  static V low_words(I v) { return floats(low(v)); }
+  static V high_words(I v) { return floats(v >> 16); }
+  // Whole numbers of 16 bits.
+  static void store_whole(int16_t* p, V v) {
+    for (size_t i = 0; i < lanes; ++i) p[i] = v[i] == v[i] ? static_cast<int16_t>(v[i]) : int16_t{0};
+  }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     for (int i = 0; i < 8; ++i) {

@@ -23,7 +23,7 @@ Sizes sizes_of(const StageSpec& s) {
   return {region(rows, s.hidden),
           region(rows, std::max(s.hidden, q)),
           region(rows, std::max(q + 2 * kv, 2 * s.ffn)),
-          region(rows, std::max({s.hidden, q, s.ffn})),
+          region(rows, std::max({input_size(s.hidden), input_size(q), input_size(s.ffn)})),
           region(s.batch, s.vocab),
           s.divided ? product({rows, s.attention.heads, scores_stride(s.attention)}) : 0,
           s.paged ? region(rows, 2 * s.attention.heads) : 0};
@@ -111,7 +111,8 @@ Stage::Stage(Pool& pool, StageSpec spec, void* workspace, size_t first_layer)
       ops_(names_of(spec_, steps_, first_layer)),
       seconds_(ops_.size()),
       best_(pool.threads() * spec_.batch) {
-  pool_.reserve(std::max({kLinearScratch + spec_.hidden, spec_.attention.head_dim, attention_scratch(spec_.attention)}));
+  const size_t widest = std::max({spec_.hidden, spec_.attention.q_width(), spec_.ffn});
+  pool_.reserve(std::max({linear_scratch(widest) + spec_.hidden, spec_.attention.head_dim, attention_scratch(spec_.attention)}));
 }
 
 std::vector<std::pair<std::string, Region>> Stage::regions() const {

@@ -49,7 +49,7 @@ struct StageSpec {
   const float* cos;   // [context][rotary_dim / 2]
   const float* sin;
   std::optional<Matrix> embedding;
-  bool looked_up;          // `embedding` holds a pass's own rows, [batch][tokens][hidden], not the packed table
+  bool looked_up;          // `embedding` holds a pass's own rows, row-major (batch, tokens), not the packed table
   const float* positions;  // [context][hidden] or null
   std::vector<BlockSpec> blocks;
   std::optional<NormWeights> final_norm;  // of the last token of every sequence; leaves what `norm1` leaves
@@ -65,7 +65,7 @@ struct Workspace {
   float* wide;    // [rows][hidden]: norms; [rows][q_width]: attention output
   float *q, *k, *v;   // [rows][q_width], [rows][kv_width] twice
   float *gate, *up;   // [rows][ffn] each, where q, k and v are
-  float* packed;  // rows * max(hidden, q_width, ffn): the input of a linear layer, in blocks of tokens
+  float* packed;  // rows * input_size of hidden, q_width or ffn: the input of a linear layer, in blocks of tokens
   float* logits;  // [batch][vocab]
   float* scores;  // divided: [rows][heads][capacity in whole panels]
   float *running_max, *running_sum;  // paged: [rows][heads] each, between calls of attend
@@ -94,8 +94,9 @@ class Stage {
  public:
   // Bytes, a closed form of the dimensions alone. With R = batch * min(max_tokens, max(1, 128 / batch)):
   // 4 R (hidden + max(hidden, q_width) + max(q_width + 2 kv_width, 2 ffn) + max(hidden, q_width, ffn))
-  // + 4 batch vocab, each of the five terms rounded up to 64 bytes; divided attention adds
-  // 4 R heads round_up(capacity, 16), paged 8 R heads, rounded up likewise.
+  // + 4 batch vocab (a width below 40 that is no multiple of 32 counts as 20 per begun 32 in the last maximum), each
+  // of the five terms rounded up to 64 bytes; divided attention adds 4 R heads round_up(capacity, 16), paged 8 R heads,
+  // rounded up likewise.
   static size_t workspace_size(const StageSpec& spec);
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.

@@ -34,7 +34,7 @@ void StagePass::done_by_all() {
 }
 
 void StagePass::chunk(size_t first, size_t count) {
-  first_ = first, count_ = count, rows_ = spec_.batch * count, op_ = io_.begin, x_ = nullptr;
+  first_ = first, count_ = count, rows_ = spec_.batch * count, op_ = io_.begin, input_ = {};
   if (io_.source != nullptr && !stage_.embeds(io_.begin)) load();
   while (op_ < io_.end) {
     const Step& next = stage_.steps_[op_];
@@ -52,14 +52,14 @@ void StagePass::step(const Step& step) {
   const BlockSpec& b = *step.block;
   const size_t hidden = spec_.hidden, kv = spec_.attention.kv_width(), q = spec_.attention.q_width();
   switch (step.op) {
-    case Op::norm1: x_ = normed(*b.norm1, work_.hidden, hidden, rows_); return done();
-    case Op::q: linear(*b.q, input(rows_), work_.q, q, rows_, false); return done();
-    case Op::k: linear(*b.k, input(rows_), work_.k, kv, rows_, false); return done();
-    case Op::v: linear(*b.v, input(rows_), work_.v, kv, rows_, false); return done_by_all();
+    case Op::norm1: input_ = normed(*b.norm1, work_.hidden, hidden, rows_); return done();
+    case Op::q: linear(*b.q, work_.q, q, rows_, false); return done();
+    case Op::k: linear(*b.k, work_.k, kv, rows_, false); return done();
+    case Op::v: linear(*b.v, work_.v, kv, rows_, false); return done_by_all();
     case Op::append: return append(b);
     case Op::attention: return attend(b);
-    case Op::o: linear(*b.o, packed(work_.wide, rows_, q), work_.hidden, hidden, rows_, true); return done_by_all();
-    case Op::norm2: x_ = normed(*b.norm2, work_.hidden, hidden, rows_); return done();
+    case Op::o: linear_from(*b.o, work_.wide, work_.hidden, hidden, rows_, true); return done_by_all();
+    case Op::norm2: input_ = normed(*b.norm2, work_.hidden, hidden, rows_); return done();
     case Op::gate: return gate(b);
     case Op::up: return up(b);
     case Op::down: return down(b);
@@ -85,8 +85,8 @@ void StagePass::embed() {
     const size_t at = row / count_ * io_.tokens + first_ + row % count_;
     float* hidden = work_.hidden + row * spec_.hidden;
     if (spec_.looked_up)
-      k_.widen(table.format, static_cast<const char*>(table.weights) + at * spec_.hidden * size_of(table.format),
-               spec_.hidden, hidden);
+      widen_row(static_cast<const char*>(table.weights) + at * row_size(table.format, spec_.hidden), table.format,
+                spec_.hidden, hidden);
     else
       unpack_row(table.weights, table.format, spec_.hidden, static_cast<size_t>(ids[at]), hidden);
     if (spec_.positions != nullptr) k_.add(hidden, spec_.positions + position(row) * spec_.hidden, spec_.hidden);
@@ -106,33 +106,47 @@ void StagePass::store() {
   done_by_all();
 }
 
-const float* StagePass::normed(const NormWeights& weights, const float* x, size_t stride, size_t rows) {
+StagePass::Input StagePass::normed(const NormWeights& weights, const float* x, size_t stride, size_t rows) {
   const auto one = [&](size_t row, float* out) {
     k_.norm(spec_.norm, x + row * stride, weights.weight, weights.bias, spec_.norm_eps, spec_.hidden, out);
   };
   if (rows == 1) {
     float* own = io_.part && thread_ == 0 ? work_.wide : scratch_ + kLinearScratch;
     one(0, own);
-    return own;
+    return {own};
   }
   const Range share = mine(rows);
   for (size_t row = share.begin; row < share.end; ++row) one(row, work_.wide + row * spec_.hidden);
   pool_.barrier();
-  return packed(work_.wide, rows, spec_.hidden);
+  return {work_.wide};
 }
 
-const float* StagePass::input(size_t rows) {
-  if (x_ == nullptr) x_ = packed(work_.wide, rows, spec_.hidden);
-  return x_;
+// One row's words are packed by each thread for itself, which costs less than a barrier.
+const void* StagePass::packed(Input& input, InputKind kind, size_t rows, size_t columns) {
+  if (input.packed != nullptr && input.kind == kind) return input.packed;
+  if (rows > 1 && input.packed != nullptr) pool_.barrier();  // others may still read what is packed otherwise
+  input.kind = kind;
+  if (rows == 1) {
+    float* own = scratch_ + kLinearScratch + spec_.hidden;
+    return input.packed = pack_share(k_, kind, 0, 1, input.x, 1, columns, own);
+  }
+  input.packed = pack_share(k_, kind, thread_, threads_, input.x, rows, columns, work_.packed);
+  pool_.barrier();
+  return input.packed;
 }
 
-const float* StagePass::packed(const float* x, size_t rows, size_t columns) {
-  const float* input = pack_share(k_, thread_, threads_, x, rows, columns, work_.packed);
-  if (rows > 1) pool_.barrier();
-  return input;
+void StagePass::linear(const Matrix& m, float* y, size_t width, size_t rows, bool accumulate) {
+  if (input_.x == nullptr) input_ = {work_.wide};
+  multiply(m, input_, y, width, rows, accumulate);
 }
 
-void StagePass::linear(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate) {
+void StagePass::linear_from(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate) {
+  Input input{x};
+  multiply(m, input, y, width, rows, accumulate);
+}
+
+void StagePass::multiply(const Matrix& m, Input& input, float* y, size_t width, size_t rows, bool accumulate) {
+  const void* x = packed(input, input_kind(k_, m.format, rows), rows, m.columns);
   linear_share(k_, thread_, threads_, m, x, y, width, rows, accumulate, scratch_);
 }
 
@@ -154,14 +168,14 @@ void StagePass::divided(const Step& step) {
 }
 
 void StagePass::gate(const BlockSpec& b) {
-  linear(*b.gate, input(rows_), work_.gate, spec_.ffn, rows_, false);
+  linear(*b.gate, work_.gate, spec_.ffn, rows_, false);
   // `up` activates its rows with the gate's: this thread's own, if both are the same part.
   const bool alike = b.up && b.up->first == b.gate->first && b.up->rows == b.gate->rows;
   alike ? done() : done_by_all();
 }
 
 void StagePass::up(const BlockSpec& b) {
-  linear(*b.up, input(rows_), work_.up, spec_.ffn, rows_, false);
+  linear(*b.up, work_.up, spec_.ffn, rows_, false);
   const Range own = rows_of(*b.up, thread_, threads_);
   for (size_t row = 0; row < rows_ && own.begin < own.end; ++row) {
     const size_t at = row * spec_.ffn + b.up->first + own.begin;
@@ -171,7 +185,7 @@ void StagePass::up(const BlockSpec& b) {
 }
 
 void StagePass::down(const BlockSpec& b) {
-  linear(*b.down, packed(work_.up, rows_, spec_.ffn), work_.hidden, spec_.hidden, rows_, true);
+  linear_from(*b.down, work_.up, work_.hidden, spec_.hidden, rows_, true);
   done_by_all();
 }
 
@@ -232,12 +246,12 @@ void StagePass::append_transposed(const HeadCache& keys, size_t row, const float
 
 void StagePass::final_norm() {
   const float* last = work_.hidden + (count_ - 1) * spec_.hidden;
-  x_ = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
+  input_ = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
   done();
 }
 
 void StagePass::head() {
-  linear(*spec_.head, input(spec_.batch), work_.logits, spec_.vocab, spec_.batch, false);
+  linear(*spec_.head, work_.logits, spec_.vocab, spec_.batch, false);
   if (io_.target != nullptr) choose();
   done();
 }

@@ -43,14 +43,22 @@ class StagePass {
   void choose();
   void store();
 
-  // norm of `rows` rows `stride` floats apart, packed for a linear layer; visible to this thread.
-  const float* normed(const NormWeights& weights, const float* x, size_t stride, size_t rows);
-  // What the last norm left, be it in an earlier range.
-  const float* input(size_t rows);
-  // x[rows][columns], packed for a linear layer; visible to this thread.
-  const float* packed(const float* x, size_t rows, size_t columns);
-  // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part.
-  void linear(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate);
+  // What linear layers multiply, rows[columns] of f32, and how it has been packed for the last of them.
+  struct Input {
+    const float* x = nullptr;
+    const void* packed = nullptr;
+    InputKind kind = InputKind::floats;
+  };
+
+  // norm of `rows` rows `stride` floats apart; visible to this thread.
+  Input normed(const NormWeights& weights, const float* x, size_t stride, size_t rows);
+  // `input` as a matrix of that kind wants it; visible to this thread.
+  const void* packed(Input& input, InputKind kind, size_t rows, size_t columns);
+  // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part; x is what the last norm left, be
+  // it in an earlier range, or given.
+  void linear(const Matrix& m, float* y, size_t width, size_t rows, bool accumulate);
+  void linear_from(const Matrix& m, const float* x, float* y, size_t width, size_t rows, bool accumulate);
+  void multiply(const Matrix& m, Input& input, float* y, size_t width, size_t rows, bool accumulate);
   void done();          // stamps the current operation
   void done_by_all();   // a barrier, then the stamp
   size_t position(size_t row) const { return io_.past + first_ + row % count_; }
@@ -64,7 +72,7 @@ class StagePass {
   const StageIo& io_;
   size_t thread_, threads_;
   float* scratch_;
-  const float* x_ = nullptr;  // what the last norm of this range left
+  Input input_;  // what the last norm of this range left
   size_t first_ = 0, count_ = 0, rows_ = 0;
   size_t op_ = 0;
   double last_;

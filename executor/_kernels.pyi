@@ -2,6 +2,8 @@
 
 Weights of a linear layer are *packed*: 16 rows interleaved, `[ceil(rows/16)][columns][16]`, rows padded with
 zeros, so that one thread reads one strictly ascending stream. Activations and accumulation are f32.
+Weights in quantised formats are multiplied as they are stored (csrc/panels.h): GGUF's blocks q8_0, q4_0, q4_k and q6_k,
+and q8 and q4, groups of 64 columns with a scale and a minimum in f16. For them activations are rounded to 16 bits.
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Sequence
@@ -13,10 +15,10 @@ Format = Literal["f32", "f16", "bf16"]
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
 """Of caches. A row of q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
 Q8_0: head_dim is a multiple of 32."""
-StoredFormat = Literal["f32", "f16", "bf16", "q4"]
+StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 
 def isa() -> str:
-    """The instruction set in use: avx512, avx2 or portable."""
+    """The instruction set in use: avx512vnni, avx512, avx2 or portable."""
 
 def supported_isas() -> list[str]:
     """What this processor can run, best first; always ends with portable."""
@@ -54,16 +56,18 @@ class Arena:
 
 def packed_size(fmt: StoredFormat, rows: int, columns: int) -> int:
     """Bytes of a packed matrix. Rows [a, b), both multiples of 16, of any format are the bytes from
-    packed_size(fmt, a, columns) to packed_size(fmt, b, columns)."""
+    packed_size(fmt, a, columns) to packed_size(fmt, b, columns). A sixteenth of 16 rows is a row as it is looked up.
+    Raises ValueError where GGUF's blocks (32 columns, 256 of q4_k and q6_k) do not divide `columns`."""
 
 def pack(
-    source: SupportsBuffer, source_format: Format, target: Buffer, fmt: StoredFormat, rows: int, columns: int
+    source: SupportsBuffer, source_format: StoredFormat, target: Buffer, fmt: StoredFormat, rows: int, columns: int
 ) -> None:
-    """Convert (round to nearest even) and pack a row-major (rows, columns) matrix.
+    """Convert and pack a row-major (rows, columns) matrix; a quantised source is rows of blocks, as GGUF files have.
 
-    q4, per panel of 16 rows and group of 64 columns (the last may be shorter): 16 scales, 16 minima (f16), then
-    8 bytes per column, byte i holding the 4-bit codes of rows i (low) and i + 8. The minimum is rounded down, so
-    that quantising what was dequantised changes nothing; NaN counts as 0, values beyond f16 as its largest."""
+    Between plain formats values are rounded to nearest even. The same quantised format is moved bit for bit. q8_0 and
+    q4_0 are rounded as GGUF's reference does, q4_k and q6_k with scales searched for least squares; q8 and q4 (groups
+    of 64 columns, the last may be shorter) with the minimum rounded down, so that quantising what was dequantised
+    changes nothing. When quantising, NaN counts as 0 and values beyond f16 as its largest."""
 
 def unpack(source: Buffer, fmt: StoredFormat, target: SupportsBuffer, rows: int, columns: int) -> None:
     """A packed matrix to row-major f32 (rows, columns)."""
@@ -100,7 +104,7 @@ def turn_rows(
 
 def linear(
     pool: Pool,
-    fmt: Format,
+    fmt: StoredFormat,
     weights: Buffer,
     rows: int,
     columns: int,
@@ -108,10 +112,13 @@ def linear(
     y: SupportsBuffer,
     tokens: int,
 ) -> None:
-    """y[tokens][rows] = x[tokens][columns] W^T, f32 in and out."""
+    """y[tokens][rows] = x[tokens][columns] W^T, f32 in and out.
+
+    Quantised weights: x has an error of half a 32767th of the largest magnitude of its 32 columns; a NaN or infinity in
+    x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
 
 def time_linear(
-    pool: Pool, fmt: Format, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
+    pool: Pool, fmt: StoredFormat, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
 ) -> list[float]:
     """Seconds of each of `repeats` products, walking through `weights` in turn, inside one parallel region."""
 
@@ -182,7 +189,7 @@ class Norm(TypedDict):
 
 class Linear(TypedDict):
     weight: Buffer
-    format: Format
+    format: StoredFormat
     rows: int
     columns: int
     bias: SupportsBuffer | None
@@ -492,7 +499,7 @@ class CopyEngine:
         target: Buffer,
         target_offset: int,
         table: Buffer,
-        fmt: Format,
+        fmt: StoredFormat,
         rows: int,
         columns: int,
         ids: Buffer,
@@ -501,7 +508,8 @@ class CopyEngine:
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> int:
-        """Like submit, for `count` rows of a packed matrix, one after the other in the target, row-major.
+        """Like submit, for `count` rows of a packed matrix, one after the other in the target, row-major;
+        quantised rows as blocks.
 
         `ids`: int32, which rows, read when the copy begins; nothing is copied for those that the matrix lacks."""
 

@@ -34,11 +34,16 @@ constexpr long long kLargest = 1LL << 40;  // of any count or size from Python
 // `value` as a size. Throws ValueError when it is below `least` or above kLargest.
 size_t count_of(const char* name, long long value, long long least = 1);
 
-// Throws ValueError for an unknown name.
+// A plain format. Throws ValueError for any other name.
 Format format_of(const std::string& name);
 
 // The same, of formats that caches can have.
 Format kv_format_of(const std::string& name);
+// Any format of weights. Throws ValueError for an unknown name.
+Format stored_format_of(const std::string& name);
+
+// Throws ValueError when rows of `columns` values cannot be stored in `format`.
+void expect_columns(Format format, size_t columns);
 
 // A contiguous Python buffer of at least `count` elements of 4 or 8 bytes, aligned to them. While it lives, the
 // memory stays where it is. Throws ValueError naming `what`.

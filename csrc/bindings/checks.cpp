@@ -1,4 +1,5 @@
 #include <cstdint>
+#include <iterator>
 
 #include "../shape.h"
 #include "bindings.h"
@@ -12,11 +13,31 @@ size_t count_of(const char* name, long long value, long long least) {
   return static_cast<size_t>(value);
 }
 
-Format format_of(const std::string& name) {
-  if (name == "f32") return Format::f32;
-  if (name == "f16") return Format::f16;
-  if (name == "bf16") return Format::bf16;
-  throw py::value_error("unknown format '" + name + "'; choose from f32, f16, bf16");
+namespace {
+
+constexpr const char* kFormats[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"};
+
+// Among the first `count` formats.
+Format named_format(const std::string& name, size_t count) {
+  std::string known;
+  for (size_t i = 0; i < count; ++i) {
+    if (name == kFormats[i]) return static_cast<Format>(i);
+    known += (i == 0 ? "" : ", ") + std::string(kFormats[i]);
+  }
+  throw py::value_error("unknown format '" + name + "'; choose from " + known);
+}
+
+}  // namespace
+
+Format format_of(const std::string& name) { return named_format(name, 3); }
+
+Format stored_format_of(const std::string& name) { return named_format(name, std::size(kFormats)); }
+
+void expect_columns(Format format, size_t columns) {
+  if (!divides(format, columns))
+    throw py::value_error(std::string(kFormats[static_cast<size_t>(format)]) + " has blocks of " +
+                          std::to_string(block_of(format).columns) + " columns, which do not divide " +
+                          std::to_string(columns));
 }
 
 Format kv_format_of(const std::string& name) {
@@ -66,9 +87,10 @@ Events events_of(const std::vector<std::shared_ptr<Event>>& events) {
 Matrix matrix_of(const char* what, const Buffer& weights, const std::string& format, long long rows,
                  long long columns) {
   Matrix m;
-  m.format = format_of(format);
+  m.format = stored_format_of(format);
   m.rows = count_of("rows", rows);
   m.columns = count_of("columns", columns);
+  expect_columns(m.format, m.columns);
   m.weights = weights.data;
   expect_size(what, weights, packed_size(m.format, m.rows, m.columns));
   return m;

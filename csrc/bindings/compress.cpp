@@ -11,38 +11,39 @@
 namespace helm {
 namespace {
 
-size_t stored_size(const std::string& format, size_t rows, size_t columns) {
-  return format == "q4" ? q4_size(rows, columns) : packed_size(format_of(format), rows, columns);
-}
+// A packed matrix's format and shape.
+struct Packed {
+  Packed(const std::string& name, long long rows, long long columns)
+      : format(stored_format_of(name)), rows(count_of("rows", rows)), columns(count_of("columns", columns)) {
+    expect_columns(format, this->columns);
+  }
+  size_t size() const { return packed_size(format, rows, columns); }
+
+  Format format;
+  size_t rows, columns;
+};
 
 void pack_checked(const py::buffer& source, const std::string& source_format, const Buffer& target,
                   const std::string& format, long long rows, long long columns) {
-  const size_t r = count_of("rows", rows), c = count_of("columns", columns);
-  const Format from = format_of(source_format);
-  expect_size("target", target, stored_size(format, r, c));
-  const View view("source", source, product({r, c}), size_of(from), false);
-  if (format == "q4") {
-    const py::gil_scoped_release release;
-    return quantise(view.data(), from, target.data, r, c);
-  }
-  const Format to = format_of(format);
+  const Packed to(format, rows, columns);
+  const Format from = stored_format_of(source_format);
+  expect_columns(from, to.columns);
+  expect_size("target", target, to.size());
+  const size_t element = quantised(from) ? 1 : size_of(from);
+  const View view("source", source, product({to.rows, row_size(from, to.columns) / element}), element, false);
   const py::gil_scoped_release release;
-  pack(view.data(), from, target.data, to, r, c);
+  pack(view.data(), from, target.data, to.format, to.rows, to.columns);
 }
 
 void unpack_checked(const Buffer& source, const std::string& format, const py::buffer& target, long long rows,
                     long long columns) {
-  const size_t r = count_of("rows", rows), c = count_of("columns", columns);
-  expect_size("source", source, stored_size(format, r, c));
-  const View view("target", target, product({r, c}), sizeof(float), true);
+  const Packed from(format, rows, columns);
+  expect_size("source", source, from.size());
+  const View view("target", target, product({from.rows, from.columns}), sizeof(float), true);
   auto* out = static_cast<float*>(view.data());
-  if (format == "q4") {
-    const py::gil_scoped_release release;
-    return dequantise(source.data, out, r, c);
-  }
-  const Format from = format_of(format);
   const py::gil_scoped_release release;
-  for (size_t row = 0; row < r; ++row) unpack_row(source.data, from, c, row, out + row * c);
+  for (size_t row = 0; row < from.rows; ++row)
+    unpack_row(source.data, from.format, from.columns, row, out + row * from.columns);
 }
 
 void decompress_checked(Pool& pool, const Buffer& source, const Buffer& target, const std::string& format,
@@ -57,7 +58,8 @@ void decompress_checked(Pool& pool, const Buffer& source, const Buffer& target, 
 std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
                                     const std::string& format, long long rows, long long columns) {
   const Matrix m = matrix_of("target", target, format, rows, columns);
-  expect_size("source", source, q4_size(m.rows, m.columns));
+  format_of(format);
+  expect_size("source", source, packed_size(Format::q4, m.rows, m.columns));
   return [&pool, from = source.data, to = target.data, m] { decompress(pool, from, to, m.format, m.rows, m.columns); };
 }
 
@@ -121,7 +123,7 @@ void register_compress(py::module_& module) {
   module.def(
       "packed_size",
       [](const std::string& format, long long rows, long long columns) {
-        return stored_size(format, count_of("rows", rows), count_of("columns", columns));
+        return Packed(format, rows, columns).size();
       },
       py::arg("fmt"), py::arg("rows"), py::arg("columns"));
   module.def("pack", &pack_checked, py::arg("source"), py::arg("source_format"), py::arg("target"), py::arg("fmt"),

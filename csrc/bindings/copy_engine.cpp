@@ -86,10 +86,9 @@ long long submit_lookup(BoundEngine& engine, const Buffer& target, long long tar
                         long long count, const Waits& wait, const std::shared_ptr<Event>& done,
                         const py::object& times) {
   const Matrix matrix = matrix_of("table", table, format, rows, columns);
-  const size_t width = size_of(matrix.format);
-  Copy copy{target, count_of("target_offset", target_offset, 0), table, 0, product({matrix.columns, width})};
+  Copy copy{target, count_of("target_offset", target_offset, 0), table, 0, row_size(matrix.format, matrix.columns)};
   copy.counts[0] = count_of("count", count, 0);
-  copy.lookup = {ids, matrix.rows, matrix.columns, width};
+  copy.lookup = {ids, matrix.rows, matrix.columns, matrix.format};
   expect_size("ids", ids, product({copy.counts[0], sizeof(int32_t)}));
   expect_range("target", target, copy.target_offset, product({copy.counts[0], copy.size}));
   return engine.submit(copy, times, wait, done);

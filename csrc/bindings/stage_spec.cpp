@@ -115,9 +115,10 @@ class Parser {
   // A pass's own rows of the table, one after the other.
   Matrix looked_up(const StageSpec& s, const py::dict& fields) {
     Matrix m;
-    m.format = format_of(field(fields, "format").cast<std::string>());
+    m.format = stored_format_of(field(fields, "format").cast<std::string>());
     m.rows = count_at(fields, "rows"), m.columns = count_at(fields, "columns");
-    m.weights = sized("embedding", field(fields, "weight"), {s.max_tokens, m.columns, size_of(m.format)}).data;
+    expect_columns(m.format, m.columns);
+    m.weights = sized("embedding", field(fields, "weight"), {s.max_tokens, row_size(m.format, m.columns)}).data;
     return m;
   }
 

@@ -1,7 +1,8 @@
-"""4-bit compression against numpy."""
+"""Groups of 64 under a scale and a minimum, of 4 and of 8 bits, against numpy."""
 
 import numpy as np
 import pytest
+from block_oracle import GROUPS, panel_groups, quantised, restored
 
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
@@ -18,33 +19,8 @@ def _buffer(size: int) -> Buffer:
     return Arena(size + 64).alloc(size, "test")
 
 
-def _quantised(values: Values) -> Buffer:
-    rows, columns = values.shape
-    buffer = _buffer(kernels.packed_size("q4", rows, columns))
-    kernels.pack(values, "f32", buffer, "q4", rows, columns)
-    return buffer
-
-
-def _restored(buffer: Buffer, rows: int, columns: int) -> Values:
-    values = np.zeros((rows, columns), np.float32)
-    kernels.unpack(buffer, "q4", values, rows, columns)
-    return values
-
-
-def _decoded(data: bytes, rows: int, columns: int) -> Values:
-    """The layout, read by numpy."""
-    out = np.zeros((-(-rows // 16) * 16, columns), np.float32)
-    raw, at = np.frombuffer(data, np.uint8), 0
-    for panel in range(0, len(out), 16):
-        for first in range(0, columns, 64):
-            count = min(64, columns - first)
-            scale, low = raw[at : at + 64].view(np.float16).astype(np.float32).reshape(2, 16)
-            codes = raw[at + 64 : at + 64 + 8 * count].reshape(count, 8)
-            both = np.concatenate([codes & 15, codes >> 4], axis=1).T
-            out[panel : panel + 16, first : first + count] = both * scale[:, None] + low[:, None]
-            at += 64 + 8 * count
-    assert at == len(data)
-    return out[:rows]
+def _codes(fmt: "kernels.StoredFormat") -> int:
+    return 255 if fmt == "q8" else 15
 
 
 def _samples(rows: int, columns: int) -> list[Values]:
@@ -56,31 +32,36 @@ def _samples(rows: int, columns: int) -> list[Values]:
     return [normal * 0.02, normal * 1e-7, normal * 1e4, huge, broken, offset, np.full_like(normal, 0.1)]
 
 
+@pytest.mark.parametrize("fmt", GROUPS)
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_values_are_within_half_a_step(rows: int, columns: int) -> None:
+def test_values_are_within_half_a_step(rows: int, columns: int, fmt: "kernels.StoredFormat") -> None:
     values = _samples(rows, columns)[0]
-    restored = _restored(_quantised(values), rows, columns)
+    found = restored(quantised(values, fmt), fmt, rows, columns)
+    codes = _codes(fmt)
     for first in range(0, columns, 64):
         group = values[:, first : first + 64]
-        step = (group.max(1) - group.min(1)) / 15
-        bound = step * 0.5 + 15 * step * 2.0**-11 + np.abs(group).max(1) * 2.0**-10
-        assert (np.abs(restored[:, first : first + 64] - group).max(1) <= bound).all()
+        step = (group.max(1) - group.min(1)) / codes
+        bound = step * 0.5 + codes * step * 2.0**-11 + np.abs(group).max(1) * 2.0**-10
+        assert (np.abs(found[:, first : first + 64] - group).max(1) <= bound).all()
 
 
+@pytest.mark.parametrize("fmt", GROUPS)
 @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-def test_quantising_again_changes_nothing(rows: int, columns: int) -> None:
+def test_quantising_again_changes_nothing(rows: int, columns: int, fmt: "kernels.StoredFormat") -> None:
     for values in _samples(rows, columns):
-        once = _quantised(values)
-        restored = _restored(once, rows, columns)
-        assert np.isfinite(restored.astype(np.float16)).all()
-        np.testing.assert_array_equal(restored, _decoded(_bytes(once), rows, columns))
-        assert _bytes(_quantised(restored)) == _bytes(once)
+        once = quantised(values, fmt)
+        found = restored(once, fmt, rows, columns)
+        assert np.isfinite(found.astype(np.float16)).all()
+        bits = 8 if fmt == "q8" else 4
+        np.testing.assert_array_equal(found, panel_groups(_bytes(once), bits, rows, columns))
+        assert _bytes(quantised(found, fmt)) == _bytes(once)
 
 
-def test_constants_that_f16_has_are_exact() -> None:
+@pytest.mark.parametrize("fmt", GROUPS)
+def test_constants_that_f16_has_are_exact(fmt: "kernels.StoredFormat") -> None:
     for value in (0.0, -0.5, 65504.0, 2.0**-24):
         values = np.full((16, 70), value, np.float32)
-        np.testing.assert_array_equal(_restored(_quantised(values), 16, 70), values)
+        np.testing.assert_array_equal(restored(quantised(values, fmt), fmt, 16, 70), values)
 
 
 @pytest.mark.parametrize("fmt", ["f32", "f16", "bf16"])
@@ -92,19 +73,19 @@ def test_decompression_gives_what_packing_the_values_gives(isa: str, fmt: "kerne
         for rows, columns in SHAPES:
             padded = -(-rows // 16) * 16
             for values in _samples(rows, columns):
-                packed = _quantised(values)
+                packed = quantised(values, "q4")
                 size = kernels.packed_size(fmt, rows, columns)
                 target, expected = _buffer(size), _buffer(size)
                 kernels.decompress(Pool([0, 0]), packed, target, fmt, rows, columns)
                 whole = np.zeros((padded, columns), np.float32)
-                whole[:rows] = _restored(packed, rows, columns)
+                whole[:rows] = restored(packed, "q4", rows, columns)
                 kernels.pack(whole, "f32", expected, fmt, padded, columns)
                 assert _bytes(target) == _bytes(expected)
     finally:
         kernels.select_isa(before)
 
 
-@pytest.mark.parametrize("fmt", ["f16", "q4"])
+@pytest.mark.parametrize("fmt", ["f16", "q8", "q4"])
 def test_rows_in_sixteens_are_one_range_of_bytes(fmt: "kernels.StoredFormat") -> None:
     values = _samples(64, 100)[0]
     whole, part = (_buffer(kernels.packed_size(fmt, rows, 100)) for rows in (64, 32))

@@ -1,0 +1,147 @@
+"""Linear layers in quantised formats against exact arithmetic, for every instruction set this processor has."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from block_oracle import BLOCKS, QUANTISED, Floats, packed, quantised, random_blocks, restored
+
+from helmsman.executor import _kernels as kernels
+from helmsman.executor._kernels import Buffer, Pool
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StoredFormat
+
+SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200)}
+TOKENS = (*range(1, 18), 23, 40)
+
+
+@pytest.fixture(scope="module")
+def pools() -> tuple[Pool, ...]:
+    cpus = sorted(os.sched_getaffinity(0))
+    return (Pool(cpus[:1]), Pool([cpus[0], cpus[-1]]), Pool([cpus[0], cpus[-1], cpus[0]]))
+
+
+def product(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats) -> Floats:
+    y = np.full((len(x), rows), np.nan, np.float32)
+    kernels.linear(pool, fmt, weights, rows, x.shape[1], np.ascontiguousarray(x), y, len(x))
+    return y
+
+
+def magnitudes(weights: Buffer, fmt: StoredFormat, rows: int, columns: int) -> Floats:
+    """A bound of |scale code| + |minimum|: values less their group's least, which is that or above."""
+    values = np.abs(restored(weights, fmt, rows, columns))
+    width = 64 if fmt in ("q8", "q4") else 32
+    padded = np.pad(values, ((0, 0), (0, -columns % width))).reshape(rows, -1, width)
+    return np.repeat(3 * padded.max(2), width, 1)[:, :columns]
+
+
+def check(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats) -> None:
+    """csrc/kernels.h: half a 32767th of a run's largest |x| times the sum of weights, and roundings of sums."""
+    columns = x.shape[1]
+    exact_w = restored(weights, fmt, rows, columns).astype(np.float64)
+    runs = np.pad(np.abs(x).astype(np.float64), ((0, 0), (0, -columns % 32))).reshape(len(x), -1, 32)
+    largest = np.repeat(runs.max(2), 32, 1)[:, :columns]
+    sums = np.abs(x).astype(np.float64) @ magnitudes(weights, fmt, rows, columns).T
+    bound = largest @ np.abs(exact_w).T / 65534 * 1.001 + (runs.shape[1] + 8) * 2.0**-22 * sums + 1e-30
+    error = np.abs(product(pool, weights, fmt, rows, x) - x.astype(np.float64) @ exact_w.T)
+    assert (error <= bound).all(), (error / bound).max()
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_products_equal_exact_arithmetic(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    rows, columns = SHAPES[fmt]
+    rng = np.random.default_rng(rows)
+    weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
+    for tokens in TOKENS:
+        x = rng.standard_normal((tokens, columns)).astype(np.float32) * np.float32(10)
+        x[:, :: columns // 3] *= 300
+        check(pools[tokens % len(pools)], weights, fmt, rows, x)
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+@pytest.mark.parametrize("blocks", [1, 9])
+def test_one_block_and_many(isa: str, fmt: StoredFormat, blocks: int, pools: tuple[Pool, ...]) -> None:
+    columns = blocks * BLOCKS.get(fmt, (64, 0))[0]
+    rng = np.random.default_rng(blocks)
+    for rows in (1, 16, 49):
+        weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
+        for tokens in (1, 6, 33):
+            check(pools[1], weights, fmt, rows, rng.standard_normal((tokens, columns)).astype(np.float32))
+
+
+@pytest.mark.parametrize("fmt", tuple(BLOCKS))
+def test_every_bit_of_gguf_blocks_counts(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Random bits: negative scales and all codes. One column of x at a time gives the weights back."""
+    columns = BLOCKS[fmt][0]
+    weights = packed(random_blocks(fmt, 20, columns, 7), fmt, fmt, 20, columns)
+    values = restored(weights, fmt, 20, columns)
+    tolerance = 2.0**-22 * magnitudes(weights, fmt, 20, columns).max()
+    for first in range(0, columns, 16):
+        for tokens in (1, 16, 32):
+            x = np.zeros((tokens, columns), np.float32)
+            chosen = (first + np.arange(tokens)) % columns
+            x[np.arange(tokens), chosen] = -2.0
+            found = product(pools[0], weights, fmt, 20, x)
+            np.testing.assert_allclose(found, -2 * values[:, chosen].T, rtol=0, atol=2 * tolerance)
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_largest_codes_and_activations_do_not_overflow(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    rows, columns = 18, 512
+    weights = quantised(np.full((rows, columns), -60000.0, np.float32), fmt)
+    for tokens in (1, 8, 24):
+        for factor in (1.0, -1.0, 1e30):
+            check(pools[0], weights, fmt, rows, np.full((tokens, columns), factor, np.float32))
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_zeros_and_tiny_runs_are_zero(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    weights = quantised(np.ones((16, 256), np.float32), fmt)
+    for value in (0.0, 1e-31):
+        for tokens in (1, 20):
+            y = product(pools[0], weights, fmt, 16, np.full((tokens, 256), value, np.float32))
+            assert (np.abs(y) <= 260 * value).all()
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+@pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_reaches_every_row(
+    isa: str, fmt: StoredFormat, broken: float, pools: tuple[Pool, ...]
+) -> None:
+    rng = np.random.default_rng(8)
+    weights = quantised(1 + rng.random((20, 256)).astype(np.float32), fmt)
+    for tokens in (1, 5):
+        x = np.ones((tokens, 256), np.float32)
+        x[-1, 100] = broken
+        y = product(pools[0], weights, fmt, 20, x)
+        assert not np.isfinite(y[-1]).any()
+        assert np.isfinite(y[:-1]).all()
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_instruction_sets_agree_on_streamed_tokens(fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Spans are exact, and activations are rounded alike up to ties."""
+    rng = np.random.default_rng(9)
+    weights = quantised(rng.standard_normal((40, 512)).astype(np.float32), fmt)
+    x = rng.standard_normal((2, 512)).astype(np.float32)
+    results, before = [], kernels.isa()
+    for name in kernels.supported_isas():
+        kernels.select_isa(name)
+        results.append(product(pools[0], weights, fmt, 40, x))
+    kernels.select_isa(before)
+    for y in results:
+        np.testing.assert_allclose(y, results[-1], rtol=0, atol=2e-3)
+
+
+def test_what_follows_is_left_alone(isa: str, pools: tuple[Pool, ...]) -> None:
+    for fmt in QUANTISED:
+        weights = quantised(np.ones((5, 256), np.float32), fmt)
+        for tokens in (1, 3, 30):
+            y = np.full(tokens * 5 + 64, -1.0, np.float32)
+            kernels.linear(pools[1], fmt, weights, 5, 256, np.ones((tokens, 256), np.float32), y, tokens)
+            np.testing.assert_allclose(y[: tokens * 5], 256, rtol=0.01)
+            assert (y[tokens * 5 :] == -1).all()
