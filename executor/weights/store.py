@@ -9,12 +9,11 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, pack, packed_size
 from helmsman.executor.devices.memory import BoundedMemory, view
-from helmsman.executor.formats import computing_format
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensors import POSITIONS, Tensor, tensors
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import LearnedPositions
 from helmsman.schemas.plan import Plan, Residence
 
@@ -96,7 +95,7 @@ class Store:
             self._pieces[tensor] = tuple(self._load(tensor))
         return self._pieces[tensor]
 
-    def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, Format]:
+    def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, StoredFormat]:
         """Rows of a matrix that live in `memory`, and their format. Raises UsageError when they are kept apart."""
         first = next(each for each in self.pieces(tensor) if rows.start < each.stop).copies[memory]
         if first.buffer is None or rows.stop > first.stop:
@@ -107,7 +106,7 @@ class Store:
                 remedy="give rows that one device uses one memory and one format",
             )
         offset, size = first.span(rows.start, rows.stop)
-        return first.buffer.part(offset, size), computing_format(first.format, place_of(tensor))
+        return first.buffer.part(offset, size), first.format
 
     def vector(self, tensor: Tensor, memory: str, rows: slice = slice(None)) -> Buffer:
         """A norm, a bias or rows of the table of positions: f32, in `memory`."""
@@ -134,7 +133,7 @@ class Store:
         position, context = self._plan.model.position, self._plan.workload.context
         assert isinstance(position, LearnedPositions)
         rows = slice(position.offset, position.offset + context)
-        return self.vector(self.tensor("positions.weight", None), memory, rows)
+        return self.vector(self.tensor(POSITIONS, None), memory, rows)
 
     def rule(self, tensor: Tensor) -> Residence:
         """The rule of a tensor that is not divided."""
@@ -157,7 +156,7 @@ class Store:
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         source_format, values = self._checkpoint.tensor(tensor)
         rows = np.ascontiguousarray(values[start:stop])
-        count, columns = rows.shape
+        count, columns = stop - start, tensor.shape[1]
         size = packed_size(fmt, count, columns)
 
         def fill(target: Buffer) -> None:

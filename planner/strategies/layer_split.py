@@ -19,7 +19,7 @@ from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.search import Score
 from helmsman.scheduler.iteration import Iteration, prefill
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -31,8 +31,8 @@ Objective = Literal["latency", "throughput", "ttft"]
 class LayerSplitOptions:
     """Formats, where the accelerator's KV lives, and what is minimised."""
 
-    weights: Format = "f16"
-    kv: Format = "f16"
+    weights: StoredFormat = "f16"
+    kv: KvFormat = "f16"
     kv_offload: bool = False
     objective: Objective = "latency"
 
