@@ -177,6 +177,8 @@ class Linear(TypedDict):
     first: NotRequired[int]
     """A part of an operation of a block: the matrix holds its output rows [first, first + rows). Default 0; a
     multiple of 16."""
+    panels: NotRequired[bool]
+    """For stages of other devices, which keep their own rows unpacked: whether this one came over a link, packed."""
 
 class Kept(TypedDict):
     """Rows of KV heads [begin, end) as a memory keeps them: (batch, heads, capacity, row), or (batch, capacity, heads,
@@ -309,6 +311,9 @@ class Event:
 
     def __init__(self) -> None: ...
     def clear(self) -> None: ...
+    def signal(self) -> None:
+        """It has happened now."""
+
     def wait(self) -> None:
         """Block until it is done."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Buffer
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.passes import Pass, carried
 
 STOPS = 2
@@ -72,7 +72,7 @@ class Stops:
         return found.tasks[first].memories[0], found.tasks[stop.owner].memories[1]
 
 
-def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, BoundedMemory]) -> Rest:
+def allocate_stops(sizes: Sequence[tuple[Stop, int]], memories: dict[str, DeviceMemory]) -> Rest:
     """Every buffer as large as the largest of `sizes` (stop, bytes) that stops in it."""
     largest: dict[tuple[str, int], int] = {}
     for stop, size in sizes:

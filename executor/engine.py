@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor.devices.accelerators import check_tasks
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed
@@ -56,6 +58,7 @@ class Engine:
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
+        check_tasks(plan.hardware, (task for each in passes for task in each.tasks))
         devices = open_devices(
             plan.hardware, [lane for each in passes for lane in each.lanes], machine, plan.schedule.threads
         )
@@ -66,8 +69,8 @@ class Engine:
     @property
     def lanes(self) -> tuple[Lane, ...]:
         """A lane of every link that passes use, called as the link."""
-        links = {lane_owner(name): lane.engine for name, lane in self.devices.lanes.items()}
-        return tuple(Lane(name, engine) for name, engine in links.items())
+        links = {lane_owner(name): lane for name, lane in self.devices.lanes.items()}
+        return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -124,6 +127,8 @@ class Engine:
 
     def close(self) -> None:
         """Free the devices' threads, memory and files; the engine cannot be used afterwards."""
+        if self._loaded.pinned is not None:
+            self._loaded.pinned.release()
         del self._loaded
         del self.devices
         self._storage.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import Buffer
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
 from helmsman.lowering.placement import batches_together
@@ -69,7 +69,7 @@ class Caches:
         return self.found[memory, layer, batch]
 
 
-def allocate_caches(plan: Plan, memories: dict[str, BoundedMemory], transposed: bool) -> Caches:
+def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: bool) -> Caches:
     """All caches of a plan. Raises UsageError for those that no kernel reads."""
     _check(plan, transposed)
     caches = Caches(transposed, plan.schedule.reshape)
@@ -124,7 +124,7 @@ def _rows(plan: Plan, heads: int) -> int:
     return plan.workload.batch * plan.workload.context * heads
 
 
-def _at_home(plan: Plan, memories: dict[str, BoundedMemory], layer: int, piece: CachePiece) -> Heads:
+def _at_home(plan: Plan, memories: dict[str, DeviceMemory], layer: int, piece: CachePiece) -> Heads:
     rule = piece.rule
     size = rows_size(_rows(plan, piece.heads), plan.model.head_dim, rule.format)
     buffer = memories[rule.memory].alloc(size, f"{piece.what} of block {layer}")
@@ -149,7 +149,7 @@ class _Room:
 class _Sets:
     """Buffers that blocks share: prefetch + 1 sets per memory, each as large as the block that needs most of it."""
 
-    def __init__(self, plan: Plan, memories: dict[str, BoundedMemory]) -> None:
+    def __init__(self, plan: Plan, memories: dict[str, DeviceMemory]) -> None:
         self._plan = plan
         layers = range(plan.model.layers)
         self._held = {name: [passing(plan, layer, name) for layer in layers] for name in memories}

@@ -1,17 +1,19 @@
 """From a plan to programs: weights and caches in their places, stages made of them, moves between them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import CopyEngine, Queue
+from helmsman.executor._kernels import Buffer, CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import allocate_caches
+from helmsman.executor.moves import Move
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.passes import Pass
 from helmsman.executor.program import Lanes, Program
@@ -26,16 +28,22 @@ from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.plan import Plan
 
+if TYPE_CHECKING:
+    from helmsman.executor.torch_device.pinning import Pinned
+
 UNLIMITED = 1e15
 """Bytes/s of copies that nothing throttles."""
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """`tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice."""
+    """`tokens`: of every batch, an int32 view of what the embedding reads and, after a pass, of the choice.
+
+    `pinned`: what is page-locked until it is released."""
 
     programs: Mapping[Phase, Program]
     tokens: tuple[NDArray[np.int32], ...]
+    pinned: "Pinned | None"
 
 
 def load(
@@ -67,14 +75,25 @@ def load(
         programs[each.phase] = Program(each, ordered, its, moves, lanes)
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
-    return Loaded(programs, tokens)
+    return Loaded(programs, tokens, devices.accelerators.pin(_pinned(passes, transfers)))
+
+
+def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:
+    """Both ends of everything that leaves its home page-locked (PARK-13)."""
+    for each, moves in zip(passes, transfers, strict=True):
+        for index, task in enumerate(each.tasks):
+            if task.kind == "transfer" and task.path == "pinned":
+                for move in moves.moves(index):
+                    yield move.target
+                    if isinstance(move, Move):
+                        yield move.source
 
 
 def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes:
     """A queue or an engine for everything that takes tasks."""
-    queues = {name: Queue(device.cpus[0] if len(device.cpus) == 1 else -1) for name, device in devices.by_name.items()}
+    queues = {name: device.open_queue() for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
-    host = min(min(device.cpus) for device in devices.by_name.values())
+    host = min((cpu for device in devices.by_name.values() for cpu in device.cpus), default=-1)
     for task in (task for each in passes for task in each.tasks):
         if task.kind == "pin" and task.resource + PIN_LANE not in engines:
             engines[task.resource + PIN_LANE] = CopyEngine(UNLIMITED, 0.0, host)

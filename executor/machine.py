@@ -1,13 +1,16 @@
 """The machine this process runs on: its processors, its memory, its last-level cache."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 _MEMORY = Path("/proc/meminfo")
 _ASSUMED_CACHE = 32 << 20
+_DRIVER = Path("/dev/nvidiactl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,16 +18,18 @@ class Machine:
     """What a plan may be executed on.
 
     `cpus`: processors this process may use; `memory`: bytes of RAM not in use; `cache_bytes`: the
-    last-level cache, assumed to be 32 MiB where the system does not say."""
+    last-level cache, assumed to be 32 MiB where the system does not say; `accelerators`: by kind of device, what
+    PyTorch calls those that there are."""
 
     cpus: tuple[int, ...]
     memory: int
     cache_bytes: int
+    accelerators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def this(cls) -> Self:
         """The machine at hand."""
-        return cls(_cpus(), _free_memory(), _cache_bytes())
+        return cls(_cpus(), _free_memory(), _cache_bytes(), _accelerators())
 
     @property
     def total_memory(self) -> int:
@@ -36,6 +41,15 @@ def _cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def _accelerators() -> dict[str, tuple[str, ...]]:
+    """PyTorch is only asked where the system has a CUDA driver: importing it takes seconds."""
+    if not _DRIVER.exists() or find_spec("torch") is None:
+        return {}
+    import torch
+
+    return {"cuda": tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))}
 
 
 def _free_memory() -> int:

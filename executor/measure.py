@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Pool
+from helmsman.executor.devices.base import Device
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
 from helmsman.executor.interference import cpu_times, others_share
@@ -14,12 +14,8 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
 from helmsman.executor.probe import (
     PRODUCT_TOKENS,
-    copy_buffers,
-    link_sample,
     probe_pieces,
     product_matrix,
-    product_rate,
-    read_rate,
 )
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.lowering.graph import Task
@@ -63,6 +59,8 @@ def measure(
     """`runs` runs after a short warm-up, each between two probes of every device (reading, products) and lane.
 
     Tokens of the first run go to `on_token`."""
+    for device in engine.devices.by_name.values():
+        device.time_operations(timed=True)
     warm_up = Request(request.tokens, min(WARM_UP_TOKENS, request.output_tokens), ignore_eos=True)
     run_once(engine, warm_up, lambda _: None)
     prober = _Prober(engine, machine)
@@ -146,7 +144,6 @@ class _Prober:
     def __init__(self, engine: Engine, machine: Machine) -> None:
         self._engine = engine
         self._read = probe_pieces(machine.cache_bytes)
-        self._copy = copy_buffers()
         self._format = computed_format(engine.plan)
         self._matrix = product_matrix(self._format)
         self.probes: list[Probe] = []
@@ -154,14 +151,14 @@ class _Prober:
 
     def probe(self, run: int) -> None:
         for device in self._engine.devices.by_name.values():
-            rate = read_rate(device.pool, self._read)
+            rate = device.read_rate(self._read)
             self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
-            self.probes.append(self._product(device.name, device.pool, run))
+            self.probes.append(self._product(device, run))
         for lane in self._engine.lanes:
-            sample = link_sample(lane.engine, *self._copy)
+            sample = lane.sample()
             self.probes.append(Probe(what="link", name=lane.name, run=run, value=sample.rate))
             self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
 
-    def _product(self, name: str, pool: Pool, run: int) -> Probe:
-        rate = product_rate(pool, self._format, self._matrix)
-        return Probe(what="compute", name=name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+    def _product(self, device: Device, run: int) -> Probe:
+        rate = device.product_rate(self._format, self._matrix)
+        return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)

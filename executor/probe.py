@@ -1,12 +1,12 @@
 """Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
+from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import view
 from helmsman.schemas.formats import StoredFormat
 
@@ -20,14 +20,6 @@ COPY_BYTES = 4 << 20
 SMALL_COPY = 64
 PRODUCT, PRODUCT_TOKENS = (4096, 2048), 64
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures."""
-
-
-@dataclass(frozen=True)
-class LinkSample:
-    """What a lane does: bytes/s of a large copy, seconds of a small one."""
-
-    rate: float
-    latency: float
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:

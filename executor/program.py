@@ -179,6 +179,7 @@ class _Builder:
         if isinstance(part, Read):
             return submit_read(self._lanes.queues[lane], part, signals)
         pool = self._lanes.devices.by_name[lane].pool
+        assert pool is not None, "plans that expand or turn elsewhere are refused"
         if isinstance(part, Turn):
             return submit_turn(self._lanes.queues[lane], pool, part, signals)
         return submit_expansion(self._lanes.queues[lane], pool, part, signals)

@@ -85,13 +85,13 @@ def _workspaces(specs: Sequence[Mapping[Place, "StageSpec"]], devices: Devices) 
     sizes: dict[Place, int] = {}
     for each in specs:
         for place, spec in each.items():
-            sizes[place] = max(sizes.get(place, 0), Stage.workspace_size(spec))
+            sizes[place] = max(sizes.get(place, 0), devices.by_name[place[0]].workspace_size(spec))
     return {place: devices.by_name[place[0]].memory.alloc(size, "workspace") for place, size in sizes.items()}
 
 
 def _stage(found: Pass, spec: "StageSpec", devices: Devices, place: Place, workspace: Buffer) -> Stage:
     uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == place[0]}
-    return Stage(devices.by_name[place[0]].pool, spec, workspace, layers_of(uses).start)
+    return devices.by_name[place[0]].stage(spec, workspace, layers_of(uses).start)
 
 
 class _Buffers:
@@ -106,7 +106,7 @@ class _Buffers:
         home = devices.memories[tokens_home(plan, passes[-1].phase)]
         self._home = home
         batches = range(batches_together(plan))
-        self._tokens = [home.alloc(TOKEN_BYTES * rows, "tokens") for _ in batches]
+        self._tokens = [home.share(TOKEN_BYTES * rows, "tokens") for _ in batches]
 
     def seat(self, found: Pass, stage: Stage, workspace: Buffer, place: Place) -> Seat:
         memory = self._devices.by_name[place[0]].memory

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer
-from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.devices.base import Device
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
@@ -39,7 +39,7 @@ class StageBuilder:
     divided: bool
     _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
-    def spec(self, found: Pass, staging: Staging, device: CpuDevice, batch: int, max_tokens: int) -> "StageSpec":
+    def spec(self, found: Pass, staging: Staging, device: Device, batch: int, max_tokens: int) -> "StageSpec":
         """The operations of `found` on `device`, for passes of up to `max_tokens` per sequence."""
         uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
         part = _Part(self, staging, device, batch, uses)
@@ -63,7 +63,7 @@ class StageBuilder:
             "head": part.linear("head", None),
         }
 
-    def _rotation(self, device: CpuDevice) -> "tuple[Buffer | None, Buffer | None]":
+    def _rotation(self, device: Device) -> "tuple[Buffer | None, Buffer | None]":
         """The tables of cosines and sines, (context, rotary_dim / 2) each, in the device's memory."""
         if self.rope is None:
             return None, None
@@ -88,7 +88,7 @@ class _Part:
 
     builder: StageBuilder
     staging: Staging
-    device: CpuDevice
+    device: Device
     batch: int
     uses: dict[tuple[str, int | None], Use]
 
@@ -152,6 +152,7 @@ class _Part:
             "columns": tensor.shape[1],
             "bias": self._vector(use, f"{op}.bias"),
             "first": rows.start,
+            "panels": slot is not None,
         }
 
     def table(self) -> "Linear":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helmsman.executor._kernels import Buffer, packed_size
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.passes import Pass, Use, computing
 from helmsman.executor.weights.store import Store, place_of
@@ -75,7 +75,7 @@ class Staging:
 
 
 def stage_weights(
-    plan: Plan, passes: Sequence[Pass], memories: dict[str, BoundedMemory], store: Store, max_tokens: int
+    plan: Plan, passes: Sequence[Pass], memories: dict[str, DeviceMemory], store: Store, max_tokens: int
 ) -> list[Staging]:
     """Slots for everything that is streamed in `passes`, allocated; prompts have up to `max_tokens`."""
     needs = [list(_needs(plan, each, store, max_tokens)) for each in passes]

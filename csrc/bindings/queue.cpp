@@ -80,6 +80,7 @@ void register_queue(py::module_& module) {
   py::class_<Event, std::shared_ptr<Event>>(module, "Event")
       .def(py::init<>())
       .def("clear", &Event::clear)
+      .def("signal", &Event::signal)
       .def("wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Event::done)
       .def_property_readonly("time", &time_of);

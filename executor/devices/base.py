@@ -1,13 +1,99 @@
-"""A lane: one direction of a link, and what moves bytes over it."""
+"""What the executor asks of a device, its memory and its lanes, whatever drives them.
 
+Buffers, stages, queues and copy engines are handed back to whoever made them, so that those of a PyTorch device stand
+where native ones do."""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from helmsman.executor._kernels import CopyEngine
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
+from helmsman.schemas.formats import Format, StoredFormat
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StageSpec
+
+
+@dataclass(frozen=True)
+class LinkSample:
+    """What a lane does: bytes/s of a large copy, seconds of a small one."""
+
+    rate: float
+    latency: float
 
 
 @dataclass(frozen=True)
 class Lane:
-    """The name that its transfers carry in traces, and the engine that moves bytes."""
+    """The name that its transfers carry in traces, the engine that moves bytes, and what it does right now."""
 
     name: str
     engine: CopyEngine
+    sample: Callable[[], LinkSample]
+
+
+class DeviceMemory(Protocol):
+    """A bounded memory."""
+
+    @property
+    def name(self) -> str:
+        """As plans call it."""
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that may be allocated."""
+
+    @property
+    def used(self) -> int:
+        """Bytes that are."""
+
+    def alloc(self, size: int, what: str) -> Buffer:
+        """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
+
+    def share(self, size: int, what: str) -> Buffer:
+        """A buffer that the host reads and writes too."""
+
+    def place(self, values: NDArray[Any], what: str) -> Buffer:
+        """A buffer that holds a copy of `values`."""
+
+    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        """A matrix, its rows in `source`, as products of this memory's devices read it in `fmt`."""
+
+
+class Device(Protocol):
+    """Something that computes from one memory. `cpus`: processors of the host that it owns."""
+
+    @property
+    def name(self) -> str:
+        """As plans call it."""
+
+    @property
+    def memory(self) -> DeviceMemory:
+        """What it computes from."""
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Of the host; none where it has processors of its own."""
+
+    @property
+    def pool(self) -> Pool | None:
+        """Its threads, where it has any."""
+
+    def open_queue(self) -> Queue:
+        """The lane on which it computes."""
+
+    def workspace_size(self, spec: "StageSpec") -> int:
+        """Bytes of scratch that a stage needs."""
+
+    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+        """A stage over `workspace`."""
+
+    def time_operations(self, timed: bool) -> None:
+        """Whether operations of the next passes need times of their own, even where that takes time."""
+
+    def read_rate(self, pieces: Sequence[Buffer]) -> float:
+        """Bytes/s at which it reads its memory now; `pieces`: noise in the host's."""
+
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
+        """FLOP/s of a product with weights in `fmt` now; `matrix`: noise in the host's memory."""

@@ -5,9 +5,15 @@ copies that take as long as its link's record says; so splits, transfers and run
 machine."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Pool
+from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.probe import product_rate, read_rate
+from helmsman.schemas.formats import StoredFormat
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StageSpec
 
 
 class CpuDevice:
@@ -18,3 +24,26 @@ class CpuDevice:
         self.memory = memory
         self.cpus = tuple(cpus)
         self.pool = Pool(self.cpus)
+
+    def open_queue(self) -> Queue:
+        """A thread that hands work to the pool; of one CPU it takes the place."""
+        return Queue(self.cpus[0] if len(self.cpus) == 1 else -1)
+
+    def workspace_size(self, spec: "StageSpec") -> int:
+        """Bytes of scratch that a stage needs."""
+        return Stage.workspace_size(spec)
+
+    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+        """A stage over `workspace`."""
+        return Stage(self.pool, spec, workspace, first_layer)
+
+    def time_operations(self, timed: bool) -> None:
+        """They always have times of their own."""
+
+    def read_rate(self, pieces: Sequence[Buffer]) -> float:
+        """Bytes/s of all threads."""
+        return read_rate(self.pool, pieces)
+
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
+        """FLOP/s of all threads."""
+        return product_rate(self.pool, fmt, matrix)

@@ -5,8 +5,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer
+from helmsman.executor._kernels import Arena, Buffer, pack, packed_size
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Memory
 from helmsman.schemas.units import format_bytes
 
@@ -25,6 +26,16 @@ class BoundedMemory:
         self.name = record.name
         self.arena = Arena(capacity)
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that may be allocated."""
+        return self.arena.capacity
+
+    @property
+    def used(self) -> int:
+        """Bytes that are."""
+        return self.arena.used
+
     def alloc(self, size: int, what: str) -> Buffer:
         """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
         try:
@@ -36,6 +47,16 @@ class BoundedMemory:
                 field=f"memory {self.name}",
                 remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
             ) from None
+
+    def share(self, size: int, what: str) -> Buffer:
+        """A buffer that the host reads and writes too: all of them are."""
+        return self.alloc(size, what)
+
+    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        """A matrix, its rows in `source`, packed as kernels read it in `fmt`."""
+        buffer = self.alloc(packed_size(fmt, len(source), columns), what)
+        pack(source.data, source_format, buffer, fmt, len(source), columns)
+        return buffer
 
     def place(self, values: NDArray[Any], what: str) -> Buffer:
         """A buffer that holds a copy of `values`."""

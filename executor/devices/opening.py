@@ -1,13 +1,16 @@
 """From the hardware of a plan to devices of this machine: who gets which CPUs, memory and copy engines."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from helmsman.executor._kernels import CopyEngine
-from helmsman.executor.devices.base import Lane
+from helmsman.executor.devices.accelerators import Accelerators, open_accelerators
+from helmsman.executor.devices.base import Device, DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
+from helmsman.executor.probe import copy_buffers, link_sample
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
 from helmsman.schemas.hardware import Hardware, Link, Memory, activation_lane, lane_owner
@@ -18,9 +21,10 @@ from helmsman.schemas.storage import STORAGE
 class Devices:
     """The open devices of a plan by name, their memories, and the lanes that copy between memories."""
 
-    by_name: dict[str, CpuDevice]
-    memories: dict[str, BoundedMemory]
+    by_name: dict[str, Device]
+    memories: dict[str, DeviceMemory]
     lanes: dict[str, Lane]
+    accelerators: Accelerators = field(default_factory=Accelerators)
 
 
 def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine, threads: int | None = None) -> Devices:
@@ -31,16 +35,23 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
     links = {link.name: link for link in hardware.links}
     records = [_record(hardware, name) for name in names if lane_owner(name) not in links]
     _check_exclusive(records)
-    memories = {m.name: _memory(m, machine) for m in hardware.memories if m.kind != STORAGE}
-    by_name = {
-        record.name: CpuDevice(record.name, memories[record.memory], _cpus(hardware, record, machine, threads))
+    others = open_accelerators(hardware, records, machine)
+    bounded = {
+        m.name: _memory(m, machine) for m in hardware.memories if m.kind != STORAGE and m.name not in others.memories
+    }
+    memories: dict[str, DeviceMemory] = {**bounded, **others.memories}
+    by_name: dict[str, Device] = {
+        record.name: others.devices.get(record.name)
+        or CpuDevice(record.name, bounded[record.memory], _cpus(hardware, record, machine, threads))
         for record in records
     }
     copied = {name: links[lane_owner(name)] for name in names if lane_owner(name) in links}
     lanes = {
-        name: _lane(name, link, records, by_name) for name, link in copied.items() if link.source_memory in memories
+        name: others.lane(name, link) or _lane(name, link, records, by_name)
+        for name, link in copied.items()
+        if link.source_memory in memories
     }
-    return Devices(by_name, memories, lanes)
+    return Devices(by_name, memories, lanes, others)
 
 
 def _record(hardware: Hardware, name: str) -> DeviceRecord:
@@ -50,7 +61,7 @@ def _record(hardware: Hardware, name: str) -> DeviceRecord:
     return found[0]
 
 
-def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, CpuDevice]) -> Lane:
+def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, Device]) -> Lane:
     """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's; that of
     activations, which are small and waited for, runs wherever a CPU has nothing to do."""
     ends = (link.source_memory, link.target_memory)
@@ -62,7 +73,12 @@ def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str,
             remedy="join a loopback accelerator's memory, or keep the plan on one device",
         )
     cpu = -1 if name == activation_lane(link.name) else cpus[0][-1]
-    return Lane(name, CopyEngine(link.bandwidth.value, link.latency.value, cpu))
+    engine = CopyEngine(link.bandwidth.value, link.latency.value, cpu)
+    return Lane(name, engine, partial(_sample, engine))
+
+
+def _sample(engine: CopyEngine) -> LinkSample:
+    return link_sample(engine, *copy_buffers())
 
 
 def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> tuple[int, ...]:

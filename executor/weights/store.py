@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, pack, packed_size
-from helmsman.executor.devices.memory import BoundedMemory, view
+from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.devices.memory import view
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import POSITIONS, Tensor, tensors
@@ -59,7 +60,7 @@ class Store:
         self,
         plan: Plan,
         checkpoint: Checkpoint,
-        memories: Mapping[str, BoundedMemory],
+        memories: Mapping[str, DeviceMemory],
         storage: "Storage",
         on_bytes: Callable[[int], None],
     ) -> None:
@@ -157,16 +158,15 @@ class Store:
         source_format, values = self._checkpoint.tensor(tensor)
         rows = np.ascontiguousarray(values[start:stop])
         count, columns = stop - start, tensor.shape[1]
-        size = packed_size(fmt, count, columns)
-
-        def fill(target: Buffer) -> None:
-            pack(rows.data, source_format, target, fmt, count, columns)
-
         if memory in self._memories:
-            buffer = self._memories[memory].alloc(size, place_of(tensor))
-            fill(buffer)
+            buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
             kept = Kept(start, stop, columns, fmt, memory, buffer)
         else:
+
+            def fill(target: Buffer) -> None:
+                pack(rows.data, source_format, target, fmt, count, columns)
+
+            size = packed_size(fmt, count, columns)
             kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
         self._on_bytes(rows.nbytes)
         self._checkpoint.release(tensor)

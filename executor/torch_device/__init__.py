@@ -1,0 +1,1 @@
+"""A device that PyTorch drives: CUDA, or any other that PyTorch knows, behind the protocol of the native ones."""

@@ -1,0 +1,33 @@
+"""Attention in parts, merged exactly: each part's output and the logarithm of its softmax's denominator.
+
+HELM's streaming attention (section 4.2.3.3, eq 4.18-4.20) in the form that PyTorch's flash kernels return."""
+
+import torch
+
+
+def attend_part(
+    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse) of queries q (batch, kv_heads, rows, head_dim) over keys and values (batch, kv_heads, n, head_dim).
+
+    `hidden`: bool, broadcast to (batch, kv_heads, rows, n), true where a row may not look; None where it may look
+    everywhere. out f32 like q, zero for a row that sees nothing; lse f32 (batch, kv_heads, rows), then -inf."""
+    if q.is_cuda and hidden is None and keys.dtype in (torch.float16, torch.bfloat16):
+        out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q.to(keys.dtype), keys, values)[:2]
+        return out.float(), lse.float()[..., : q.shape[-2]]
+    scores = torch.matmul(q.to(keys.dtype), keys.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    lse = torch.logsumexp(scores, -1)
+    weights = torch.exp(scores - lse.unsqueeze(-1)).nan_to_num_(0.0)
+    return torch.matmul(weights.to(values.dtype), values).float(), lse
+
+
+def merge(
+    one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(out, lse) of the union of two parts; a part that saw nothing has lse -inf and weighs nothing (E-HELM-21)."""
+    (first, left), (second, right) = one, other
+    lse = torch.logaddexp(left, right)
+    shares = [torch.exp(each - lse).nan_to_num_(0.0).unsqueeze(-1) for each in (left, right)]
+    return first * shares[0] + second * shares[1], lse

@@ -1,0 +1,110 @@
+"""A device's bounded memory as PyTorch holds it: bytes, seen as tensors where they are computed with."""
+
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Arena, Buffer
+from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.units import format_bytes
+
+ALIGNMENT = 256
+"""Bytes at whose multiples buffers begin: what matrix products of CUDA are fastest from."""
+
+DTYPES: dict[StoredFormat, torch.dtype] = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
+
+
+def dtype_of(fmt: StoredFormat) -> torch.dtype:
+    """What PyTorch calls a format. Raises UsageError for those that it does not multiply."""
+    if fmt not in DTYPES:
+        raise UsageError(
+            f"a PyTorch device reads {', '.join(DTYPES)}",
+            field="format",
+            value=fmt,
+            remedy="keep what it reads in one of them, or compute with it on the host",
+        )
+    return DTYPES[fmt]
+
+
+class TorchBuffer:
+    """Bytes of a device: `bytes` is uint8 (size,)."""
+
+    def __init__(self, held: torch.Tensor) -> None:
+        self.bytes = held
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.bytes.numel()
+
+    def part(self, offset: int, size: int) -> "TorchBuffer":
+        """Bytes of it as a buffer of their own."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise ValueError(f"bytes {offset} to {offset + size} of {self.size}")
+        return TorchBuffer(self.bytes[offset : offset + size])
+
+    def view(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
+        """Its first values of `dtype`, in `shape`; what is written there is written here."""
+        count = int(np.prod(shape))
+        return self.bytes[: count * dtype.itemsize].view(dtype).view(shape)
+
+
+class TorchMemory:
+    """Allocates on `device`; what goes beyond `capacity` bytes fails before the device is asked."""
+
+    def __init__(self, name: str, capacity: int, device: torch.device) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.device = device
+        self.used = 0
+
+    def alloc(self, size: int, what: str) -> Buffer:
+        """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
+        needed = -(-size // ALIGNMENT) * ALIGNMENT
+        if needed > self.capacity - self.used:
+            raise self._full(size, what)
+        try:
+            held = torch.zeros(needed, dtype=torch.uint8, device=self.device)
+        except torch.OutOfMemoryError:
+            raise self._full(size, what) from None
+        self.used += needed
+        return cast(Buffer, TorchBuffer(held[:size]))
+
+    def share(self, size: int, what: str) -> Buffer:
+        """A buffer of the host: what it reads and writes beside is small, and copied where it is used."""
+        return Arena(max(size, 1)).alloc(size, what)
+
+    def place(self, values: NDArray[Any], what: str) -> Buffer:
+        """A buffer that holds a copy of `values`."""
+        buffer = self.alloc(values.nbytes, what)
+        flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+        _of(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
+        return buffer
+
+    def keep(self, source: NDArray[Any], source_format: Format, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        """A matrix in `fmt`, row after row, as products read it; bf16 comes as uint16.
+
+        It takes as much as its rows in whole panels of 16, which is what plans count. Raises UsageError for formats
+        that PyTorch does not multiply."""
+        rows, dtype = len(source), dtype_of(fmt)
+        buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
+        values = torch.from_numpy(np.ascontiguousarray(source).reshape(-1).view(np.uint8).copy())
+        _of(buffer).view(dtype, rows, columns).copy_(values.view(dtype_of(source_format)).view(rows, columns))
+        return buffer
+
+    def _full(self, size: int, what: str) -> InfeasibleError:
+        return InfeasibleError(
+            f"out of memory: {what} needs {format_bytes(size)}, "
+            f"{format_bytes(self.used)} of {format_bytes(self.capacity)} are in use",
+            field=f"memory {self.name}",
+            remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
+        )
+
+
+def _of(buffer: Buffer) -> TorchBuffer:
+    held = cast(object, buffer)
+    assert isinstance(held, TorchBuffer)
+    return held

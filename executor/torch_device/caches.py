@@ -1,0 +1,84 @@
+"""Keys and values of a block as tensors: heads in one buffer or several, and rows that are kept elsewhere too."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Kept, StageSpec
+
+Pieces = tuple[tuple[int, int, torch.Tensor], ...]
+"""(begin, end, tensor) of KV heads; tensors (batch, heads, capacity, head_dim), transposed keys (batch, heads,
+head_dim, capacity)."""
+
+
+@dataclass(frozen=True)
+class HeadsCache:
+    """The keys or the values of a block. `transposed`: lines of tokens, as divided attention reads keys."""
+
+    pieces: Pieces
+    kept: Pieces
+    transposed: bool
+
+    def write(self, rows: torch.Tensor, at: torch.Tensor) -> None:
+        """New rows (batch, heads, tokens, head_dim) to the positions `at` (tokens,)."""
+        for begin, end, held in self.pieces:
+            new = rows[:, begin:end].to(held.dtype)
+            if self.transposed:
+                held.index_copy_(3, at, new.transpose(2, 3))
+            else:
+                held.index_copy_(2, at, new)
+        for begin, end, held in self.kept:
+            held.index_copy_(2, at, rows[:, begin:end].to(held.dtype))
+
+    def read(self, heads: range, count: int) -> torch.Tensor:
+        """(batch, heads, count, head_dim) of the first `count` positions; transposed, the last two swapped."""
+        whole = next((piece for piece in self.pieces if piece[0] <= heads.start and heads.stop <= piece[1]), None)
+        if whole is not None:
+            found = whole[2][:, heads.start - whole[0] : heads.stop - whole[0]]
+            return found[..., :count] if self.transposed else found[:, :, :count]
+        return torch.cat([self._head(head, count) for head in heads], 1)
+
+    def _head(self, head: int, count: int) -> torch.Tensor:
+        begin, _, held = next(piece for piece in reversed(self.pieces) if piece[0] <= head < piece[1])
+        found = held[:, head - begin : head - begin + 1]
+        return found[..., :count] if self.transposed else found[:, :, :count]
+
+
+def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed: bool) -> HeadsCache | None:
+    """What `Block.keys` or `.values` says; None when the block has none."""
+    if content is None:
+        return None
+    listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
+    dtype, batch = dtype_of(spec["kv_format"]), spec["batch"]
+    line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], spec["head_dim"])
+    pieces = tuple((begin, end, _held(buffer).view(dtype, batch, end - begin, *line)) for begin, end, buffer in listed)
+    return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
+
+
+def _kept(spec: "StageSpec", each: "Kept") -> tuple[int, int, torch.Tensor]:
+    """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, head_dim)."""
+    if each["groups"]:
+        raise UsageError(
+            "a PyTorch device does not write caches in 4-bit groups",
+            field="kv",
+            value="q4",
+            remedy="keep the cache in f32, f16 or bf16",
+        )
+    begin, end = each["heads"]
+    dtype, count = dtype_of(spec["kv_format"]), end - begin
+    batch, capacity, width = spec["batch"], spec["capacity"], spec["head_dim"]
+    if each["by_token"]:
+        rows = _held(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)
+    else:
+        rows = _held(each["rows"]).view(dtype, batch, count, capacity, width)
+    return begin, end, rows
+
+
+def _held(buffer: object) -> TorchBuffer:
+    assert isinstance(buffer, TorchBuffer), "what a PyTorch device reads is in its memory"
+    return buffer

@@ -1,0 +1,91 @@
+"""The copy lanes of a PyTorch device: bytes between its memory and the host's, on streams of their own."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import torch
+from typing_extensions import Buffer as SupportsBuffer
+
+from helmsman.executor._kernels import Buffer, Event
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.executor.torch_device.lane import TorchLane
+from helmsman.executor.torch_device.weights import PANEL
+from helmsman.schemas.formats import StoredFormat
+
+Place = Buffer | TorchBuffer
+
+
+class CopyLane(TorchLane):
+    """What the native copy engine is for loopback links."""
+
+    def submit(
+        self,
+        target: Place,
+        target_offset: int,
+        source: Place,
+        source_offset: int,
+        size: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """Queue a copy; copies finish in the order they were submitted."""
+        to, of = _bytes(target), _bytes(source)
+
+        def work() -> None:
+            to[target_offset : target_offset + size].copy_(of[source_offset : source_offset + size], non_blocking=True)
+
+        self.submit_work(work, wait, done, times)
+
+    def submit_strided(
+        self,
+        target: Place,
+        target_offset: int,
+        target_strides: tuple[int, int],
+        source: Place,
+        source_offset: int,
+        source_strides: tuple[int, int],
+        counts: tuple[int, int],
+        size: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """Like submit, for counts[0] * counts[1] pieces of `size` bytes at byte strides from each other."""
+        to, of = _bytes(target), _bytes(source)
+
+        def work() -> None:
+            for one, other in product(range(counts[0]), range(counts[1])):
+                at = target_offset + one * target_strides[0] + other * target_strides[1]
+                begin = source_offset + one * source_strides[0] + other * source_strides[1]
+                to[at : at + size].copy_(of[begin : begin + size], non_blocking=True)
+
+        self.submit_work(work, wait, done, times)
+
+    def submit_lookup(
+        self,
+        target: Place,
+        target_offset: int,
+        table: Buffer,
+        fmt: StoredFormat,
+        rows: int,
+        columns: int,
+        ids: Buffer,
+        count: int,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """Like submit, for `count` rows of a packed matrix of the host, one after the other in the target."""
+        to, panels = _bytes(target), _bytes(table).view(dtype_of(fmt)).view(-1, columns, PANEL)
+
+        def work() -> None:
+            wanted = torch.frombuffer(memoryview(ids), dtype=torch.int32)[:count].long()
+            found = panels[wanted // PANEL, :, wanted % PANEL].contiguous().view(-1).view(torch.uint8)
+            to[target_offset : target_offset + found.numel()].copy_(found)
+
+        self.submit_work(work, wait, done, times)
+
+
+def _bytes(place: Place) -> torch.Tensor:
+    return place.bytes if isinstance(place, TorchBuffer) else torch.frombuffer(memoryview(place), dtype=torch.uint8)

@@ -1,0 +1,62 @@
+"""A device that PyTorch drives, as the executor knows devices."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
+from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
+from helmsman.executor.torch_device.buffers import TorchBuffer, TorchMemory
+from helmsman.executor.torch_device.compute import ComputeLane
+from helmsman.executor.torch_device.copies import CopyLane
+from helmsman.executor.torch_device.probe import product_rate, read_rate
+from helmsman.executor.torch_device.regions import regions_of
+from helmsman.executor.torch_device.stage import TorchStage
+from helmsman.schemas.formats import StoredFormat
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import StageSpec
+
+
+class TorchDevice:
+    """Computes from `memory` through PyTorch. Its buffers, stages and lanes stand where native ones do."""
+
+    def __init__(self, name: str, memory: TorchMemory) -> None:
+        self.name = name
+        self.memory = memory
+        self.cpus: tuple[int, ...] = ()
+        self._compute = ComputeLane(memory.device)
+
+    def open_queue(self) -> Queue:
+        """The lane on which it computes."""
+        return cast(Queue, self._compute)
+
+    def open_engine(self) -> CopyEngine:
+        """A lane for one direction of a link."""
+        return cast(CopyEngine, CopyLane(self.memory.device))
+
+    def workspace_size(self, spec: "StageSpec") -> int:
+        """Bytes of scratch that a stage needs."""
+        return regions_of(spec).size
+
+    def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
+        """A stage over `workspace`."""
+        held = cast(object, workspace)
+        assert isinstance(held, TorchBuffer)
+        return cast(Stage, TorchStage(spec, held, first_layer))
+
+    @property
+    def pool(self) -> Pool | None:
+        """It has processors of its own."""
+        return None
+
+    def read_rate(self, pieces: Sequence[Buffer]) -> float:
+        """Bytes/s at which it reads its memory now."""
+        return read_rate(self.memory.device)
+
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
+        """FLOP/s of a product now, with a matrix of its own."""
+        return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
+
+    def time_operations(self, timed: bool) -> None:
+        """Whether every operation of the next passes is timed by itself, which graphs do not do."""
+        self._compute.timed = timed

@@ -1,0 +1,36 @@
+"""CUDA graphs of decode steps: a range of operations captured once per bucket of positions, and replayed."""
+
+import torch
+
+from helmsman.executor.torch_device.stage import BUCKET, TorchStage
+
+Key = tuple[int, int, int, int]
+
+
+class Graphs:
+    """The graphs of one lane's stages. A step reads its position and token from the device, so that they may change."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.available = device.type == "cuda"
+        self._found: dict[Key, torch.cuda.CUDAGraph] = {}
+        self._kept: list[TorchStage] = []
+
+    def run(self, stage: TorchStage, first: int, last: int, past: int) -> None:
+        """Operations [first, last) for one token of each sequence after `past` others."""
+        key = id(stage), first, last, past // BUCKET
+        if key not in self._found:
+            self._found[key] = self._captured(stage, first, last, past)
+        else:
+            self._found[key].replay()
+
+    def _captured(self, stage: TorchStage, first: int, last: int, past: int) -> torch.cuda.CUDAGraph:
+        """The graph of a range, which has run once: the run that warms up libraries is the step itself.
+
+        Capturing computes nothing, so what operations add to is added to once."""
+        stage.compute(first, last, 1, past, ends=True)
+        torch.cuda.current_stream().synchronize()
+        self._kept.append(stage)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            stage.compute(first, last, 1, past, ends=True)
+        return graph

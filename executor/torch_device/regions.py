@@ -1,0 +1,60 @@
+"""Where a stage's activations are in its workspace: as native stages have them, so that either kind can send rows to
+the other."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.executor.formats import F32_BYTES
+from helmsman.lowering.buffers import chunk_tokens
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Region, StageSpec
+
+LINE = 16
+"""Values to whose multiples regions are rounded: 64 bytes."""
+
+
+@dataclass(frozen=True)
+class Regions:
+    """`at`: by name; `rows`: sequences x tokens that pass at a time; offsets and `size` in bytes."""
+
+    at: "dict[str, Region]"
+    rows: int
+    logits: int
+    size: int
+
+
+def regions_of(spec: "StageSpec") -> Regions:
+    """The closed form of csrc/stage.cpp's workspace."""
+    batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
+    q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
+    rows = batch * min(spec["max_tokens"], chunk_tokens(batch))
+    divided = spec.get("attention") == "divided"
+    line = spec["heads"] * _up(spec["capacity"])
+    wide = _up(rows * hidden)
+    inner = wide + _up(rows * max(hidden, q))
+    packed = inner + _up(rows * max(q + 2 * kv, 2 * ffn))
+    logits = packed + _up(rows * max(hidden, q, ffn))
+    scores = logits + _up(batch * spec["vocab"])
+    places = {
+        "hidden": (0, hidden),
+        "normed": (wide, hidden),
+        "attended": (wide, q),
+        "q": (inner, q),
+        "k": (inner + rows * q, kv),
+        "v": (inner + rows * (q + kv), kv),
+        "gate": (inner, ffn),
+        "up": (inner + rows * ffn, ffn),
+    }
+    if divided:
+        places["scores"] = (scores, line)
+    at = {name: _region(start, width) for name, (start, width) in places.items()}
+    return Regions(at, rows, F32_BYTES * logits, F32_BYTES * (scores + (rows * line if divided else 0)))
+
+
+def _region(start: int, width: int) -> "Region":
+    return {"offset": F32_BYTES * start, "row_bytes": F32_BYTES * width, "stride": F32_BYTES * width}
+
+
+def _up(values: int) -> int:
+    return -(-values // LINE) * LINE

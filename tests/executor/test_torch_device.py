@@ -1,0 +1,193 @@
+"""Plans on a device that PyTorch drives, here on processors: the tokens of the plan that native kernels run alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from layer_machines import two_cpus
+from op_plans import make_op_split_plan
+from plans import make_plan
+from shapes import small_model
+from splits import make_frame
+
+from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor.dimensions import dimensions
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import Request, measure, trace
+from helmsman.executor.torch_device.attention import attend_part, merge
+from helmsman.executor.torch_device.pinning import page_ranges
+from helmsman.executor.torch_device.regions import regions_of
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.strategies.flexgen import FlexGen
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
+
+PROMPT, OUTPUT = 8, 24
+TOLERANCE = 1e-4
+
+
+def workload(batch: int = 1, batches: int = 1, prompt: int = PROMPT) -> Workload:
+    return Workload(prompt_tokens=prompt, output_tokens=OUTPUT, batch=batch, batches=batches, context=prompt + OUTPUT)
+
+
+def on_torch(plan: Plan, **changes: Any) -> Plan:
+    """The plan with its loopback accelerator as a CUDA device, and its memory changed."""
+    hardware = plan.hardware
+    devices = (
+        each.model_copy(update={"kind": "cuda"}) if each.kind == "loopback" else each for each in hardware.devices
+    )
+    memories = (each.model_copy(update=changes) if each.kind == "loopback" else each for each in hardware.memories)
+    changed = hardware.model_copy(update={"devices": tuple(devices), "memories": tuple(memories)})
+    return plan.model_copy(update={"hardware": changed})
+
+
+def prompts(sequences: int, length: int = PROMPT) -> Any:
+    return np.random.default_rng(7).integers(3, 500, (sequences, length), dtype=np.int32)
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
+def there(request: pytest.FixtureRequest) -> Machine:
+    """This machine, whose processors stand for its GPU; or with the GPU that it has."""
+    return replace(two_cpus(), accelerators={"cuda": (request.param,)})
+
+
+def outcome(checkpoint: Path, plan: Plan, machine: Machine) -> tuple[Any, Any]:
+    work = plan.workload
+    given = prompts(work.batch * work.batches, work.prompt_tokens)
+    with Engine.load(plan, checkpoint, machine) as engine:
+        tokens = np.array(engine.generate(given, OUTPUT, ignore_eos=True).tokens)
+        return tokens, engine.logits(given, prompt=work.prompt_tokens - 3)
+
+
+def check(checkpoint: Path, plan: Plan, machine: Machine) -> None:
+    """`plan` on PyTorch and all on the host."""
+    found = outcome(checkpoint, on_torch(plan), machine)
+    work = plan.workload.model_copy(update={"batch": plan.workload.batch * plan.workload.batches, "batches": 1})
+    expected = outcome(checkpoint, make_plan(plan.model, workload=work), machine)
+    assert np.abs(found[1] - expected[1]).max() < TOLERANCE * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "opt"])
+@pytest.mark.parametrize("host_units", [0, 2])
+def test_a_layer_split_makes_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, family: str, host_units: int
+) -> None:
+    check(checkpoints(family), make_plan(small_model(family), on_cpu=host_units, workload=workload(2)), there)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "opt"])
+@pytest.mark.parametrize("cut", [(0, None), (4, 7), (3, 9)])
+def test_streamed_operations_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, family: str, cut: tuple[int, int | None]
+) -> None:
+    """Weights come in panels, hidden states and halves of attention cross the link."""
+    model = small_model(family)
+    stop = len(pieces(model, {})) if cut[1] is None else cut[1]
+    check(checkpoints(family), make_op_split_plan(model, cut[0], stop, workload=workload(2)), there)
+
+
+@pytest.mark.parametrize("cut", [(6, 9), (3, 13)])
+def test_chunks_of_operations_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, cut: tuple[int, int]
+) -> None:
+    plan = make_op_split_plan(
+        small_model("llama"), *cut, {"q": 2, "scores": 2, "wv": 2, "down": 3}, workload=workload()
+    )
+    check(checkpoints("llama"), plan, there)
+
+
+@pytest.mark.parametrize("host_attention", [False, True])
+def test_two_batches_layer_by_layer_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, host_attention: bool
+) -> None:
+    frame = make_frame(small_model("opt"), workload(2, 2))
+    check(checkpoints("opt"), FlexGen(frame, False, host_attention, CostOptions()).decide({}).plan, there)
+
+
+def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)), there)
+
+
+def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    plan = on_torch(make_plan(small_model("qwen3"), on_cpu=2, workload=workload()))
+    with Engine.load(plan, checkpoints("qwen3"), there) as engine:
+        measured = measure(engine, Request(prompts(1), 4, ignore_eos=True), 1, there)
+    spans = trace(plan, measured).spans
+    theirs = [span for span in spans if span.resource == "loopback" and span.phase == "decode"]
+    assert sum(span.end_s > span.start_s for span in theirs) > 0.9 * len(theirs)
+    assert all(span.end_s >= span.start_s for span in spans)
+
+
+def test_a_device_that_is_not_there_is_named(checkpoints: Callable[[str], Path]) -> None:
+    plan = on_torch(make_plan(small_model("qwen3"), on_cpu=2, workload=workload()))
+    with pytest.raises(HardwareUnavailableError, match="no cuda devices"):
+        Engine.load(plan, checkpoints("qwen3"), two_cpus())
+
+
+def test_its_memory_ends_where_the_record_says(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    plan = on_torch(make_plan(small_model("qwen3"), on_cpu=0, workload=workload()), available=100_000)
+    with pytest.raises(InfeasibleError, match="out of memory"):
+        Engine.load(plan, checkpoints("qwen3"), there)
+
+
+def test_groups_that_it_would_expand_are_refused(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    frame = make_frame(small_model("opt"), workload())
+    plan = on_torch(FlexGen(frame, True, False, CostOptions()).decide({}).plan)
+    with pytest.raises(UsageError, match="only processors do"):
+        Engine.load(plan, checkpoints("opt"), there)
+
+
+def test_pages_are_locked_once() -> None:
+    """Buffers that share pages, touch, or lie in each other."""
+    assert page_ranges([(4096 * 3 + 8, 100), (4096 * 3 + 200, 4096), (4096 * 9, 4096), (10, 0)]) == [
+        (4096 * 3, 2 * 4096),
+        (4096 * 9, 4096),
+    ]
+    assert page_ranges([(0, 3 * 4096), (4096, 10)]) == [(0, 3 * 4096)]
+    assert page_ranges([]) == []
+
+
+def test_every_part_of_attention_merges_exactly() -> None:
+    """Parts in any order, empty and unseen ones too, are the whole."""
+    rng = torch.Generator().manual_seed(3)
+    q, keys, values = (torch.randn(2, 3, n, 16, generator=rng) for n in (4, 37, 37))
+    whole, lse = attend_part(q, keys, values, None)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, keys, values)
+    assert torch.allclose(whole, expected, atol=1e-5)
+    found = attend_part(q, keys, values, torch.ones(4, 37, dtype=torch.bool))
+    assert not found[0].any()
+    for begin, end in ((30, 37), (0, 1), (1, 30)):
+        found = merge(found, attend_part(q, keys[:, :, begin:end], values[:, :, begin:end], None))
+    assert torch.allclose(found[0], expected, atol=1e-5)
+    assert torch.allclose(found[1], lse, atol=1e-5)
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("batch", [1, 3, 200])
+def test_workspaces_are_laid_out_as_native_ones(divided: bool, batch: int) -> None:
+    model = small_model("qwen3")
+    spec: Any = {
+        **dimensions(model),
+        "batch": batch,
+        "capacity": 45,
+        "max_tokens": 33,
+        "kv_format": "f32",
+        "attention": "divided" if divided else "fused",
+        "rotary_dim": 0,
+        **dict.fromkeys(("cos", "sin", "embedding", "positions", "head")),
+        "blocks": [],
+        "final_norm": {"weight": np.ones(model.hidden, np.float32), "bias": None},
+    }
+    size = Stage.workspace_size(spec)
+    native = Stage(Pool([0]), spec, Arena(size).alloc(size, "workspace"), 0)
+    found = regions_of(spec)
+    assert found.size == size
+    assert found.at == native.regions()
