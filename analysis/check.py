@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
-from helmsman.analysis.passes import Pass, passes_of
+from helmsman.analysis.passes import Pass, passes_of, prompts
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.planner.costs import CostModel
@@ -60,7 +60,7 @@ def check(
         check_belongs(plan, simulated, "simulated", files[1])
     workload = workload_of(plan, measured, files[0])
     iterations = sorted({span.iteration for span in measured.spans})
-    if not any(iterations):
+    if all(span.phase == "prefill" for span in measured.spans):
         raise BadInputError("no decode step in the Trace", file=files[0], remedy="run 2 or more output tokens")
     wanted = set(iterations)
     virtual = [span for span in simulated.spans if span.iteration in wanted] if simulated else []
@@ -73,8 +73,8 @@ def check(
 
 
 def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tolerance: float) -> Checked:
-    step = make_row(("decode", "step", ""), [one.total() for one in passes if one.iteration])
-    first = [one.total() for one in passes if not one.iteration]
+    step = make_row(("decode", "step", ""), [one.total() for one in passes if one.phase == "decode"])
+    first = prompts(passes)
     terms: dict[Key, list[Sample]] = {}
     for one in passes:
         for key, sample in one.terms().items():

@@ -8,11 +8,10 @@ from helmsman.analysis.simulated import Simulated, Simulator, from_spans
 from helmsman.analysis.steps import DecodeSteps
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import batches_together
+from helmsman.lowering.paging import passes_of
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import scheduled
-from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
@@ -64,10 +63,12 @@ def workload_of(plan: Plan, measured: Trace, file: str) -> Workload:
     context = plan.workload.context
     if not isinstance(prompt, int) or not 1 <= prompt <= context:
         raise BadInputError("not a prompt of this plan", file=file, field="notes.prompt_tokens", value=prompt)
+    workload = plan.workload.model_copy(update={"prompt_tokens": prompt})
+    last = len(passes_of(plan, workload).prompt) - 1 + context - prompt
     for span in measured.spans:
-        if not 0 <= span.iteration <= context - prompt:
+        if not 0 <= span.iteration <= last:
             raise BadInputError("beyond the plan's context", file=file, field="iteration", value=span.iteration)
-    return plan.workload.model_copy(update={"prompt_tokens": prompt})
+    return workload
 
 
 def check_tasks(spans: Iterable[Span], expected: Mapping[int, Expected], file: str) -> None:
@@ -92,7 +93,7 @@ def expect(
     simulated: Sequence[Span] = (),
     progress: Progress = iter,
 ) -> dict[int, Expected]:
-    """The expectation of each of `iterations` (0 is prefill); those not in `simulated` are replayed.
+    """The expectation of each of `iterations` (the first are prefill); those not in `simulated` are replayed.
 
     `progress` sees the iterations go by."""
     given: dict[int, list[Span]] = {}
@@ -100,14 +101,15 @@ def expect(
         given.setdefault(span.iteration, []).append(span)
     slowed = costs.slowed()
     steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware, slowed)
+    prompt = passes_of(plan, workload).prompt
     found = {}
     for i in progress(iterations):
         mine = from_spans(given[i]) if i in given else None
-        if i:
-            graph = steps.graph(i)
+        if i >= len(prompt):
+            graph = steps.graph(i - len(prompt) + 1)
             found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
         else:
-            graph = lower(plan, prefill(workload, batches_together(plan)))
+            graph = lower(plan, prompt[i])
             estimates = {task.id: costs.price(task) for task in graph.tasks}
             found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine)
     return found

@@ -1,12 +1,13 @@
 """One pass of one run, all tasks of which were executed: its spans beside what was expected of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helmsman.analysis.expected import Expected
 from helmsman.analysis.rows import Key, Sample
 from helmsman.analysis.scaling import Scaling
 from helmsman.analysis.simulated import idle
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.trace import Span
 
 
@@ -20,6 +21,11 @@ class Pass:
     spans: Sequence[Span]
     expected: Expected
     scaling: Scaling
+
+    @property
+    def phase(self) -> Phase:
+        """Whether it is over the prompt."""
+        return self.expected.graph.iteration.phase
 
     def total(self) -> Sample:
         """The whole pass, from the end of the one before to its own end: what a user waits."""
@@ -42,9 +48,8 @@ class Pass:
             simulated = self.expected.simulated.tasks[task.id]
             seconds = (estimate.mid, scaled, simulated, measured[task.id])
             groups.setdefault((task.phase, task.op, task.resource), []).append(seconds)
-        phase = self.expected.graph.iteration.phase
         found = {key: _sum(self.run, members) for key, members in groups.items()}
-        return {**found, (phase, "idle", ""): self._idle()}
+        return {**found, (self.phase, "idle", ""): self._idle()}
 
     def _idle(self) -> Sample:
         virtual = self.expected.simulated.idle
@@ -64,6 +69,20 @@ def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: 
         Pass(run, iteration, _begun(mine, ends.get((run, iteration - 1))), mine, expected[iteration], scaling)
         for (run, iteration), mine in sorted(groups.items(), key=lambda group: group[0])
     ]
+
+
+def prompts(passes: Iterable[Pass]) -> list[Sample]:
+    """The prompt of every run that begins in the Trace: all its passes together."""
+    runs: dict[int, list[Pass]] = {}
+    for one in passes:
+        if one.phase == "prefill":
+            runs.setdefault(one.run, []).append(one)
+    return [_added([one.total() for one in mine]) for mine in runs.values() if mine[0].iteration == 0]
+
+
+def _added(samples: Sequence[Sample]) -> Sample:
+    rows = [(each.predicted, each.scaled, each.simulated, each.measured) for each in samples]
+    return replace(_sum(samples[0].run, rows), tasks=sum(each.tasks for each in samples))
 
 
 def _begun(spans: Sequence[Span], before: float | None) -> float:

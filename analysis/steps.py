@@ -5,9 +5,9 @@ from functools import cached_property
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed, batches_together
+from helmsman.lowering.paging import Passes, passes_of, windows
+from helmsman.lowering.placement import Placed
 from helmsman.planner.costs import CostModel, Estimate
-from helmsman.scheduler.iteration import Iteration, decode
 from helmsman.schemas.workload import Workload
 
 
@@ -15,7 +15,8 @@ from helmsman.schemas.workload import Workload
 class DecodeSteps:
     """Decode steps of `plan` under `workload`: the same tasks, whose bytes and FLOPs are linear in the step.
 
-    Lowering does not depend on the step otherwise, and its byte counts are products: the result is exact."""
+    Lowering does not depend on the step otherwise, and its byte counts are products: the result is exact. Where caches
+    have windows, pages come and go: every step is lowered."""
 
     plan: Placed
     workload: Workload
@@ -23,25 +24,30 @@ class DecodeSteps:
 
     def graph(self, step: int) -> TaskGraph:
         """What `lower` gives for `step` of every batch that a pass advances, for step 1 or later."""
+        if windows(self.plan):
+            return lower(self.plan, self._passes.step(step))
         grown = zip(self._first.tasks, self._growth, strict=True)
-        return TaskGraph(self._iteration(step), tuple(_grow(task, more, step) for task, more in grown))
+        return TaskGraph(self._passes.step(step), tuple(_grow(task, more, step) for task, more in grown))
 
     def estimates(self, graph: TaskGraph) -> dict[str, Estimate]:
         """The price of each task of a `graph` made here, by id."""
+        if windows(self.plan):
+            return {task.id: self.costs.price(task) for task in graph.tasks}
         known = zip(graph.tasks, self._constant, strict=True)
         return {task.id: constant or self.costs.price(task) for task, constant in known}
 
-    def _iteration(self, step: int) -> Iteration:
-        return decode(self.workload, step, batches_together(self.plan))
+    @cached_property
+    def _passes(self) -> Passes:
+        return passes_of(self.plan, self.workload)
 
     @cached_property
     def _first(self) -> TaskGraph:
-        return lower(self.plan, self._iteration(1))
+        return lower(self.plan, self._passes.step(1))
 
     @cached_property
     def _growth(self) -> list[tuple[int, int]]:
         """Bytes and FLOPs that each task gains from one step to the next."""
-        pairs = zip(self._first.tasks, lower(self.plan, self._iteration(2)).tasks, strict=True)
+        pairs = zip(self._first.tasks, lower(self.plan, self._passes.step(2)).tasks, strict=True)
         return [(second.bytes - first.bytes, second.flops - first.flops) for first, second in pairs]
 
     @cached_property

@@ -20,19 +20,30 @@ Partial partial_at(const Attention& s, float* scratch, size_t index) {
   return {out, out + s.group() * s.head_dim, out + s.group() * (s.head_dim + 1)};
 }
 
-const void* cache_at(const Attention& s, const HeadCache* caches, size_t pair) {
-  const HeadCache& head = caches[pair % s.kv_heads];
-  return head.data + pair / s.kv_heads * head.sequence;
-}
-
 // Where the query heads of (sequence, head) pair `pair` start, in q and in out, when every sequence has one row.
 size_t decode_row(const Attention& s, size_t pair) { return pair * s.group() * s.head_dim; }
+
+void copy(const Attention& s, const Partial& from, const Partial& to) {
+  std::copy_n(from.out, s.group() * s.head_dim, to.out);
+  std::copy_n(from.max, s.group(), to.max);
+  std::copy_n(from.sum, s.group(), to.sum);
+}
+
+// What earlier calls left of a pair, or this one leaves to later ones.
+Partial running_at(const Attention& s, const AttentionCall& c, size_t pair) {
+  return {c.out + decode_row(s, pair), c.running.max + pair * s.group(), c.running.sum + pair * s.group()};
+}
 
 void divide(const Kernels& k, const Attention& s, const Partial& p, float* out) {
   for (size_t g = 0; g < s.group(); ++g) {
     std::copy_n(p.out + g * s.head_dim, s.head_dim, out + g * s.head_dim);
-    k.scale(out + g * s.head_dim, 1.0f / p.sum[g], s.head_dim);
+    k.scale(out + g * s.head_dim, p.sum[g] > 0 ? 1.0f / p.sum[g] : 0.0f, s.head_dim);
   }
+}
+
+// All of a pair's positions are in p.
+void finish(const Kernels& k, const Attention& s, const AttentionCall& c, size_t pair, const Partial& p) {
+  c.running.last ? divide(k, s, p, c.out + decode_row(s, pair)) : copy(s, p, running_at(s, c, pair));
 }
 
 // into = both, exactly: the larger maximum is kept, the other's weights are rescaled (log-sum-exp).
@@ -59,8 +70,9 @@ struct Cut {
 };
 
 Cut cut_of(const Attention& s, const AttentionCall& c, size_t threads) {
-  const size_t context = c.past + c.tokens;
-  return {context, (context + kChunk - 1) / kChunk, c.batch * s.kv_heads, threads};
+  size_t context = 0;
+  for (const KvSpan& span : c.spans) context += seen(span, c.past + c.tokens);
+  return {context, std::max<size_t>(1, (context + kChunk - 1) / kChunk), c.batch * s.kv_heads, threads};
 }
 
 // Partial 0 is of the pair that the share begins with, partial 1 of any later one: only the last of those can
@@ -71,11 +83,12 @@ void decode_range(const Kernels& k, const Attention& s, const AttentionCall& c, 
     const size_t pair = unit / cut.chunks, first = unit % cut.chunks;
     const size_t last = std::min(cut.chunks, first + share.end - unit);
     const Partial p = partial_at(s, scratch, unit == share.begin ? 0 : 1);
-    const size_t row = decode_row(s, pair);
-    k.decode({s.format, cache_at(s, c.keys, pair), cache_at(s, c.values, pair), first * kChunk,
-              std::min(cut.context, last * kChunk), s.head_dim, s.group(), c.q + row, p.out, p.max, p.sum,
-              scratch + 2 * partial_floats(s)});
-    if (first == 0 && last == cut.chunks) divide(k, s, p, c.out + row);
+    const bool resume = first == 0 && !c.running.first;
+    if (resume) copy(s, running_at(s, c, pair), p);
+    k.decode({s.format, c.spans, c.past + c.tokens, pair / s.kv_heads, pair % s.kv_heads, first * kChunk,
+              std::min(cut.context, last * kChunk), s.head_dim, s.group(), c.q + decode_row(s, pair), resume, p.out,
+              p.max, p.sum, scratch + 2 * partial_floats(s)});
+    if (first == 0 && last == cut.chunks) finish(k, s, c, pair, p);
     unit += last - first;
   }
 }
@@ -90,7 +103,7 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
   const Partial mine = partial_at(s, pool.scratch(thread), start == share.begin ? 0 : 1);
   for (size_t t = thread + 1; t < cut.threads && cut.share(t).begin < start + cut.chunks; ++t)
     if (cut.share(t).begin < cut.share(t).end) merge(s, mine, partial_at(s, pool.scratch(t), 0));
-  divide(k, s, mine, c.out + decode_row(s, pair));
+  finish(k, s, c, pair, mine);
 }
 
 // Later tokens see more positions: pieces are dealt from the last to the first.
@@ -99,10 +112,12 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
   const size_t pairs = c.batch * s.kv_heads;
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
-    const size_t row = pair / s.kv_heads * c.tokens * s.q_width() + pair % s.kv_heads * s.group() * s.head_dim;
-    k.prefill({s.format, cache_at(s, c.keys, pair), cache_at(s, c.values, pair), c.past, first,
-               std::min(c.tokens, first + piece), s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(),
-               pool.scratch(thread)});
+    const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
+    const size_t row = head * s.head_dim;
+    const auto left = [head](float* running) { return running == nullptr ? nullptr : running + head; };
+    k.prefill({s.format, c.spans, c.past, pair / s.kv_heads, pair % s.kv_heads, first, std::min(c.tokens, first + piece),
+               s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(), !c.running.first, c.running.last,
+               left(c.running.max), left(c.running.sum), s.heads, pool.scratch(thread)});
   }
 }
 

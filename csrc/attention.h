@@ -16,11 +16,6 @@ struct Attention {
   size_t kv_width() const { return kv_heads * head_dim; }
 };
 
-// The keys, or values, of one KV head: of its first sequence, and how many bytes the next is away.
-struct HeadCache {
-  char* data = nullptr;
-  size_t sequence = 0;
-};
 using HeadCaches = std::vector<HeadCache>;  // by KV head
 
 // KV heads [begin, end) in one buffer [batch][end - begin][capacity * head_dim]; the others have none.
@@ -31,14 +26,22 @@ inline HeadCaches caches_in(const Attention& s, void* data, size_t begin, size_t
   return found;
 }
 
-// One layer's work: every sequence has `tokens` new rows on top of `past` cached positions, whose keys and
-// values are in the cache already. Rows are [batch * tokens][heads * head_dim].
+// What is left of earlier calls over other spans: of each row (a token of a sequence) and head the largest score and
+// the sum of the weights, [rows][heads]; `out` holds the weighted sums meanwhile. The calls of one running state have
+// the same rows. A call is exact whatever came before: dividing at the end gives softmax over all spans together.
+struct Running {
+  float *max, *sum;  // may be null for a call that is first and last
+  bool first, last;  // nothing came before; nothing comes after, so that the sums are divided
+};
+
+// One layer's work: every sequence has `tokens` new rows at positions past, past + 1, ...; each sees the positions of
+// the spans up to its own. Rows are [batch * tokens][heads * head_dim]; one that saw nothing becomes zero.
 struct AttentionCall {
-  const HeadCache* keys;    // of every KV head: [capacity][head_dim] per sequence
-  const HeadCache* values;  // same shape
+  KvSpans spans;
   size_t batch, tokens, past;
   const float* q;
   float* out;
+  Running running;
 };
 
 // Tokens per piece of a prompt, so that a piece has about kPrefillRows rows (tokens x query heads).
@@ -48,7 +51,8 @@ size_t prompt_piece(const Attention& shape, size_t tokens);
 size_t attention_scratch(const Attention& shape);
 
 // This thread's part. Without a barrier at its end, but with one inside when decode's contexts are cut.
-// Decode cuts (sequence, head, 64 positions) evenly over the threads and merges by log-sum-exp.
+// Decode cuts (sequence, head, 64 positions) evenly over the threads and merges by log-sum-exp. Where no thread's share
+// ends within a head, calls over spans of whole tiles (256 positions) leave the same bits as one call over all of them.
 void attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape,
                      const AttentionCall& call);
 

@@ -1,4 +1,4 @@
-// Attention over a contiguous cache, for the instruction set whose Simd was included before.
+// Attention over spans of caches, for the instruction set whose Simd was included before.
 //
 // Decode is bound by reading K and V: blocks of sixteen positions are read in ascending order, and up to four query
 // heads of the group share each widened register. Prefill is bound by arithmetic: tiles of K and V become f32
@@ -9,7 +9,7 @@
 namespace helm {
 namespace {
 
-constexpr float kLowest = -1e30f;  // below every score; -inf would make NaN in differences
+constexpr float kLowest = -3.4028235e38f;  // no score is below it; -inf would make NaN in differences
 
 inline float largest_of(const float* x, size_t n, float start) {
   V best = Simd::set(start);
@@ -48,14 +48,40 @@ struct Rows {
   bool streams;   // the cache itself, read in order: more follows
 };
 
-// Positions [first, first + count) of a cache. They are used where they are, unless the block is not full or rows
+// The rows [count][head_dim] of one KV head and sequence in a span, from position `at` of it on.
+inline const void* rows_in(Format format, const HeadCache& head, size_t sequence, size_t at, size_t head_dim) {
+  return offset(format, head.data + sequence * head.sequence, at * head_dim);
+}
+
+// A place among the positions of a DecodeArgs.
+struct Place {
+  const KvSpan* span;
+  size_t at;
+};
+
+// How many positions follow each other from a place on; moves it to where there are some. There must be.
+inline size_t settle(const DecodeArgs& a, Place& place) {
+  while (place.at >= seen(*place.span, a.limit)) place.at -= seen(*place.span, a.limit), ++place.span;
+  return seen(*place.span, a.limit) - place.at;
+}
+
+// The next `count` positions. They are used where they are, unless the block is not full, or not of one span, or rows
 // are not whole registers: then as f32 in `scratch` [kDecodeRows][width], padded with zeros.
-inline Rows rows_at(const DecodeArgs& a, const void* cache, size_t first, size_t count, size_t width, float* scratch) {
-  const void* data = offset(a.format, cache, first * a.head_dim);
-  if (count == kDecodeRows && width == a.head_dim) return {data, a.format, width, true};
+template <const HeadCache* KvSpan::*kCaches>
+inline Rows next_rows(const DecodeArgs& a, Place& place, size_t count, size_t width, float* scratch) {
+  const auto data = [&] {
+    return rows_in(a.format, (place.span->*kCaches)[a.kv_head], a.sequence, place.at, a.head_dim);
+  };
+  if (count == kDecodeRows && width == a.head_dim && settle(a, place) >= count) {
+    const Rows rows{data(), a.format, width, true};
+    place.at += count;
+    return rows;
+  }
   memset(scratch, 0, kDecodeRows * width * sizeof(float));
-  for (size_t r = 0; r < count; ++r)
-    widen(a.format, offset(a.format, data, r * a.head_dim), a.head_dim, scratch + r * width);
+  for (size_t r = 0; r < count; ++r, ++place.at) {
+    settle(a, place);
+    widen(a.format, data(), a.head_dim, scratch + r * width);
+  }
   return {scratch, Format::f32, width, false};
 }
 
@@ -185,12 +211,14 @@ inline void softmax_tile(const DecodeArgs& a, const DecodeScratch& s, size_t wid
   }
 }
 
-inline void decode_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, size_t first, size_t count) {
+// The next `count` positions.
+inline void decode_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, Place& place, size_t count) {
+  Place keys = place;
   for (size_t r = 0; r < count; r += kDecodeRows)
-    scores(rows_at(a, a.keys, first + r, smaller(kDecodeRows, count - r), width, s.rows), s.q, a.group, s.scores + r);
+    scores(next_rows<&KvSpan::keys>(a, keys, smaller(kDecodeRows, count - r), width, s.rows), s.q, a.group, s.scores + r);
   softmax_tile(a, s, width, count);
   for (size_t r = 0; r < count; r += kDecodeRows)
-    weighted(rows_at(a, a.values, first + r, smaller(kDecodeRows, count - r), width, s.rows), s.scores + r, a.group,
+    weighted(next_rows<&KvSpan::values>(a, place, smaller(kDecodeRows, count - r), width, s.rows), s.scores + r, a.group,
              s.out);
 }
 
@@ -201,11 +229,16 @@ void decode(const DecodeArgs& a) {
   memset(s.q, 0, 2 * a.group * width * sizeof(float));
   for (size_t g = 0; g < a.group; ++g) {
     for (size_t d = 0; d < a.head_dim; ++d) s.q[g * width + d] = a.q[g * a.head_dim + d] * factor;
-    a.max[g] = kLowest;
-    a.sum[g] = 0;
+    if (a.resume) {
+      memcpy(s.out + g * width, a.out + g * a.head_dim, a.head_dim * sizeof(float));
+    } else {
+      a.max[g] = kLowest;
+      a.sum[g] = 0;
+    }
   }
+  Place place{a.spans.begin(), a.begin};
   for (size_t first = a.begin; first < a.end; first += kDecodeTile)
-    decode_tile(a, s, width, first, smaller(kDecodeTile, a.end - first));
+    decode_tile(a, s, width, place, smaller(kDecodeTile, a.end - first));
   for (size_t g = 0; g < a.group; ++g)
     memcpy(a.out + g * a.head_dim, s.out + g * width, a.head_dim * sizeof(float));
 }
@@ -255,17 +288,18 @@ inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, size_t r
   }
 }
 
-// Positions [first, first + count) of K and V as f32 panels, zero beyond count.
-inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t first, size_t count) {
+// Rows of K and V as f32 panels, zero beyond count.
+inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, const void* keys, const void* values,
+                      size_t count) {
   if (count < kPrefillTile) {
     memset(s.keys, 0, width * kPrefillTile * sizeof(float));
     memset(s.values, 0, width * kPrefillTile * sizeof(float));
   }
   for (size_t j = 0; j < count; ++j) {
-    widen(a.format, offset(a.format, a.keys, (first + j) * a.head_dim), a.head_dim, s.row);
+    widen(a.format, offset(a.format, keys, j * a.head_dim), a.head_dim, s.row);
     float* panel = s.keys + j / kPanel * a.head_dim * kPanel + j % kPanel;
     for (size_t d = 0; d < a.head_dim; ++d) panel[d * kPanel] = s.row[d];
-    widen(a.format, offset(a.format, a.values, (first + j) * a.head_dim), a.head_dim, s.row);
+    widen(a.format, offset(a.format, values, j * a.head_dim), a.head_dim, s.row);
     for (size_t d = 0; d < width; d += kPanel)
       memcpy(s.values + (d / kPanel * kPrefillTile + j) * kPanel, s.row + d, kPanel * sizeof(float));
   }
@@ -307,27 +341,54 @@ inline void prefill_block(const PrefillArgs& a, const PrefillScratch& s, size_t 
                s.out + block.begin * width, width, true);
 }
 
+// Positions [position, position + count), `at` of a span on, for all blocks of rows that see some of them.
+inline void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t rows, const KvSpan& span,
+                         size_t at, size_t count) {
+  const size_t blocks = block_count(rows, Simd::product_block), position = span.position + at;
+  load_tile(a, s, width, rows_in(a.format, span.keys[a.kv_head], a.sequence, at, a.head_dim),
+            rows_in(a.format, span.values[a.kv_head], a.sequence, at, a.head_dim), count);
+  for (size_t b = 0; b < blocks; ++b) {
+    const Block block = block_at(rows, blocks, b);
+    if (a.past + token_of(a, block.end - 1) >= position) prefill_block(a, s, width, block, position, count);
+  }
+}
+
+// Where the running state of a row is.
+inline size_t running_at(const PrefillArgs& a, size_t row) { return token_of(a, row) * a.heads + row % a.group; }
+
+inline void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t rows) {
+  memset(s.row, 0, width * sizeof(float));
+  memset(s.out, 0, rows * width * sizeof(float));
+  for (size_t r = 0; r < rows; ++r) {
+    s.max[r] = a.resume ? a.max[running_at(a, r)] : kLowest;
+    s.sum[r] = a.resume ? a.sum[running_at(a, r)] : 0;
+    if (a.resume) memcpy(s.out + r * width, a.out + query_at(a, r), a.head_dim * sizeof(float));
+  }
+}
+
+inline void end_rows(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t rows) {
+  for (size_t r = 0; r < rows; ++r) {
+    float* out = a.out + query_at(a, r);
+    const float sum = a.finish && s.sum[r] > 0 ? s.sum[r] : 1.0f;
+    for (size_t d = 0; d < a.head_dim; ++d) out[d] = s.out[r * width + d] / sum;
+    if (a.finish) continue;
+    a.max[running_at(a, r)] = s.max[r];
+    a.sum[running_at(a, r)] = s.sum[r];
+  }
+}
+
 void prefill(const PrefillArgs& a) {
   const size_t width = round_up(a.head_dim, kPanel), rows = (a.last - a.first) * a.group;
   const size_t blocks = block_count(rows, Simd::product_block);
   const PrefillScratch s = prefill_layout(a, width, rows);
-  memset(s.row, 0, width * sizeof(float));
-  memset(s.out, 0, rows * width * sizeof(float));
-  for (size_t r = 0; r < rows; ++r) s.max[r] = kLowest, s.sum[r] = 0;
+  begin_rows(a, s, width, rows);
   pack_queries(a, s, rows, blocks);
-  const size_t end = a.past + a.last;
-  for (size_t first = 0; first < end; first += kPrefillTile) {
-    const size_t count = smaller(kPrefillTile, end - first);
-    load_tile(a, s, width, first, count);
-    for (size_t b = 0; b < blocks; ++b) {
-      const Block block = block_at(rows, blocks, b);
-      if (a.past + token_of(a, block.end - 1) >= first) prefill_block(a, s, width, block, first, count);
-    }
+  for (const KvSpan& span : a.spans) {
+    const size_t end = seen(span, a.past + a.last);
+    for (size_t at = 0; at < end; at += kPrefillTile)
+      prefill_tile(a, s, width, rows, span, at, smaller(kPrefillTile, end - at));
   }
-  for (size_t r = 0; r < rows; ++r) {
-    float* out = a.out + query_at(a, r);
-    for (size_t d = 0; d < a.head_dim; ++d) out[d] = s.out[r * width + d] / s.sum[r];
-  }
+  end_rows(a, s, width, rows);
 }
 
 }  // namespace

@@ -30,28 +30,59 @@ struct LinearArgs {
 constexpr size_t kDepth = 128;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
 constexpr size_t kLinearScratch = 2 * kPanel * kDepth;
 
-// Attention of `group` query heads over positions [begin, end) of one key/value head.
-struct DecodeArgs {
-  Format format;
-  const void* keys;    // [capacity][head_dim]
-  const void* values;  // [capacity][head_dim]
-  size_t begin, end, head_dim, group;
-  const float* q;    // [group][head_dim]
-  float* out;        // [group][head_dim], weights relative to exp(max), not divided by sum
-  float* max;        // [group]
-  float* sum;        // [group]
-  float* scratch;    // decode_scratch(head_dim, group) floats, 64-byte aligned
+// The keys, or values, of one KV head: of its first sequence, and how many bytes the next is away.
+struct HeadCache {
+  char* data = nullptr;
+  size_t sequence = 0;
 };
 
-// Causal attention of tokens [first, last) of one sequence, for one key/value head and its query heads.
+// Cached positions [position, position + count): of every KV head [count][head_dim] per sequence.
+struct KvSpan {
+  const HeadCache *keys, *values;  // by KV head
+  size_t position, count;
+};
+
+// In any order; together they may leave positions out.
+struct KvSpans {
+  const KvSpan* first;
+  size_t count;
+
+  const KvSpan* begin() const { return first; }
+  const KvSpan* end() const { return first + count; }
+};
+
+// How many positions of a span are below `limit`.
+static inline size_t seen(const KvSpan& span, size_t limit) {
+  const size_t below = limit > span.position ? limit - span.position : 0;
+  return below < span.count ? below : span.count;
+}
+
+// Attention of `group` query heads of one sequence over one KV head's positions [begin, end), counted over those of
+// the spans that are below `limit`, in their order.
+struct DecodeArgs {
+  Format format;
+  KvSpans spans;
+  size_t limit, sequence, kv_head, begin, end, head_dim, group;
+  const float* q;  // [group][head_dim]
+  bool resume;     // out, max and sum hold what came before; else they are only written
+  float* out;      // [group][head_dim], weights relative to exp(max), not divided by sum
+  float* max;      // [group]
+  float* sum;      // [group]
+  float* scratch;  // decode_scratch(head_dim, group) floats, 64-byte aligned
+};
+
+// Causal attention of tokens [first, last) of one sequence, for one KV head and its query heads: token t sees what the
+// spans hold of positions up to past + t.
 struct PrefillArgs {
   Format format;
-  const void* keys;    // [capacity][head_dim]
-  const void* values;  // [capacity][head_dim]
-  size_t past, first, last, head_dim, group;
-  const float* q;   // token t, head g: q[t * stride + g * head_dim]; t counts from 0, not from first
-  float* out;       // same shape
+  KvSpans spans;
+  size_t past, sequence, kv_head, first, last, head_dim, group;
+  const float* q;  // token t, head g: q[t * stride + g * head_dim]; t counts from 0, not from first
+  float* out;      // same shape
   size_t stride;
+  bool resume, finish;  // whether out, max and sum hold what came before, and whether out is divided at the end
+  float *max, *sum;     // token t, head g: max[t * heads + g]; unused where neither is resumed nor left
+  size_t heads;
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
 };
 

@@ -95,7 +95,9 @@ std::vector<double> time_attention(Pool& pool, const Attention& shape,
   pool.reserve(attention_scratch(shape));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
     const auto& [keys, values] = heads[repeat % heads.size()];
-    attention_share(k, pool, thread, shape, {keys.data(), values.data(), 1, 1, context - 1, q.data(), out.data()});
+    const KvSpan span{keys.data(), values.data(), 0, context};
+    attention_share(k, pool, thread, shape,
+                    {{&span, 1}, 1, 1, context - 1, q.data(), out.data(), {nullptr, nullptr, true, true}});
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "isa.h"
 #include "shape.h"
 #include "stage_pass.h"
 
@@ -13,7 +14,7 @@ size_t chunk_rows(const StageSpec& s) {
 }
 
 struct Sizes {
-  size_t hidden, wide, inner, packed, logits, scores;  // floats, multiples of 16
+  size_t hidden, wide, inner, packed, logits, scores, running;  // floats, multiples of 16
 };
 
 Sizes sizes_of(const StageSpec& s) {
@@ -24,7 +25,8 @@ Sizes sizes_of(const StageSpec& s) {
           region(rows, std::max(q + 2 * kv, 2 * s.ffn)),
           region(rows, std::max({s.hidden, q, s.ffn})),
           region(s.batch, s.vocab),
-          s.divided ? product({rows, s.attention.heads, scores_stride(s.attention)}) : 0};
+          s.divided ? product({rows, s.attention.heads, scores_stride(s.attention)}) : 0,
+          s.paged ? region(rows, 2 * s.attention.heads) : 0};
 }
 
 // What is in a region has a fixed place, however many rows a pass has: stages exchange rows.
@@ -41,6 +43,8 @@ Workspace workspace_at(const StageSpec& s, float* base) {
   w.packed = w.gate + r.inner;
   w.logits = w.packed + r.packed;
   w.scores = w.logits + r.logits;
+  w.running_max = w.scores + r.scores;
+  w.running_sum = w.running_max + rows * s.attention.heads;
   return w;
 }
 
@@ -96,7 +100,7 @@ bool ends_alone(Op op) {
 
 size_t Stage::workspace_size(const StageSpec& spec) {
   const Sizes r = sizes_of(spec);
-  return product({r.hidden + r.wide + r.inner + r.packed + r.logits + r.scores, sizeof(float)});
+  return product({r.hidden + r.wide + r.inner + r.packed + r.logits + r.scores + r.running, sizeof(float)});
 }
 
 Stage::Stage(Pool& pool, StageSpec spec, void* workspace, size_t first_layer)
@@ -159,6 +163,30 @@ void Stage::check_range(bool source, bool target, size_t tokens, size_t first, s
     throw std::invalid_argument("tokens (" + std::to_string(tokens) + ") pass in chunks of " +
                                 std::to_string(chunk_tokens()) + ", so activations cannot stay in the workspace: give "
                                 "source and target, and cut only where the hidden states are all there is");
+}
+
+size_t Stage::positions(size_t first, size_t last) const {
+  const auto attends = [](const Step& step) { return step.op == Op::attention; };
+  const bool contiguous = std::any_of(steps_.begin() + first, steps_.begin() + last, attends);
+  return contiguous ? spec_.attention.capacity : spec_.context;
+}
+
+void Stage::check_attend(size_t tokens, size_t past) const {
+  if (!spec_.paged) throw std::invalid_argument("only the attention of a paged stage is done over spans");
+  if (tokens > std::min(spec_.max_tokens, chunk_tokens()) || past + tokens > spec_.context)
+    throw std::invalid_argument("the workspace has no " + std::to_string(tokens) + " tokens after " +
+                                std::to_string(past) + ": at most " +
+                                std::to_string(std::min(spec_.max_tokens, chunk_tokens())) + " pass at a time, of " +
+                                std::to_string(spec_.context));
+}
+
+void Stage::attend(const KvSpans& spans, bool first, bool last, size_t tokens, size_t past) {
+  const Running running{workspace_.running_max, workspace_.running_sum, first, last};
+  auto work = [&](size_t thread) {
+    attention_share(kernels(), pool_, thread, spec_.attention,
+                    {spans, spec_.batch, tokens, past, workspace_.q, workspace_.wide, running});
+  };
+  pool_.run(work);
 }
 
 void Stage::run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last,

@@ -36,18 +36,21 @@ struct BlockSpec {
 struct StageSpec {
   size_t hidden, ffn, vocab;
   Attention attention;  // heads, cache capacity and format
+  size_t context;       // positions there are: of tables and kept rows
   bool divided;         // scores, softmax and wv are three operations
+  bool paged;           // caches are rings: position p is in row p % capacity; the attention of a block can be done in
+                        // several calls of `attend`
   bool gated;           // blocks have a gate, here or in another stage
   NormKind norm;
   float norm_eps;
   Activation activation;
   size_t batch, max_tokens;
   size_t rotary_dim;  // 0: no rotation
-  const float* cos;   // [capacity][rotary_dim / 2]
+  const float* cos;   // [context][rotary_dim / 2]
   const float* sin;
   std::optional<Matrix> embedding;
   bool looked_up;          // `embedding` holds a pass's own rows, [batch][tokens][hidden], not the packed table
-  const float* positions;  // [capacity][hidden] or null
+  const float* positions;  // [context][hidden] or null
   std::vector<BlockSpec> blocks;
   std::optional<NormWeights> final_norm;  // of the last token of every sequence; leaves what `norm1` leaves
   std::optional<Matrix> head;             // here or in another stage than the final norm
@@ -65,6 +68,7 @@ struct Workspace {
   float* packed;  // rows * max(hidden, q_width, ffn): the input of a linear layer, in blocks of tokens
   float* logits;  // [batch][vocab]
   float* scores;  // divided: [rows][heads][capacity in whole panels]
+  float *running_max, *running_sum;  // paged: [rows][heads] each, between calls of attend
 };
 
 // Where one row (a token of a sequence; row = sequence * tokens + token) of something is in the workspace, in bytes.
@@ -91,7 +95,7 @@ class Stage {
   // Bytes, a closed form of the dimensions alone. With R = batch * min(max_tokens, max(1, 128 / batch)):
   // 4 R (hidden + max(hidden, q_width) + max(q_width + 2 kv_width, 2 ffn) + max(hidden, q_width, ffn))
   // + 4 batch vocab, each of the five terms rounded up to 64 bytes; divided attention adds
-  // 4 R heads round_up(capacity, 16).
+  // 4 R heads round_up(capacity, 16), paged 8 R heads, rounded up likewise.
   static size_t workspace_size(const StageSpec& spec);
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.
@@ -107,6 +111,8 @@ class Stage {
   // Throws std::invalid_argument when operations [first, last) cannot run like this: something is missing here, or
   // values would be lost between chunks of rows. `source`, `target`: whether they are given.
   void check_range(bool source, bool target, size_t tokens, size_t first, size_t last) const;
+  // How many positions operations [first, last) can have: a paged stage's own attention reads one run of its ring.
+  size_t positions(size_t first, size_t last) const;
   bool embeds(size_t first) const { return steps_[first].op == Op::embedding; }
   bool chooses(size_t last) const { return steps_[last - 1].op == Op::head; }
 
@@ -116,6 +122,13 @@ class Stage {
   // there. It may be the source. stamps: last - first + 1 seconds; an operation that ran once per chunk has the sum
   // of its times.
   void run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last, double* stamps);
+
+  // Throws std::invalid_argument when `attend` cannot run like this.
+  void check_attend(size_t tokens, size_t past) const;
+
+  // Attention of a paged stage's rows, as `append` left them in q, to spans of caches. After the last call of a
+  // running state, `attended` is what the operation `attention` would have left.
+  void attend(const KvSpans& spans, bool first, bool last, size_t tokens, size_t past);
 
   const float* logits() const { return workspace_.logits; }
 

@@ -58,6 +58,10 @@ void check(const StageSpec& s) {
   expect(s.positions == nullptr || s.embedding.has_value(), "positions need an embedding");
   expect(s.embedding || s.final_norm || s.head || !s.blocks.empty(), "there is nothing to compute");
   expect(s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
+  expect(!s.paged || !s.divided, "paged attention cannot be divided");
+  expect(s.paged || s.context == a.capacity,
+         "context (" + std::to_string(s.context) + ") differs from capacity (" + std::to_string(a.capacity) +
+             "), and the stage is not paged");
   if (s.embedding) check_matrix("embedding", *s.embedding, s.looked_up ? s.batch * s.max_tokens : s.vocab, s.hidden);
   for (const BlockSpec& b : s.blocks) check_block(s, b);
   if (s.head) check_matrix("head", *s.head, s.vocab, s.hidden);

@@ -137,8 +137,10 @@ void StagePass::linear(const Matrix& m, const float* x, float* y, size_t width, 
 }
 
 void StagePass::attend(const BlockSpec& b) {
+  const size_t past = io_.past + first_;
+  const KvSpan span{b.keys.data(), b.values.data(), 0, past + count_};
   attention_share(k_, pool_, thread_, spec_.attention,
-                  {b.keys.data(), b.values.data(), spec_.batch, count_, io_.past + first_, work_.q, work_.wide});
+                  {{&span, 1}, spec_.batch, count_, past, work_.q, work_.wide, {nullptr, nullptr, true, true}});
   done_by_all();
 }
 
@@ -200,7 +202,7 @@ void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
   float* key = work_.k + row * s.kv_width() + kv_head * s.head_dim;
   prepare(key, b.k_norm);
   const float* value = work_.v + row * s.kv_width() + kv_head * s.head_dim;
-  const size_t sequence = row / count_, at = position(row) * s.head_dim * size_of(s.format);
+  const size_t sequence = row / count_, at = position(row) % s.capacity * s.head_dim * size_of(s.format);
   const HeadCache &keys = b.keys[kv_head], &values = b.values[kv_head];
   if (spec_.divided)
     append_transposed(keys, row, key);

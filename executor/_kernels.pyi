@@ -247,12 +247,17 @@ class StageSpec(Dimensions):
     max_tokens: int
     """Most tokens per sequence in one pass."""
     kv_format: KvFormat
+    paged: NotRequired[bool]
+    """Caches are rings: position p lies in row p % capacity, and attention can be done by `Stage.attend` in several
+    calls; the operation `attention` itself only while past + tokens is at most the capacity."""
+    context: NotRequired[int]
+    """Positions there are: rows of cos, sin, positions and kept rows. Default, and unless paged: the capacity."""
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
     rotary_dim: int
     """0: no rotation."""
     cos: SupportsBuffer | None
-    """f32 (capacity, rotary_dim / 2)."""
+    """f32 (context, rotary_dim / 2)."""
     sin: SupportsBuffer | None
     embedding: Linear | None
     """The token table, packed like a linear layer of `vocab` rows (a tied head shares it)."""
@@ -260,10 +265,14 @@ class StageSpec(Dimensions):
     """`embedding` is the rows of a pass's own tokens, row-major (batch, tokens, hidden) of a pass, `rows` being batch *
     max_tokens: ids are checked, and not looked up."""
     positions: SupportsBuffer | None
-    """f32 (capacity, hidden): learned positions of tokens 0, 1, ..."""
+    """f32 (context, hidden): learned positions of tokens 0, 1, ..."""
     blocks: list[Block]
     final_norm: Norm | None
     head: Linear | None
+
+KvSpan = tuple[Buffer, int, Buffer, int, int, int, int, int]
+"""Cached positions [position, position + count): keys, their offset, values, theirs, bytes from sequence to sequence,
+from KV head to KV head, position, count. A head's rows are (count, head_dim) in the KV format."""
 
 class Stage:
     """The operations of one device: all, or any consecutive range of them, as one native call.
@@ -302,6 +311,15 @@ class Stage:
         stamps: f64 (last - first + 1): start, then the end of every operation.
         More tokens than max(1, 128 // batch) pass in chunks: then source and target must be given, and the range
         begin and end where only the hidden states are live (ValueError otherwise)."""
+
+    def attend(self, block: int, spans: Sequence[KvSpan], first: bool, last: bool, tokens: int, past: int) -> None:
+        """Attention of a paged stage's block, over cached positions that are spread over several calls.
+
+        The `tokens` new queries per sequence, at positions past, past + 1, ..., are where `append` left them; each
+        sees what the spans hold of positions up to its own, in any order of spans and calls. `first` begins anew,
+        `last` leaves in `attended` what the operation `attention` would; in between the largest scores, sums and
+        unnormalised outputs are in the workspace. At most max(1, 128 // batch) tokens. Exact but for f32 rounding; a
+        row that saw nothing becomes zero."""
 
     def logits(self) -> memoryview:
         """f32 (batch, vocab) of the last pass; the stage must have a head."""
@@ -346,6 +364,19 @@ class Queue:
     ) -> None:
         """Stage.run; ids outside the vocabulary are found when it runs."""
 
+    def attend(
+        self,
+        stage: Stage,
+        block: int,
+        spans: Sequence[KvSpan],
+        first: bool,
+        last: bool,
+        tokens: int,
+        past: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None: ...
     def decompress(
         self,
         pool: Pool,

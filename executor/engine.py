@@ -1,8 +1,9 @@
 """The engine: a plan's passes as programs of queues and copy engines, loaded and run (HELM-44)."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,12 +18,13 @@ from helmsman.executor.executed import check_executed
 from helmsman.executor.generation import Generation
 from helmsman.executor.loading import Loaded, load
 from helmsman.executor.machine import Machine
-from helmsman.executor.passes import passes_of
+from helmsman.executor.passes import page_links, passes_of
 from helmsman.executor.program import Program
 from helmsman.executor.prompt import check_context, check_tokens
 from helmsman.executor.storage import Storage, open_storage
-from helmsman.lowering.placement import batches_together
-from helmsman.scheduler.iteration import Iteration, single_stream
+from helmsman.lowering.paging import most_tokens
+from helmsman.lowering.paging import passes_of as requested
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
@@ -59,10 +61,10 @@ class Engine:
         check_context(plan)
         passes = passes_of(plan)
         check_tasks(plan.hardware, (task for each in passes for task in each.tasks))
-        devices = open_devices(
-            plan.hardware, [lane for each in passes for lane in each.lanes], machine, plan.schedule.threads
-        )
-        longest = prompt_tokens or plan.workload.prompt_tokens
+        lanes = [*(lane for each in passes for lane in each.lanes), *chain(*page_links(plan).values())]
+        devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
+        longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)
+        longest = longest if most is None else min(longest, most)
         opened = open_storage(plan, storage)
         return cls(plan, devices, opened, load(plan, passes, devices, opened, checkpoint, longest, on_bytes))
 
@@ -87,28 +89,32 @@ class Engine:
     ) -> Generation:
         """Greedy continuation of `tokens` (sequences, prompt) by at most `output_tokens`.
 
-        `on_token` gets the (sequences,) tokens of every pass. Ends early when every sequence has met an
+        `on_token` gets the (sequences,) tokens of every pass that makes some. Ends early when every sequence has met an
         end-of-sequence token, unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens)
-        iterations = tuple(self._iterations(tokens, output_tokens))
+        iterations = self._iterations(tokens, output_tokens)
+        prompts = sum(iteration.phase == "prefill" for iteration in iterations)
         eos = () if ignore_eos else self.plan.model.eos
         chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
         moments = np.zeros(len(iterations) + 1)
         running = np.ones(tokens.shape[0], bool)
         moments[0] = time.monotonic()
-        self._feed(tokens)
         passes = 0
         while passes < len(iterations) and running.any():
             iteration = iterations[passes]
-            self._pass(iteration.tokens, iteration.past).record(passes, iteration.tokens, iteration.past)
+            if iteration.phase == "prefill":
+                self._feed(tokens[:, iteration.past : iteration.context])
+            self._pass(iteration).record(passes, iteration.tokens, iteration.past)
             chosen[passes] = self._chosen()
             passes += 1
             moments[passes] = time.monotonic()
+            if passes < prompts:
+                continue
             on_token(chosen[passes - 1])
             if eos:
                 running &= ~np.isin(chosen[passes - 1], eos)
-        recorded = tuple(program.take() for program in self._loaded.programs.values())
-        return Generation(iterations[:passes], chosen[:passes], moments[: passes + 1], recorded, eos)
+        recorded = tuple(each for program in self._loaded.programs.values() for each in program.take())
+        return Generation(iterations[:passes], chosen[prompts - 1 : passes], moments[: passes + 1], recorded, eos)
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -118,11 +124,11 @@ class Engine:
         check_tokens(tokens, self.plan, 0)
         sequences, total = tokens.shape
         result = np.empty((sequences, total - prompt + 1, self.plan.model.vocab), np.float32)
-        past = 0
-        for row, end in enumerate(range(prompt, total + 1)):
-            self._feed(tokens[:, past:end])
-            result[:, row] = self._pass(end - past, past).logits()
-            past = end
+        for iteration in self._iterations(tokens[:, :prompt], total - prompt + 1):
+            self._feed(tokens[:, iteration.past : iteration.context])
+            program = self._pass(iteration)
+            if iteration.context >= prompt:
+                result[:, iteration.context - prompt] = program.logits()
         return result
 
     def close(self) -> None:
@@ -141,9 +147,9 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _pass(self, tokens: int, past: int) -> Program:
-        program = self._loaded.programs["decode" if past else "prefill"]
-        program.run(tokens, past)
+    def _pass(self, iteration: Iteration) -> Program:
+        program = self._loaded.programs[iteration.phase]
+        program.run(iteration.tokens, iteration.past)
         return program
 
     def _feed(self, tokens: Tokens) -> None:
@@ -155,9 +161,7 @@ class Engine:
     def _chosen(self) -> Tokens:
         return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])
 
-    def _iterations(self, tokens: Tokens, output_tokens: int) -> Iterator[Iteration]:
-        prompt, context = tokens.shape[1], self.plan.workload.context
-        workload = self.plan.workload.model_copy(
-            update={"prompt_tokens": prompt, "output_tokens": output_tokens, "context": context}
-        )
-        return single_stream(workload, batches_together(self.plan))
+    def _iterations(self, tokens: Tokens, output_tokens: int) -> tuple[Iteration, ...]:
+        """The passes over prompts, then decode steps."""
+        shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
+        return requested(self.plan, self.plan.workload.model_copy(update=shape)).all

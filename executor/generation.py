@@ -12,13 +12,19 @@ from helmsman.scheduler.iteration import Iteration
 
 @dataclass(frozen=True)
 class Generation:
-    """`chosen`: int32 (passes, sequences). `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
+    """`chosen`: int32 (tokens, sequences), of the last pass over the prompt and every decode step.
+
+    `moments`: seconds of CLOCK_MONOTONIC, start and end of each pass."""
 
     iterations: tuple[Iteration, ...]
     chosen: NDArray[np.int32]
     moments: Times
     recorded: tuple[Recorded, ...]
     eos: tuple[int, ...] = ()
+
+    @property
+    def _prompt_passes(self) -> int:
+        return len(self.iterations) - len(self.chosen) + 1
 
     @property
     def tokens(self) -> tuple[tuple[int, ...], ...]:
@@ -28,13 +34,13 @@ class Generation:
     @property
     def ttft_s(self) -> float:
         """Seconds from the start to the first token."""
-        return float(self.moments[1] - self.moments[0])
+        return float(self.moments[self._prompt_passes] - self.moments[0])
 
     @property
     def tpot_s(self) -> float | None:
         """Mean seconds per token after the first; None when there is only one."""
-        steps = len(self.iterations) - 1
-        return float(self.moments[-1] - self.moments[1]) / steps if steps else None
+        steps = len(self.chosen) - 1
+        return float(self.moments[-1] - self.moments[self._prompt_passes]) / steps if steps else None
 
     @property
     def tokens_per_second(self) -> float | None:

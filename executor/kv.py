@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.rooms import PagedCaches, allocate_paged
 from helmsman.executor.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
 from helmsman.lowering.placement import batches_together
@@ -54,11 +55,14 @@ class Cache:
 
 @dataclass
 class Caches:
-    """The caches of every block and batch, by memory. `transposed`: attention reads keys (head_dim, capacity)."""
+    """The caches of every block and batch, by memory. `transposed`: attention reads keys (head_dim, capacity).
+
+    `paged`: by memory, those that have a window there."""
 
     transposed: bool
     by_tokens: bool
     found: dict[tuple[str, int, int], Cache] = field(default_factory=dict)
+    paged: Mapping[str, PagedCaches] = field(default_factory=dict)
 
     def used_in(self, memory: str, layer: int, batch: int) -> bool:
         """Whether `memory` has a place for them."""
@@ -72,18 +76,34 @@ class Caches:
 def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: bool) -> Caches:
     """All caches of a plan. Raises UsageError for those that no kernel reads."""
     _check(plan, transposed)
-    caches = Caches(transposed, plan.schedule.reshape)
+    caches = Caches(transposed, plan.schedule.reshape, paged=allocate_paged(plan, memories))
+    _add_windows(plan, caches)
     batches, layers = batches_together(plan), range(plan.model.layers)
     sets = _Sets(plan, memories)
     for layer in layers:
         for batch in range(batches):
-            home = {piece: _at_home(plan, memories, layer, piece) for piece in pieces_of(plan, layer)}
+            pieces = [piece for piece in pieces_of(plan, layer) if piece.rule.cache is None]
+            home = {piece: _at_home(plan, memories, layer, piece) for piece in pieces}
             for memory in memories:
                 number = (layer * batches + batch) % (plan.schedule.prefetch + 1)
                 cache = _cache(plan, memory, home, sets.take(memory, layer, number))
                 if any(cache.read.values()) or any(cache.kept.values()):
                     caches.found[memory, layer, batch] = cache
     return caches
+
+
+def _add_windows(plan: Plan, caches: Caches) -> None:
+    """What stages read and append to in windows: caches as large as a window."""
+    heads = range(plan.model.kv_heads)
+    for memory, paged in caches.paged.items():
+        for layer, block in paged.blocks.items():
+            fmt, ring = kv_format(plan, [layer]), block.ring
+            sides: dict[Cached, Part] = {
+                "keys": (Heads(0, len(heads), ring.keys, fmt, False, heads),),
+                "values": (Heads(0, len(heads), ring.values, fmt, False, heads),),
+            }
+            nothing: dict[Cached, Part] = {"keys": (), "values": ()}
+            caches.found[memory, layer, 0] = Cache(memory, sides, nothing, nothing)
 
 
 def kv_format(plan: Plan, layers: Sequence[int]) -> KvFormat:

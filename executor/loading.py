@@ -12,10 +12,11 @@ from helmsman.executor._kernels import Buffer, CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.kv import allocate_caches
+from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import Move
 from helmsman.executor.order import PIN_LANE, order
-from helmsman.executor.passes import Pass
+from helmsman.executor.pager import Pager
+from helmsman.executor.passes import Pass, page_links
 from helmsman.executor.program import Lanes, Program
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
@@ -66,7 +67,7 @@ def load(
         for each, its, staging in zip(passes, seats, stagings, strict=True)
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
-    lanes = open_lanes(plan, passes, devices)
+    lanes = open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, Program] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
@@ -89,8 +90,8 @@ def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[
                         yield move.source
 
 
-def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes:
-    """A queue or an engine for everything that takes tasks."""
+def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices, caches: Caches) -> Lanes:
+    """A queue or an engine for everything that takes tasks; a pager for every memory with windows."""
     queues = {name: device.open_queue() for name, device in devices.by_name.items()}
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
     host = min((cpu for device in devices.by_name.values() for cpu in device.cpus), default=-1)
@@ -99,4 +100,8 @@ def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices) -> Lanes
             engines[task.resource + PIN_LANE] = CopyEngine(UNLIMITED, 0.0, host)
         elif task.kind == "transfer" and task.resource not in engines and task.resource not in queues:
             queues[task.resource] = Queue()
-    return Lanes(devices, queues, engines)
+    pagers = {
+        memory: Pager(caches.paged[memory], (come, engines[come]), (leave, engines[leave]), plan.workload.context)
+        for memory, (come, leave) in page_links(plan).items()
+    }
+    return Lanes(devices, queues, engines, pagers)

@@ -7,6 +7,7 @@ from functools import cached_property
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
+from helmsman.lowering.paging import windows
 from helmsman.lowering.placement import batches_together
 from helmsman.scheduler.iteration import Phase, decode, prefill
 from helmsman.schemas.plan import Plan
@@ -87,11 +88,27 @@ class Pass:
 
 
 def passes_of(plan: Plan) -> tuple[Pass, Pass]:
-    """Prefill and decode. Raises BadInputError when the plan cannot be lowered."""
+    """Prefill and decode, before any page of a cache with a window has left. Raises BadInputError when the plan cannot
+    be lowered."""
+    work = plan.workload
+    if windows(plan):
+        work = work.model_copy(update={"prompt_tokens": 1})
     together = batches_together(plan)
-    iterations = prefill(plan.workload, together), decode(plan.workload, 1, together)
+    iterations = prefill(work, together), decode(work, 1, together)
     first, step = (Pass(plan, it.phase, lower(plan, it).tasks) for it in iterations)
     return first, step
+
+
+def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
+    """By memory of windows, the links over which pages come there and leave."""
+    links = {}
+    for rule in plan.kv:
+        if rule.cache is not None:
+            come = plan.hardware.link(rule.memory, rule.cache.memory)
+            leave = plan.hardware.link(rule.cache.memory, rule.memory)
+            assert come is not None and leave is not None, "checked when the plan was accepted"
+            links[rule.cache.memory] = come.name, leave.name
+    return links
 
 
 def name_of(task: Task) -> str:

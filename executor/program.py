@@ -23,8 +23,10 @@ from helmsman.executor.moves import (
     submit_turn,
 )
 from helmsman.executor.order import Ordered
+from helmsman.executor.paged_range import Call, PagedRange, pieces
+from helmsman.executor.pager import Pager, Reader
 from helmsman.executor.passes import Pass, name_of
-from helmsman.executor.recorded import NOT_MOVED, Recorded
+from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
@@ -34,11 +36,13 @@ Part = Move | Lookup | Read | Expansion | Turn
 
 @dataclass(frozen=True)
 class Lanes:
-    """What takes submissions: a queue for every device and storage memory, an engine for every lane of a link."""
+    """What takes submissions: a queue for every device and storage memory, an engine for every lane of a link; by
+    memory, what moves the pages of windows there."""
 
     devices: Devices
     queues: dict[str, Queue]
     engines: dict[str, CopyEngine]
+    pagers: dict[str, Pager]
 
 
 class Program:
@@ -50,21 +54,27 @@ class Program:
         builder = _Builder(found, ordered, seats, transfers, lanes)
         self._submits, self._events, self._last = builder.submits, builder.events, builder.last
         self._stamps, self._queues = builder.stamps, tuple(lanes.queues.values())
+        self._pagers = tuple(lanes.pagers.values())
         self._head, self._batches = found.device_of("head"), len({batch for _, batch in seats})
         self._names = tuple(name_of(task) for task in found.tasks)
         self._places = builder.places
         self._moves = [builder.moved.get(index) for index in range(len(found.tasks))]
         self._rows: list[tuple[int, int, int]] = []
         self._taken: list[NDArray[np.float64]] = []
+        self._paged: list[PageTimes] = []
 
     def run(self, tokens: int, past: int) -> None:
         """Every sequence advances by `tokens` on top of `past` cached ones."""
+        for pager in self._pagers:
+            pager.begin(tokens, past)
         for event in self._events:
             event.clear()
         for submit in self._submits:
             submit(tokens, past)
         for event in self._last:
             event.wait()
+        for pager in self._pagers:
+            pager.finish()
         for queue in self._queues:
             queue.check()
 
@@ -77,9 +87,16 @@ class Program:
         """Keep the times of the latest pass as those of pass `number`."""
         self._rows.append((number, tokens, past))
         self._taken.append(self._stamps.copy())
+        if self._pagers:
+            self._paged.append(together([pager.taken() for pager in self._pagers]))
 
-    def take(self) -> Recorded:
-        """What was recorded since the last call."""
+    def take(self) -> tuple[Recorded, ...]:
+        """What was recorded since the last call: of passes that executed the same tasks together."""
+        found, paged = self._take(), self._paged
+        self._paged = []
+        return tuple(with_pages(found, paged)) if self._pagers else (found,)
+
+    def _take(self) -> Recorded:
         rows, taken = self._rows, np.array(self._taken).reshape(len(self._taken), len(self._stamps))
         self._rows, self._taken = [], []
         starts, ends = (taken[:, [place[side] for place in self._places]] for side in (0, 1))
@@ -159,7 +176,29 @@ class _Builder:
         def submit(tokens: int, past: int) -> None:
             queue.run(stage, source, target, tokens, past, times, first, last, waits, done)
 
-        self.submits.append(submit)
+        def run(begin: int, end: int) -> Call:
+            times = self.stamps[stamps.start + begin - first : stamps.start + end - first + 1].data
+            ends = source if begin == first else seat.hidden, target if end == last else seat.hidden
+            return lambda tokens, past, wait, done: queue.run(stage, *ends, tokens, past, times, begin, end, wait, done)
+
+        paged = self._paged(submission, seat)
+        if paged is None:
+            self.submits.append(submit)
+        else:
+            pager, attention = paged
+            reader = Reader(queue, stage, seat.first_layer)
+            cut = tuple(pieces(range(first, last), attention, pager, reader, run))
+            layers = tuple(layer for layer, _ in attention)
+            self.submits.append(PagedRange(pager, layers, run(first, last), cut, waits, done).submit)
+
+    def _paged(self, submission: Submission, seat: Seat) -> tuple[Pager, list[tuple[int, int]]] | None:
+        """What moves the pages that a range of operations reads; the blocks and operations that read them."""
+        tasks = [self._found.tasks[index] for index in submission.tasks]
+        pager = self._lanes.pagers.get(tasks[0].memories[0])
+        layers = [task.layer for task in tasks if task.layer is not None and task.op == "attention"]
+        if pager is None or not layers:
+            return None
+        return pager, [(layer, seat.ops(layer, "attention")[0]) for layer in layers]
 
     def _add_moves(self, index: int, lane: str, waits: list[Event], done: Event | None) -> None:
         parts = self._parts(index)

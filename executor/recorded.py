@@ -1,6 +1,8 @@
 """When the tasks of the passes of one kind ran, and what they moved."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,3 +33,36 @@ class Recorded:
         reached = np.maximum.accumulate(ends, axis=1)
         idle = np.maximum(0.0, starts[:, 1:] - reached[:, :-1]).sum(axis=1)
         return np.asarray(reached[:, -1] - starts[:, 0] - idle)
+
+
+@dataclass(frozen=True, slots=True)
+class PageTimes:
+    """What moved and was read of caches with a window in one pass: names as lowering gives them, seconds (n, 2), bytes
+    moved (n,). What is named here as well as without pages was done page by page."""
+
+    names: tuple[str, ...]
+    times: Times
+    moved: NDArray[np.int64]
+
+
+def together(found: Sequence[PageTimes]) -> PageTimes:
+    """The windows of several memories in one pass."""
+    names = tuple(name for each in found for name in each.names)
+    return PageTimes(names, np.concatenate([each.times for each in found]), np.hstack([each.moved for each in found]))
+
+
+def with_pages(recorded: Recorded, pages: Sequence[PageTimes]) -> Iterator[Recorded]:
+    """`recorded` with the pages of every pass: passes one after the other that moved the same are together."""
+    for names, found in groupby(range(len(pages)), lambda row: pages[row].names):
+        rows = list(found)
+        kept = [place for place, name in enumerate(recorded.tasks) if name not in set(names)]
+        tasks = (*(recorded.tasks[place] for place in kept), *names)
+        times = np.array([pages[row].times for row in rows]).reshape(len(rows), len(names), 2)
+        moved = np.array([pages[row].moved for row in rows], np.int64).reshape(len(rows), len(names))
+        yield Recorded(
+            recorded.passes[rows],
+            tasks,
+            np.hstack([recorded.starts[np.ix_(rows, kept)], times[:, :, 0]]),
+            np.hstack([recorded.ends[np.ix_(rows, kept)], times[:, :, 1]]),
+            np.hstack([recorded.moved[np.ix_(rows, kept)], moved]),
+        )

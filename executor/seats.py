@@ -30,13 +30,14 @@ Place = tuple[str, int]
 class Seat:
     """`hidden`: the hidden states of prompts that pass chunk by chunk; else they stay in the workspace.
 
-    `tokens`: what the embedding reads, `chosen`: where the head's choice goes."""
+    `first_layer`: the stage's first block; `tokens`: what the embedding reads; `chosen`: where the choice goes."""
 
     stage: Stage
     workspace: Buffer
     hidden: Buffer | None
     tokens: Buffer
     chosen: Buffer
+    first_layer: int
 
     def ops(self, layer: int | None, op: str) -> tuple[int, int]:
         """The stage's operations [first, last) that are `op` of a block; attention may be three."""
@@ -121,4 +122,5 @@ class _Buffers:
             if place not in self._chosen:
                 self._chosen[place] = memory.alloc(self._choice, "chosen tokens")
             chosen = self._chosen[place]
-        return Seat(stage, workspace, hidden, tokens, chosen)
+        layers = [use.layer for use in found.uses.values() if use.device == place[0] and use.layer is not None]
+        return Seat(stage, workspace, hidden, tokens, chosen, min(layers, default=0))

@@ -44,12 +44,15 @@ class StageBuilder:
         uses = {(use.op, use.layer): use for use in found.uses.values() if use.device == device.name}
         part = _Part(self, staging, device, batch, uses)
         model, workload, layers = self.plan.model, self.plan.workload, layers_of(uses)
+        paged = self.caches.paged.get(device.memory.name)
         cos, sin = self._rotation(device) if any(op == "append" for op, _ in uses) else (None, None)
         return {
             **dimensions(model),
             "attention": "divided" if self.divided else "fused",
             "batch": workload.batch,
-            "capacity": workload.context,
+            "capacity": workload.context if paged is None else paged.cache.window_tokens,
+            "context": workload.context,
+            "paged": paged is not None,
             "max_tokens": max_tokens,
             "kv_format": kv_format(self.plan, layers),
             "rotary_dim": model.position.rotary_dim if isinstance(model.position, Rope) and cos is not None else 0,

@@ -22,12 +22,15 @@ def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> 
     return ahead or batches > 1 or prompt_tokens > chunk_tokens(batch)
 
 
-def buffer_bytes(model: Model, workload: Workload, *, divided: bool = False, batches: int = 1) -> int:
+def buffer_bytes(
+    model: Model, workload: Workload, *, divided: bool = False, batches: int = 1, paged: bool = False
+) -> int:
     """Bytes beside weights and KV on one device, an upper bound over all stages: for each of the `batches` that go
     through a pass together the workspace and the hidden states of a whole prompt, and what is kept in f32."""
     hidden = 4 * workload.batch * workload.new_tokens * model.hidden
     capacity = workload.context
-    workspace = workspace_bytes(model, workload.batch, workload.new_tokens, divided=divided, capacity=capacity)
+    shape = model, workload.batch, workload.new_tokens
+    workspace = workspace_bytes(*shape, divided=divided, capacity=capacity, paged=paged)
     return batches * (workspace + hidden) + _kept(model, workload)
 
 
@@ -52,18 +55,19 @@ def _vector_values(model: Model) -> int:
 
 
 def workspace_bytes(
-    model: Model, batch: int, tokens: int, *, divided: bool = False, capacity: int | None = None
+    model: Model, batch: int, tokens: int, *, divided: bool = False, capacity: int | None = None, paged: bool = False
 ) -> int:
     """Bytes of scratch for a pass of `batch` sequences by `tokens`, an upper bound over all stages.
 
     The closed form of `Stage.workspace_size` (f32): the hidden states, normed states or attention outputs,
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
-    model can have)."""
+    model can have); attention to pages keeps two values of every head, `paged`."""
     rows = batch * min(tokens, chunk_tokens(batch))
     wide = max(model.hidden, model.q_width)
     inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
     width = model.hidden + wide + inner + max(wide, model.ffn)
     positions = model.max_context if capacity is None else capacity
     scores = model.heads * -(-positions // 16) * 16 if divided else 0
-    return 4 * (rows * (width + scores) + batch * model.vocab) + _SMALL_BUFFERS
+    running = 2 * model.heads if paged else 0
+    return 4 * (rows * (width + scores + running) + batch * model.vocab) + _SMALL_BUFFERS

@@ -39,6 +39,11 @@ class CachePiece:
         """The format in which attention reads them."""
         return self.rule.used
 
+    @property
+    def appended(self) -> str:
+        """The memory to which new tokens go: home, or the window from which their page goes home later."""
+        return self.rule.memory if self.rule.cache is None else self.rule.cache.memory
+
 
 @dataclass(frozen=True, slots=True)
 class Passing:
@@ -64,11 +69,11 @@ def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
 
 
 def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, KeptFormat], int]:
-    """By home and format, bytes of what `tokens` tokens of all sequences add to a block's cache."""
+    """By memory and format, bytes of what `tokens` tokens of all sequences add to a block's cache."""
     sizes: dict[tuple[str, KeptFormat], int] = {}
     for piece in pieces_of(placed, layer):
         rows = cached_elements(placed.model, placed.schedule.cache, tokens * piece.heads)
-        key = piece.rule.memory, piece.rule.format
+        key = piece.appended, piece.rule.format
         sizes[key] = sizes.get(key, 0) + rows_size(rows, placed.model.head_dim, piece.rule.format)
     return sizes
 
@@ -79,9 +84,10 @@ def turned(placed: Placed, piece: CachePiece) -> bool:
 
 
 def passing(placed: Placed, layer: int, memory: str) -> Passing:
-    """What `memory` needs for the operations on a block's cache that run there, in either phase."""
+    """What `memory` needs for the operations on a block's cache that run there, in either phase; windows are no part of
+    it."""
     used = set(_used(placed, layer, memory))
-    every = pieces_of(placed, layer)
+    every = [each for each in pieces_of(placed, layer) if each.rule.cache is None]
     here = [each for each in every if any((each.what, head) in used for head in range(each.start, each.stop))]
     rows = [each for each in here if turned(placed, each)]
     both = [each for each in rows if placed.schedule.reshape and each.rule.format == "q4"]

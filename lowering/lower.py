@@ -8,6 +8,7 @@ from helmsman.lowering.arrivals import Arrivals, Arrived
 from helmsman.lowering.caches import CACHE_OF, CACHED
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.lowering.page_moves import PageMoves
 from helmsman.lowering.parts import Part
 from helmsman.lowering.placement import KnownPlan, Placed, known
 from helmsman.lowering.prefix import stored_sizes
@@ -71,12 +72,14 @@ class _Builder:
     memory_of: dict[str, str] = field(init=False)
     arrivals: Arrivals = field(init=False)
     activations: Activations = field(init=False)
+    pages: PageMoves = field(init=False)
 
     def __post_init__(self) -> None:
         self.ways = Ways(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
         self.arrivals = Arrivals(self.plan, self.out, self.ways, self.memory_of)
         self.activations = Activations(self.plan, self.out, self.ways)
+        self.pages = PageMoves(self.plan, self.out, self.ways)
 
     def turn(self, steps: tuple[Step, ...]) -> list[Task]:
         """The tasks of some operations for every batch of the pass."""
@@ -159,7 +162,11 @@ class _Builder:
         deps.update(streams, cached, known_tokens)
         if part.turned is not None:
             deps.add(self._reshaped(step, part, part.turned, (*cached, *known_tokens)))
+        if part.window is not None:
+            part = self.pages.attend(step.layer or 0, part, part.window, deps)
         index = self._compute(step, part, tuple(sorted(deps)))
+        if part.window is not None:
+            self.pages.evict(step.layer or 0, part.window)
         if streams or cached:
             self.consumers.setdefault(part.memory, {}).setdefault(self.now, []).append(index)
         return index

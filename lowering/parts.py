@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from helmsman.lowering.caches import CACHED, appended_sizes
 from helmsman.lowering.dataflow import inputs_of, names_of
 from helmsman.lowering.ops import Operation
+from helmsman.lowering.paging import window_of
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule, places
 from helmsman.lowering.streams import Resident, cached_of, grouped, weights_of
@@ -13,6 +14,7 @@ from helmsman.lowering.variants import reorders
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.page_cache import PageCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Part:
     `name`: of its task, with `suffix` where it is not the whole; `size`: bytes of weights and caches that it reads,
     most of them in `format`; `weights`, `cached`: what of these does not live in `memory` as it is used, by what
     travels together; `at_home`: whether all it reads of caches is kept there so; `turned`: bytes of caches that are
-    turned first, None: of those that are used as they are."""
+    turned first, None: of those that are used as they are; `window`: through which it reads a cache page by page."""
 
     device: str
     memory: str
@@ -39,6 +41,7 @@ class Part:
     cached: tuple[Resident, ...]
     at_home: bool
     turned: int | None
+    window: PageCache | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ def _part(
     suffix = "" if stop - start == op.extent else f":{start}-{stop}"
     weights, cached = _weights(plan, op, start, stop), _cached(plan, iteration, op, start, stop)
     past = op.name in CACHED and iteration.past > 0
+    window = window_of(plan, op.layer or 0) if op.name in CACHED else None
     return Part(
         device=device,
         memory=memory,
@@ -108,9 +112,10 @@ def _part(
         activation_bytes=round(op.activation_bytes * share),
         flops=round(op.flops * share),
         weights=_coming(_of_all_batches(op, weights, iteration.batches), memory),
-        cached=_coming(cached, memory) if past else (),
+        cached=_coming(cached, memory) if past and window is None else (),
         at_home=not plan.schedule.reshape and all(each.used_in(memory) for each in cached),
         turned=2 * sum(each.used for each in cached) if plan.schedule.reshape and past else None,
+        window=window,
     )
 
 

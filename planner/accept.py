@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of, windows
 from helmsman.lowering.prefix import stores
 from helmsman.lowering.rules import homes, kv_homes
 from helmsman.lowering.tensors import Tensor, tensors
@@ -11,7 +12,7 @@ from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.planner.rule_check import check_rules
-from helmsman.scheduler.iteration import prefill
+from helmsman.planner.window_check import check_windows
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan, Select
 from helmsman.schemas.read import is_digest
@@ -27,7 +28,8 @@ def accept(plan: Plan) -> Plan:
     _check_selectors(plan)
     _check_homes(plan)
     check_rules(plan)
-    for iteration in (prefill(plan.workload), mean_step(plan.workload)):
+    check_windows(plan)
+    for iteration in (passes_of(plan).prompt[-1], mean_step(plan.workload)):
         lower(plan, iteration)
     _check_exclusive(plan)
     _check_context(plan)
@@ -86,7 +88,7 @@ def _check_homes(plan: Plan) -> None:
         for what in ("keys", "values")
         for piece in kv_homes(plan, what, layer, plan.model.kv_heads)
     }
-    caches |= {rule.memory for rule in stores(plan)}
+    caches |= {rule.memory for rule in stores(plan)} | {cache.memory for cache in windows(plan)}
     for field, used in (("residence", weights), ("kv", caches)):
         if used - known:
             raise BadInputError(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import passing, pieces_of
+from helmsman.lowering.paging import STAGED_PAGES, most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.prefix import stored_sizes
 from helmsman.lowering.rules import homes, kv_homes, places, prefix_rule
@@ -11,12 +12,13 @@ from helmsman.lowering.stages import stage_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.lowering.turns import divides_attention
 from helmsman.planner.alike_blocks import alike, counted_tensors
-from helmsman.planner.cache_bytes import kv_block_bytes, piece_bytes
+from helmsman.planner.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
 from helmsman.planner.devices_used import devices_used, memory_of
-from helmsman.scheduler.iteration import PHASES, Phase, decode, prefill
+from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Path, Residence
 from helmsman.schemas.storage import BLOCK, STORAGE
+from helmsman.schemas.workload import Workload
 
 UNDIVIDED = ("embedding", "norm1", "append", "norm2", "final_norm")
 """Operations with weights that are not linear layers."""
@@ -39,13 +41,27 @@ def buffers_by_memory(placed: Placed) -> dict[str, int]:
     """Bytes of buffers to work in where devices work, of what is kept as they read it, and of what is on its way."""
     total = _stops(placed)
     batches = batches_together(placed)
-    buffers = buffer_bytes(placed.model, placed.workload, divided=_divided(placed), batches=batches)
+    paged = bool(windows(placed))
+    buffers = buffer_bytes(placed.model, _passing(placed), divided=_divided(placed), batches=batches, paged=paged)
     working = [memory_of(placed, name) for name in devices_used(placed)]
     for memory in working:
-        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory)
+        total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
     for memory in _resting(placed).difference(working):
         total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
+
+
+def _passing(placed: Placed) -> Workload:
+    """The workload with as much of a prompt as passes at once."""
+    work, most = placed.workload, most_tokens(placed)
+    return work if most is None else work.model_copy(update={"prompt_tokens": min(most, work.prompt_tokens)})
+
+
+def _pages(placed: Placed, memory: str) -> int:
+    """Where pages of caches arrive that have a window in `memory`: buffers that all blocks share."""
+    found = [(layer, cache) for layer in alike(placed) if (cache := window_of(placed, layer)) is not None]
+    sizes = [page_bytes(placed, layer, each.page_tokens) for layer, each in found if each.memory == memory]
+    return STAGED_PAGES * max(sizes, default=0)
 
 
 def _resting(placed: Placed) -> set[str]:
@@ -57,8 +73,9 @@ def _resting(placed: Placed) -> set[str]:
 
 def _divided(placed: Placed) -> bool:
     """Whether any block's attention is divided in any phase."""
-    passes = prefill(placed.workload), decode(placed.workload, 1)
-    return any(divides_attention(placed, layer, it) for layer in alike(placed) for it in passes)
+    passes = passes_of(placed)
+    both = passes.prompt[-1], passes.step(1)
+    return any(divides_attention(placed, layer, it) for layer in alike(placed) for it in both)
 
 
 def _streamed_weights(placed: Placed, memory: str) -> int:

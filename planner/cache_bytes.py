@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from helmsman.lowering.caches import CachePiece, pieces_of
+from helmsman.lowering.paging import home_tokens, window_of
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.prefix import stored_sizes
-from helmsman.lowering.rules import prefix_rule
+from helmsman.lowering.rules import kv_rule, prefix_rule
 from helmsman.lowering.variants import cached_elements
 from helmsman.planner.alike_blocks import alike
 from helmsman.planner.partial_keys import partial_keys
@@ -22,18 +23,28 @@ def kv_block_bytes(model: Model, workload: Workload, kv_format: StoredFormat) ->
 
 def piece_bytes(placed: Placed, piece: CachePiece, workload: Workload, fmt: StoredFormat) -> int:
     """Bytes of some heads' keys or values at full context, for every sequence in flight."""
-    rows = workload.batch * workload.batches * workload.context * piece.heads
+    tokens = home_tokens(piece.rule.cache, workload.context)
+    rows = workload.batch * workload.batches * tokens * piece.heads
     rows = cached_elements(placed.model, placed.schedule.cache, rows)
     return rows_size(rows, placed.model.head_dim, fmt)
 
 
+def page_bytes(placed: Placed, layer: int, tokens: int) -> int:
+    """Bytes of a block's keys and values of so many tokens of every sequence, as its window holds them."""
+    rows = 2 * placed.workload.batch * tokens * placed.model.kv_heads
+    return rows_size(rows, placed.model.head_dim, kv_rule(placed, layer).format)
+
+
 def caches_by_memory(placed: Placed) -> dict[str, int]:
-    """Bytes of all keys and values, of stores of known tokens and of partial keys."""
+    """Bytes of all keys and values, at home and in windows, of stores of known tokens and of partial keys."""
     total: dict[str, int] = {}
     for layer, count in alike(placed).items():
         for piece in pieces_of(placed, layer):
             size = piece_bytes(placed, piece, placed.workload, piece.rule.format)
             total[piece.rule.memory] = total.get(piece.rule.memory, 0) + count * size
+        cache = window_of(placed, layer)
+        if cache is not None:
+            total[cache.memory] = total.get(cache.memory, 0) + count * page_bytes(placed, layer, cache.window_tokens)
         for store, size in _stored(placed, layer):
             total[store] = total.get(store, 0) + count * size
     for memory, size in partial_keys(placed).items():

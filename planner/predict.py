@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.pools import Pools
 from helmsman.planner.bound import lower_bound
@@ -11,10 +12,11 @@ from helmsman.planner.costs import CostModel, Estimate, work_of
 from helmsman.planner.delayed import delayed_makespan
 from helmsman.planner.interference import End, Slowed
 from helmsman.planner.memory import memory_use
+from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.schedule import works_makespan
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.works import Works, alike, apart
-from helmsman.scheduler.iteration import Iteration, prefill
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
 from helmsman.schemas.workload import Workload
@@ -27,9 +29,56 @@ _ENDS: tuple[End, ...] = ("low", "mid", "high")
 def predict(placed: Placed, costs: CostModel) -> Predicted:
     """Predict the prompt pass and the average decode step of the placement's workload."""
     placed, together = known(placed), batches_together(placed)
-    first = predict_phase(lower(placed, prefill(placed.workload, together)), costs)
+    first = predict_prompt(placed, costs)
     step = predict_phase(lower(placed, mean_step(placed.workload, together)), costs)
     return assemble(placed, first, step)
+
+
+def predict_prompt(placed: Placed, costs: CostModel) -> PhasePrediction:
+    """Seconds of the whole prompt, the sum of its passes (`planner.prompt_passes`)."""
+    looked = weighted_passes(placed, passes_of(placed))
+    found = [(predict_phase(lower(placed, each), costs), weight) for each, weight in looked]
+    return found[0][0] if len(found) == 1 else _added(found, placed.workload.prompt_tokens, costs.hardware)
+
+
+def _added(found: Sequence[tuple[PhasePrediction, float]], context: int, hardware: Hardware) -> PhasePrediction:
+    """Passes one after the other, each so many times; what makes one slower makes all slower."""
+
+    def total(values: Iterable[float]) -> float:
+        return sum(weight * value for value, (_, weight) in zip(values, found, strict=True))
+
+    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in found) for end in _ENDS})
+    groups: dict[tuple[str, str], list[tuple[Term, float]]] = {}
+    for one, weight in found:
+        for term in one.terms:
+            groups.setdefault((term.op, term.resource), []).append((term, weight))
+    terms = tuple(_added_term(members) for members in groups.values())
+    bound = total(one.lower_bound for one, _ in found)
+    return PhasePrediction(
+        context=context,
+        seconds=seconds,
+        terms=terms,
+        bottleneck=bottleneck(terms, hardware, seconds.mid),
+        lower_bound=bound,
+        gap=gap(seconds.mid, bound),
+    )
+
+
+def _added_term(members: Sequence[tuple[Term, float]]) -> Term:
+    main = max(members, key=lambda member: member[0].seconds.mid)[0]
+
+    def total(name: str) -> float:
+        return sum((weight * getattr(term, name) for term, weight in members), 0.0)
+
+    ends = {end: sum(weight * getattr(term.seconds, end) for term, weight in members) for end in _ENDS}
+    return main.model_copy(
+        update={
+            "tasks": max(1, round(total("tasks"))),
+            "seconds": Interval(**ends),
+            "bytes": round(total("bytes")),
+            "flops": total("flops"),
+        }
+    )
 
 
 def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> Predicted:

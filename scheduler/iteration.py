@@ -34,13 +34,28 @@ def prefill(workload: Workload, batches: int = 1) -> Iteration:
     return Iteration(0, "prefill", workload.batch, workload.new_tokens, workload.prompt_tokens, batches)
 
 
-def decode(workload: Workload, step: int, batches: int = 1) -> Iteration:
-    """Decode step `step` (1 is the first after prefill)."""
-    return Iteration(step, "decode", workload.batch, 1, workload.prompt_tokens + step, batches)
+def prompt_passes(workload: Workload, batches: int = 1, most: int | None = None) -> tuple[Iteration, ...]:
+    """The passes over the prompt: one, or as many as `most` tokens at a time take, each on top of those before."""
+    if most is None:
+        return (prefill(workload, batches),)
+    known, prompt = workload.prefix_tokens, workload.prompt_tokens
+    ends = [*range(known + most, prompt, most), prompt]
+    starts = [known, *ends]
+    return tuple(
+        Iteration(number, "prefill", workload.batch, end - start, end, batches)
+        for number, (start, end) in enumerate(zip(starts, ends, strict=False))
+    )
 
 
-def single_stream(workload: Workload, batches: int = 1) -> Iterator[Iteration]:
-    """Prefill and every decode step of `batches` batches together, in order (HELM-56: strictly sequential)."""
-    yield prefill(workload, batches)
+def decode(workload: Workload, step: int, batches: int = 1, prompt: int = 1) -> Iteration:
+    """Decode step `step` (1 is the first after the `prompt` passes over the prompt)."""
+    context = workload.prompt_tokens + step
+    return Iteration(prompt - 1 + step, "decode", workload.batch, 1, context, batches)
+
+
+def single_stream(workload: Workload, batches: int = 1, most: int | None = None) -> Iterator[Iteration]:
+    """Prompt passes and every decode step of `batches` batches together, in order (HELM-56: strictly sequential)."""
+    passes = prompt_passes(workload, batches, most)
+    yield from passes
     for step in range(1, workload.decode_steps + 1):
-        yield decode(workload, step, batches)
+        yield decode(workload, step, batches, len(passes))

@@ -10,6 +10,7 @@ from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
+from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.workload import Workload
 
 # What is computed from bounded inputs may exceed their bounds, and must still have a number to be refused with.
@@ -127,13 +128,15 @@ class KvRule(Frozen):
     `expanded` before attention reads it.
 
     `prefix`: what is known of prompts (`workload.prefix_tokens`) waits in `memory` and comes to the cache in the prompt
-    pass (LMCache, HELM-90); without such a rule it is in the cache already."""
+    pass (LMCache, HELM-90); without such a rule it is in the cache already. `cache`: a window of it on the device that
+    attends to it; without one all of it is allocated where it lives (HELM-91)."""
 
     select: Select
     memory: Name
     format: KeptFormat
     path: Path = "pinned"
     expanded: Format = "f16"
+    cache: PageCache | None = None
 
     @property
     def used(self) -> KvFormat:

@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Literal
 
 from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import batches_together
+from helmsman.lowering.paging import passes_of
 from helmsman.lowering.stages import stage_of
 from helmsman.planner.predict import mean_step
-from helmsman.scheduler.iteration import Iteration, Phase, prefill
+from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price, replay, spans
@@ -57,9 +57,9 @@ class PassLayers:
 
 
 def per_layer(plan: Plan, price: Price) -> tuple[PassLayers, PassLayers]:
-    """Prefill and the mean decode step of a plan, simulated."""
-    together = batches_together(plan)
-    passes = (prefill(plan.workload, together), mean_step(plan.workload, together))
+    """The last pass over the prompt and the mean decode step of a plan, simulated."""
+    all_passes = passes_of(plan)
+    passes = (all_passes.prompt[-1], mean_step(plan.workload, all_passes.batches))
     first, step = (_layers(plan, each, price) for each in passes)
     return first, step
 

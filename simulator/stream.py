@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower, lower_tasks
-from helmsman.lowering.placement import Placed, batches_together
+from helmsman.lowering.paging import Passes, passes_of
+from helmsman.lowering.placement import Placed
 from helmsman.planner.interference import Slowed
-from helmsman.scheduler.iteration import Iteration, decode, prefill
+from helmsman.planner.prompt_passes import weighted_passes
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.trace import Span
 from helmsman.simulator.breakdown import ROWS, Breakdown, Rows
@@ -16,6 +18,9 @@ from helmsman.simulator.overlap import FIELDS, OverlapShares
 from helmsman.simulator.replay import Price, Summary, replay, replay_stream, spans
 
 Progress = Callable[[Sequence[int]], Iterable[int]]
+
+_Total = Callable[[Iterable[float]], float]
+"""The sum over all passes of a phase of what is known of some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +80,14 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slow
     """Replay the stream of `plan.workload`; batches that do not advance together repeat the same times.
 
     Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
-    in the context: the cost grows with the graph, not with the number of tokens. `progress` sees every step
-    go by; `slowed` is that of `replay`."""
-    workload = plan.workload
-    steps = chosen_steps(workload.decode_steps, workload.prompt_tokens)
-    together = batches_together(plan)
-    first = _replayed(plan, price, slowed, prefill(workload, together))
-    done = [_replayed(plan, price, slowed, decode(workload, step, together)) for step in progress(steps)]
-    ttft = first.summary.makespan
-    decoding = _phase(plan, steps, done)
+    in the context: the cost grows with the graph, not with the number of tokens. Of a prompt in many passes those of
+    `planner.prompt_passes` are. `progress` sees every step go by; `slowed` is that of `replay`."""
+    workload, passes = plan.workload, passes_of(plan)
+    steps, together = chosen_steps(workload.decode_steps, workload.prompt_tokens), passes.batches
+    prompt = _prompt(plan, passes, price, slowed)
+    done = [_replayed(plan, price, slowed, passes.step(step)) for step in progress(steps)]
+    ttft = prompt.seconds
+    decoding = _phase(plan, done, lambda values: Curve(steps, tuple(values)).total())
     e2e = ttft + decoding.seconds
     itl = Curve(steps, tuple(step.summary.makespan for step in done)) if done else None
     return Stream(
@@ -93,7 +97,7 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slow
         e2e=e2e,
         decode_rate=_rate(together * workload.batch * workload.decode_steps, decoding.seconds) if done else None,
         rate=_rate(together * workload.batch * workload.output_tokens, e2e),
-        prefill=_phase(plan, (1,), [first]),
+        prefill=prompt,
         decode=decoding,
         steps=workload.decode_steps,
         simulated=steps,
@@ -102,8 +106,8 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slow
 
 def timeline(plan: Placed, price: Price, steps: int, slowed: Slowed | None = None) -> Iterator[Span]:
     """The spans of prefill and of the first `steps` decode steps, on one time axis."""
-    offset = 0.0
-    for iteration in _iterations(plan, min(steps, plan.workload.decode_steps)):
+    offset, passes = 0.0, passes_of(plan)
+    for iteration in passes.all[: len(passes.prompt) + steps]:
         done = replay(lower(plan, iteration), price, plan.hardware, slowed)
         yield from spans(done, offset=offset)
         offset += done.makespan
@@ -135,17 +139,16 @@ def remembering(price: Price) -> Price:
     return remembered
 
 
+def _prompt(plan: Placed, passes: Passes, price: Price, slowed: Slowed | None) -> Phase:
+    looked = weighted_passes(plan, passes)
+    done = [_replayed(plan, price, slowed, each) for each, _ in looked]
+    return _phase(plan, done, lambda values: sum(w * value for (_, w), value in zip(looked, values, strict=True)))
+
+
 def _replayed(plan: Placed, price: Price, slowed: Slowed | None, iteration: Iteration) -> _Pass:
     rows = Rows(plan.hardware)
     summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add, slowed=slowed)
     return _Pass(summary, rows.breakdown(summary.shares))
-
-
-def _iterations(plan: Placed, steps: int) -> Iterable[Iteration]:
-    together = batches_together(plan)
-    yield prefill(plan.workload, together)
-    for step in range(1, steps + 1):
-        yield decode(plan.workload, step, together)
 
 
 def _rate(tokens: int, seconds: float) -> float:
@@ -153,15 +156,11 @@ def _rate(tokens: int, seconds: float) -> float:
     return tokens / seconds if seconds > 0.0 else 0.0
 
 
-def _phase(plan: Placed, steps: tuple[int, ...], passes: list[_Pass]) -> Phase:
-    """The phase of which `passes` are the iterations `steps`."""
+def _phase(plan: Placed, passes: list[_Pass], total: _Total) -> Phase:
+    """The phase of which `passes` were replayed."""
     if not passes:
         return Phase(0.0, 0.0, (), OverlapShares(), Breakdown())
     done = [each.summary for each in passes]
-
-    def total(values: Iterable[float]) -> float:
-        return Curve(steps, tuple(values)).total()
-
     seconds = total(step.makespan for step in done)
     lanes = []
     for lane in _lanes(plan, done):

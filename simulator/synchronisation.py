@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower_tasks
-from helmsman.lowering.placement import Placed, batches_together
-from helmsman.scheduler.iteration import decode, prefill
+from helmsman.lowering.paging import passes_of
+from helmsman.lowering.placement import Placed
 from helmsman.schemas.hardware import Hardware, lane_owner
 
 ALL_REDUCES = 2
@@ -27,8 +27,8 @@ class Synchronisation:
 
 def synchronisation(plan: Placed) -> Synchronisation:
     """The waits of the plan's first decode step, of its prompt when it has none."""
-    work, together = plan.workload, batches_together(plan)
-    iteration = decode(work, 1, together) if work.decode_steps else prefill(work, together)
+    passes = passes_of(plan)
+    iteration, together = passes.step(1) if plan.workload.decode_steps else passes.prompt[-1], passes.batches
     devices, lanes, used = counted(lower_tasks(plan, iteration), plan.hardware)
     shares = plan.model.layers * together
     return Synchronisation(devices / shares, lanes / shares, ALL_REDUCES * used * (used - 1))

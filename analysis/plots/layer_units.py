@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from helmsman.lowering.ops import op_extent
 from helmsman.lowering.placement import Placed
-from helmsman.lowering.rules import Cached, Slice, homes, kv_homes, places
+from helmsman.lowering.rules import Cached, Slice, first_alike, homes, kv_homes, places
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
-from helmsman.planner.alike_blocks import alike
 from helmsman.planner.strategies.streaming.division import PAPER_NAMES
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence
@@ -69,14 +69,22 @@ def uses(strip: Strip) -> Iterator[Use]:
 
 
 def _strip(plan: Placed, phase: Phase) -> Strip:
-    starts = alike(plan)
     return Strip(
         phases=(phase,),
         rows=tuple(_names(plan)),
-        stretches=tuple(Stretch(at, at + count, tuple(_rows(plan, at, phase))) for at, count in starts.items()),
+        stretches=tuple(Stretch(*ends, tuple(_rows(plan, ends[0], phase))) for ends in _neighbours(plan)),
         embedding=_weights(plan, embedding_tensors(plan.model)[0], phase),
         head=_weights(plan, output_tensors(plan.model)[-1], phase),
     )
+
+
+def _neighbours(plan: Placed) -> Iterator[tuple[int, int]]:
+    """Neighbouring blocks that no rule tells apart, from the first on: each time the first, and the one behind them."""
+    start = 0
+    for _, alike in groupby(first_alike(plan, plan.model.layers)):
+        stop = start + len(list(alike))
+        yield start, stop
+        start = stop
 
 
 def _names(plan: Placed) -> Iterator[str]:

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../arena.h"
@@ -63,6 +64,9 @@ struct Times {
 // Events of a Python sequence. Throws ValueError for None among them.
 Events events_of(const std::vector<std::shared_ptr<Event>>& events);
 
+// Of caches: keys, their offset, values, theirs, from sequence to sequence, from head to head; first position, count.
+using SpanArgs = std::tuple<const Buffer*, long long, const Buffer*, long long, long long, long long, long long, long long>;
+
 // What the call of the same purpose does once it is run; arguments have been checked. The caller keeps alive what
 // is passed by reference.
 std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
@@ -70,6 +74,8 @@ std::function<void()> decompression(Pool& pool, const Buffer& source, const Buff
 std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
                                  long long tokens, long long past, const py::buffer& stamps, long long first,
                                  std::optional<long long> last);
+std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
+                                      bool first, bool last, long long tokens, long long past);
 std::function<void()> turning(Pool& pool, const Buffer& source, long long source_offset,
                               const std::vector<long long>& source_strides, const Buffer& target,
                               long long target_offset, const std::vector<long long>& target_strides,

@@ -51,6 +51,12 @@ void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source,
   queue.submit(stage_pass(stage, source, target, tokens, past, stamps, first, last), nullptr, Times(py::none()), wait, done);
 }
 
+void run_attend(BoundQueue& queue, const py::object& stage, long long block, const std::vector<SpanArgs>& spans, bool first,
+                bool last, long long tokens, long long past, const py::object& times, const Waits& wait,
+                const std::shared_ptr<Event>& done) {
+  queue.submit(stage_attention(stage, block, spans, first, last, tokens, past), nullptr, Times(times), wait, done);
+}
+
 void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, const Buffer& target,
                     const std::string& format, long long rows, long long columns, const py::object& times,
                     const Waits& wait, const std::shared_ptr<Event>& done) {
@@ -88,6 +94,9 @@ void register_queue(py::module_& module) {
       .def(py::init<int>(), py::arg("cpu") = -1)
       .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
            py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+      .def("attend", &run_attend, py::arg("stage"), py::arg("block"), py::arg("spans"), py::arg("first"),
+           py::arg("last"), py::arg("tokens"), py::arg("past"), py::arg("times") = py::none(),
+           py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
            py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
            py::arg("done") = nullptr)

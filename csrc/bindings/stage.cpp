@@ -1,6 +1,7 @@
 #include "../stage.h"
 
 #include "../shape.h"
+#include "spans.h"
 #include "stage_spec.h"
 
 namespace helm {
@@ -36,8 +37,8 @@ class BoundStage {
     const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
     const size_t begin = count_of("first", first, 0);
     const size_t end = last ? count_of("last", *last, 0) : ops().size();
-    check_positions(count, before);
     stage_->check_range(source != nullptr, target != nullptr, count, begin, end);
+    check_positions(count, before, stage_->positions(begin, end));
     check_ends(source, target, count, begin, end);
     const auto times = std::make_shared<View>("stamps", stamps, end - begin + 1, sizeof(double), true);
     const Buffer from = source == nullptr ? Buffer{nullptr, nullptr, 0} : *source;
@@ -53,6 +54,18 @@ class BoundStage {
     const std::function<void()> work = pass(source, target, tokens, past, stamps, first, last);
     const py::gil_scoped_release release;
     work();
+  }
+
+  // The same for Stage::attend; spans and what they point to live as long as the returned function.
+  std::function<void()> attention(long long block, const std::vector<SpanArgs>& spans, bool first, bool last,
+                                  long long tokens, long long past) {
+    const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
+    const StageSpec& s = parsed_.spec;
+    if (count_of("block", block, 0) >= s.blocks.size())
+      throw py::value_error("there is no block " + std::to_string(block) + " among " + std::to_string(s.blocks.size()));
+    stage_->check_attend(count, before);
+    const auto found = std::make_shared<BoundSpans>(s.attention, s.batch, spans);
+    return [this, found, first, last, count, before] { stage_->attend(found->spans(), first, last, count, before); };
   }
 
   // (data, rows, columns) of the logits.
@@ -74,14 +87,14 @@ class BoundStage {
     if (target != nullptr) expect_size("target", *target, stage_->chooses(last) ? s.batch * sizeof(int32_t) : hidden);
   }
 
-  void check_positions(size_t tokens, size_t past) const {
+  void check_positions(size_t tokens, size_t past, size_t limit) const {
     const StageSpec& s = parsed_.spec;
     if (tokens > s.max_tokens)
       throw py::value_error("tokens (" + std::to_string(tokens) + ") exceed max_tokens (" +
                             std::to_string(s.max_tokens) + ")");
-    if (past + tokens > s.attention.capacity)
+    if (past + tokens > limit)
       throw py::value_error("past + tokens (" + std::to_string(past + tokens) + ") exceed the capacity (" +
-                            std::to_string(s.attention.capacity) + ")");
+                            std::to_string(limit) + ")");
   }
 
   void check_ids(const int32_t* ids, size_t count) const {
@@ -97,6 +110,13 @@ class BoundStage {
   std::unique_ptr<Stage> stage_;
 };
 
+void attend_now(BoundStage& stage, long long block, const std::vector<SpanArgs>& spans, bool first, bool last,
+                long long tokens, long long past) {
+  const std::function<void()> work = stage.attention(block, spans, first, last, tokens, past);
+  const py::gil_scoped_release release;
+  work();
+}
+
 // What `logits()` hands to memoryview: keeps its stage alive.
 struct Logits {
   std::shared_ptr<BoundStage> stage;
@@ -111,6 +131,12 @@ std::function<void()> stage_pass(const py::object& stage, const Buffer* source, 
   return [bound, work = bound->pass(source, target, tokens, past, stamps, first, last)] { work(); };
 }
 
+std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
+                                      bool first, bool last, long long tokens, long long past) {
+  const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
+  return [bound, work = bound->attention(block, spans, first, last, tokens, past)] { work(); };
+}
+
 void register_stage(py::module_& module) {
   py::class_<Logits>(module, "_Logits", py::buffer_protocol()).def_buffer([](Logits& l) { return l.stage->logits(); });
   py::class_<BoundStage, std::shared_ptr<BoundStage>>(module, "Stage")
@@ -123,6 +149,8 @@ void register_stage(py::module_& module) {
       .def("regions", &BoundStage::regions)
       .def("run", &BoundStage::run, py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
            py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none())
+      .def("attend", &attend_now, py::arg("block"), py::arg("spans"), py::arg("first"), py::arg("last"),
+           py::arg("tokens"), py::arg("past"))
       .def("logits", [](const std::shared_ptr<BoundStage>& stage) {
         stage->logits();  // refuses now rather than inside the buffer protocol
         return py::memoryview(py::cast(Logits{stage}));

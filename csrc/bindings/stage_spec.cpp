@@ -61,6 +61,8 @@ class Parser {
     s.rotary_dim = count_at(fields_, "rotary_dim", 0);
     s.divided = fields_.contains("attention") &&
                 choice_at<bool>(fields_, "attention", {{"fused", false}, {"divided", true}});
+    s.paged = fields_.contains("paged") && fields_["paged"].cast<bool>();
+    s.context = fields_.contains("context") ? count_at(fields_, "context") : s.attention.capacity;
     s.looked_up = fields_.contains("looked_up") && fields_["looked_up"].cast<bool>();
     s.gated = gated();
     product({s.batch, s.max_tokens, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
@@ -75,10 +77,10 @@ class Parser {
   }
 
   void parse_positions(StageSpec& s) {
-    const size_t half = s.rotary_dim / 2, capacity = s.attention.capacity;
-    s.cos = half == 0 ? nullptr : floats(fields_, "cos", product({capacity, half}));
-    s.sin = half == 0 ? nullptr : floats(fields_, "sin", product({capacity, half}));
-    s.positions = floats(fields_, "positions", product({capacity, s.hidden}));
+    const size_t half = s.rotary_dim / 2;
+    s.cos = half == 0 ? nullptr : floats(fields_, "cos", product({s.context, half}));
+    s.sin = half == 0 ? nullptr : floats(fields_, "sin", product({s.context, half}));
+    s.positions = floats(fields_, "positions", product({s.context, s.hidden}));
   }
 
   // The f32 buffer of a field, or null when it is None.
@@ -178,12 +180,12 @@ class Parser {
       const auto p = part.cast<py::dict>();
       const Range heads = some_heads(name, field(p, "heads"));
       const bool groups = field(p, "groups").cast<bool>(), by_token = field(p, "by_token").cast<bool>();
-      const size_t count = heads.end - heads.begin;
+      const size_t count = heads.end - heads.begin, rows = parsed_.spec.context;
       const size_t row = groups ? q4_row_size(a.head_dim) : a.head_dim * size_of(a.format);
-      char* data = static_cast<char*>(sized(name, field(p, "rows"), {count, a.capacity, row}).data);
-      const size_t token = by_token ? count * row : row, head = by_token ? row : a.capacity * row;
+      char* data = static_cast<char*>(sized(name, field(p, "rows"), {count, rows, row}).data);
+      const size_t token = by_token ? count * row : row, head = by_token ? row : rows * row;
       for (size_t h = 0; h < count; ++h)
-        found[heads.begin + h] = {data + h * head, count * a.capacity * row, token, groups};
+        found[heads.begin + h] = {data + h * head, count * rows * row, token, groups};
     }
     return found;
   }

@@ -98,6 +98,8 @@ def _spec(arena: Arena) -> "StageSpec":
         "attention": "fused",
         "batch": 1,
         "capacity": TOKENS[-1],
+        "context": TOKENS[-1],
+        "paged": False,
         "max_tokens": TOKENS[-1],
         "kv_format": KV_FORMAT,
         "rotary_dim": MODEL.head_dim,

@@ -129,6 +129,8 @@ def _spec(layers: Layers) -> "StageSpec":
         "attention": "divided",
         "batch": question.batch,
         "capacity": question.capacity,
+        "context": question.capacity,
+        "paged": False,
         "max_tokens": 1,
         "kv_format": question.kv_format,
         "rotary_dim": 2 * tables[0].shape[1] if tables else 0,

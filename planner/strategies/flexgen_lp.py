@@ -4,16 +4,17 @@ per second.
 
 Shares are rounded to tensors by FlexGen's own allocator (Listing 2 of Gupta & Dwarkadas), caches to whole blocks. What
 counts is what rounding leaves: policies are ranked by the same cost model at the shares they achieve, together with
-those of smaller memories and those that keep each kind in one tier, and the first that fits is the plan."""
+those of smaller memories, those that keep each kind in one tier, and all that weights of two tiers can be rounded to;
+the first that fits is the plan."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, pairwise
 from math import ceil, inf
 
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.decide import Decision
-from helmsman.planner.strategies.offload.allocation import Percentages, by_position
+from helmsman.planner.strategies.offload.allocation import Percentages, by_position, middles
 from helmsman.planner.strategies.offload.linear_program import best_shares
 from helmsman.planner.strategies.offload.place import Keeping, Tiers
 from helmsman.planner.strategies.offload.policy import SHARES, Policies, Share
@@ -108,12 +109,12 @@ class FlexGenLp:
         return (plain, replace(plain, delegate=True)) if host else (plain,)
 
     def _policies(self, prices: Prices) -> Iterator[Policy]:
-        """Of one program, of those for smaller memories, and the corners; each rounding once, with as many caches in
-        host memory as the program has there, and with as few as the rounded weights leave room for."""
+        """Of one program, of those for smaller memories, the corners and the cuts; each rounding once, with as many
+        caches in host memory as the program has there, and with as few as the rounded weights leave room for."""
         policies, seen = prices.policies(), set[tuple[float, ...]]()
-        parts = _PARTS if best_shares(policies) else ()
-        solved = (best_shares(policies.tightened(part)) for part in parts)
-        for shares in (*(each for each in solved if each is not None), *policies.corners()):
+        solved = (best_shares(each) for each in (_tighter(policies) if best_shares(policies) else ()))
+        found_by_program = (each for each in solved if each is not None)
+        for shares in (*found_by_program, *policies.corners(), *_cuts(prices.frame.model)):
             rounded, away = _rounded(shares, prices.frame.model)
             for many in (away, _fewest(policies, rounded, prices.frame.model)):
                 found = _achieved(rounded, many, prices.frame.model)
@@ -125,6 +126,23 @@ class FlexGenLp:
         keeping = replace(prices.keeping, cache="layerkv" if away else "accelerator", away=away)
         keeping = replace(keeping, delegate=keeping.delegate and away > 0)
         return Offloading(prices.frame, rounded, keeping, self.cost_options)
+
+
+def _tighter(policies: Policies) -> Iterator[Policies]:
+    """With smaller memories: all of them, or the accelerator's alone, where the others have no room to spare."""
+    others = len(policies.rooms) - 1
+    for part in _PARTS:
+        yield policies.tightened([part] * (others + 1))
+        yield policies.tightened([part, *[1.0] * others])
+
+
+def _cuts(model: Model) -> Iterator[tuple[float, ...]]:
+    """Every rounding of weights divided between host and accelerator: shares between the middles of tensors."""
+    known = sorted({middle / 100 for layer in sublayers(model) for middle in middles(layer.tensors)})
+    for host in (low + (high - low) / 2 for low, high in pairwise(known)):
+        of: dict[Share, float] = {("weights", "host"): host, ("weights", "accelerator"): 1 - host}
+        of["cache", "accelerator"] = of["hidden", "accelerator"] = 1.0
+        yield tuple(of.get(name, 0.0) for name in SHARES)
 
 
 def _bound(prices: Prices) -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
+from helmsman.planner.strategies.layer_windows import Window
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.units import format_bytes
@@ -47,6 +48,16 @@ def longest_context(split: LayerSplit) -> int:
     return low
 
 
+def _paged(split: LayerSplit) -> str:
+    """That a window would do, where it would: the context is what does not fit."""
+    options = replace(split.options, kv_offload=False, window=Window())
+    if split.options.window is not None or split.workload.batches > 1 or split.workload.prefix_tokens:
+        return ""
+    windowed = LayerSplit(split.model, split.roles, split.workload, options, split.costs)
+    fits = split.roles.separate and any(not windowed.shortage(k) for k in windowed.candidates())
+    return ", or --kv-window auto" if fits else ""
+
+
 def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[Rejected, ...]:
     return tuple(Rejected(split.label(k), score.value, score.shortage) for k, score in ranking.infeasible)
 
@@ -59,6 +70,6 @@ def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> Infeasible
     shorter = f", or --context {context}" if least <= context < split.workload.context else ""
     return InfeasibleError(
         f"no split of {split.model.name} fits {split.roles.hardware.name}",
-        remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}",
+        remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}{_paged(split)}",
         lacks=dict(nearest.shortage),
     )

@@ -3,21 +3,25 @@
 Units: embedding, blocks, output (E-HELM-03, E-HELM-04). k = 0 and k = L + 2 are single-device plans. The search
 is exhaustive; with sequential stages the optimum is the smallest feasible k (E-HELM-10), which tests check."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
+from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
+from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
+from helmsman.planner.strategies.layer_windows import Window, extrapolated, with_window
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.model import Model
@@ -29,12 +33,14 @@ Objective = Literal["latency", "throughput", "ttft"]
 
 @dataclass(frozen=True, slots=True)
 class LayerSplitOptions:
-    """Formats, where the accelerator's KV lives, and what is minimised."""
+    """Formats, where the accelerator's KV lives, and what is minimised; `window`: what of that KV is on the accelerator
+    where host memory is its home."""
 
     weights: StoredFormat = "f16"
     kv: KvFormat = "f16"
     kv_offload: bool = False
     objective: Objective = "latency"
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -60,15 +66,25 @@ class LayerSplit:
         """latency: one decode step; ttft: the prompt pass; throughput: the whole request."""
         if self.options.objective == "latency":
             return self.seconds(k, mean_step(self.workload))
-        first = self.seconds(k, prefill(self.workload))
+        first = self.prompt_seconds(k)
         if self.options.objective == "ttft":
             return first
         return first + self.workload.decode_steps * self.seconds(k, mean_step(self.workload))
 
+    def prompt_seconds(self, k: int) -> float:
+        """All passes over the prompt."""
+        if not self._has_window(k):
+            return self.seconds(k, prefill(self.workload))
+        placement = self.placement(k)
+        return sum(weight * self.seconds(k, it) for it, weight in weighted_passes(placement, passes_of(placement)))
+
     def seconds(self, k: int, iteration: Iteration) -> float:
         """Closed form: the sum over units of their device's price, and the crossings (eq 4.7).
 
-        A plan that streams KV overlaps transfers with work and is scheduled task by task instead."""
+        A plan that streams KV overlaps transfers with work and is scheduled task by task instead, with a window by two
+        and four blocks on the accelerator."""
+        if self._has_window(k):
+            return self._windowed_seconds(k, iteration)
         if self._streams(k):
             return pass_seconds(lower(self.placement(k), iteration), self.costs)
         blocks, units = self.model.layers, self.model.units
@@ -80,6 +96,8 @@ class LayerSplit:
 
     def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
         """Bytes missing per memory (eq 4.16, for both sides)."""
+        if self._has_window(k):
+            return tuple(shortages(memory_use(self.placement(k))).items())
         needs: dict[str, int] = {}
         for memory, size in self._needs(k):
             needs[memory] = needs.get(memory, 0) + size
@@ -100,7 +118,29 @@ class LayerSplit:
 
     def placement(self, k: int) -> Placement:
         """The rules of candidate `k`."""
-        return place(self.model, self.roles, self.workload, self.options, k)
+        if k not in self._placements:
+            self._placements[k] = place(self.model, self.roles, self.workload, self.options, k)
+        return self._placements[k]
+
+    def _has_window(self, k: int) -> bool:
+        return has_window(self.model, self.roles, self.options, k)
+
+    def _windowed_seconds(self, k: int, iteration: Iteration) -> float:
+        """The host's blocks by their price, and what the others take in a model of fewer layers."""
+        blocks, on_host = self.model.layers, max(k - 1, 0)
+        cache = self.placement(k).kv[-1].cache
+        assert cache is not None
+        window = Window(cache.window_tokens, cache.page_tokens, cache.watermark)
+        options = replace(self.options, window=window)
+
+        def few(count: int) -> float:
+            small = self.model.model_copy(update={"layers": count})
+            return pass_seconds(
+                lower(place(small, self.roles, self.workload, options, min(k, 1)), iteration), self.costs
+            )
+
+        host = on_host * self._unit_costs(iteration, 2).block if on_host else 0.0
+        return host + extrapolated(blocks - on_host, few)
 
     def _streams(self, k: int) -> bool:
         return self.options.kv_offload and self.roles.separate and 0 <= k <= self.model.layers
@@ -110,9 +150,14 @@ class LayerSplit:
         key = (iteration, k)
         if key not in self._priced:
             small = self.model.model_copy(update={"layers": 1})
-            graph = lower(place(small, self.roles, self.workload, self.options, k), iteration)
+            options = replace(self.options, window=None)
+            graph = lower(place(small, self.roles, self.workload, options, k), iteration)
             self._priced[key] = _sum_by_unit(graph, self.costs)
         return self._priced[key]
+
+    @cached_property
+    def _placements(self) -> dict[int, Placement]:
+        return {}
 
     @cached_property
     def _priced(self) -> "dict[tuple[Iteration, int], _UnitCosts]":
@@ -199,6 +244,10 @@ def unit_sizes(model: Model, workload: Workload, options: LayerSplitOptions) -> 
 
 def place(model: Model, roles: Roles, workload: Workload, options: LayerSplitOptions, k: int) -> Placement:
     """The rules that put the first `k` units on the CPU and the rest on the accelerator."""
+    if options.window is not None and has_window(model, roles, options, k):
+        assert roles.accelerator is not None
+        offloaded = place(model, roles, workload, replace(options, window=None, kv_offload=True), k)
+        return with_window(offloaded, roles.accelerator.memory, options.window)
     host = roles.solo if k == model.units else roles.host
     accelerator = roles.accelerator or host
     rest = host if k == model.units else accelerator
@@ -225,6 +274,11 @@ def place(model: Model, roles: Roles, workload: Workload, options: LayerSplitOpt
         activations=roles.activations,
         schedule=Schedule(overlap="next-layer", prefetch=1) if streams else Schedule(),
     )
+
+
+def has_window(model: Model, roles: Roles, options: LayerSplitOptions, k: int) -> bool:
+    """Whether any block of candidate `k` attends through a window."""
+    return options.window is not None and roles.separate and k <= model.layers
 
 
 def _host_selectors(model: Model, k: int) -> list[Select]:

@@ -100,6 +100,19 @@ def test_strips_are_the_rules_of_the_plan() -> None:
     assert decode.embedding == whole(HOME) and decode.head == whole(INNER)
 
 
+def test_blocks_that_are_alike_are_drawn_where_they_are() -> None:
+    """Rules that put every other block elsewhere: every block has its own column."""
+    plan = streaming(6)
+    odd = [
+        Residence(select=Select(layers=LayerRange(start=n, stop=n + 1)), memory="dram", format="f32") for n in (1, 4)
+    ]
+    plan = with_rules(plan, residence=(*odd, *plan.residence[2:]))
+    strip = strips(plan)[0]
+    assert [(each.first, each.last) for each in strip.stretches] == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6)]
+    query = [each.parts[strip.rows.index("Q")] for each in strip.stretches]
+    assert query == [whole(INNER), whole(GUEST), whole(INNER), whole(GUEST), whole(INNER)]
+
+
 def test_phases_that_are_alike_are_one_strip() -> None:
     (both,) = strips(make_plan(small_model("llama"), 2))
     assert both.phases == ("prefill", "decode")

@@ -119,7 +119,7 @@ def test_a_machine_without_an_accelerator_has_nowhere_to_move_to(capsys, strateg
 
 @pytest.fixture
 def split(capsys):
-    assert plan.main(["--model", "Qwen3-14B", "--hw", "rtx3060-5600x", "--json"]) == 0
+    assert plan.main(["--model", "Qwen3-14B", "--hw", "rtx3060-5600x", "--strategy", "layer-split", "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 

@@ -136,6 +136,16 @@ def test_larger_batches_of_one_strategy(capfd):
     assert "no other of 3 plans" in out and out.count("layer-split") == 1 + len(best)
 
 
+def test_points_are_planned_for_what_is_drawn(capfd):
+    """Requests and tokens/s, not the decode step by which the table is sorted: the front is as low as can be."""
+    question = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "700MB", "--batch", "16")
+    asked = (*question, "--strategy", "optimal", "--json")
+    points = json.loads(run(capfd, *asked, "--pareto", "16")[1])["points"]
+    plan = json.loads(run(capfd, *asked, "--objective", "throughput")[1])
+    assert [point["planned"]["label"] for point in points] == [plan["label"]]
+    assert points[0]["planned"]["label"] != json.loads(run(capfd, *asked)[1])["label"]
+
+
 @pytest.mark.parametrize(
     ("options", "code", "field"),
     [

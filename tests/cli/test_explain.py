@@ -2,11 +2,15 @@
 
 import json
 import re
+from contextlib import redirect_stdout
+from io import StringIO
 
 import jsonschema
 import pytest
 
+from helmsman.analysis.explanation_table import table
 from helmsman.cli.plan import main
+from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.generate import json_schema
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document
@@ -21,9 +25,17 @@ def run(capfd, *argv):
     return code, out, err
 
 
-def test_it_says_what_binds_what_more_is_worth_and_what_rules_are(capfd):
-    code, out, _ = run(capfd, *EXPLAIN)
-    assert code == 0
+@pytest.fixture(scope="module")
+def explained(tmp_path_factory):
+    """The document, and the plan in a file."""
+    place, out = tmp_path_factory.mktemp("explained") / "plan.json", StringIO()
+    with redirect_stdout(out):
+        assert main([*map(str, (*EXPLAIN, "--json", "-o", place))]) == 0
+    return out.getvalue(), parse_document(Plan, place.read_bytes(), "plan.json")
+
+
+def test_it_says_what_binds_what_more_is_worth_and_what_rules_are(explained):
+    out = table(parse_document(Explanation, explained[0].encode(), "explanation"))
     for begins in (
         "decode       busy throughout:",
         "prefill      does not count",
@@ -34,13 +46,10 @@ def test_it_says_what_binds_what_more_is_worth_and_what_rules_are(capfd):
     assert "without one rule" in out and "weights stay on cuda" in out
 
 
-def test_the_document_is_the_explanation_and_the_file_is_the_plan(capfd, tmp_path):
-    place = tmp_path / "plan.json"
-    code, out, err = run(capfd, *EXPLAIN, "--json", "-o", place)
-    document = json.loads(out)
+def test_the_document_is_the_explanation_and_the_file_is_the_plan(explained):
+    document, plan = json.loads(explained[0]), explained[1]
     jsonschema.validate(document, json_schema("explanation"), cls=jsonschema.Draft202012Validator)
-    plan = parse_document(Plan, place.read_bytes(), "plan.json")
-    assert (code, err) == (0, "") and document["plan_sha256"] == digest(plan)
+    assert document["plan_sha256"] == digest(plan)
     assert "explain" not in plan.strategy.options
 
 

@@ -45,8 +45,21 @@ def test_standard_output_is_one_plan(capfd, strategy):
         (("all-cpu", "--block", "8"), "does not go with"),
         (("flexgen", "--kv-rule", "layerkv"), "percentages alone"),
         (("flexgen", "--home", "dram"), "percentages alone"),
+        (("flexgen", "--paper"), "percentages alone"),
     ],
 )
 def test_options_of_other_strategies_are_refused(capfd, words, message):
     assert main([*QUESTION, "--strategy", *words, "--json"]) == 2
     assert message in json.loads(capfd.readouterr().out)["error"]["message"]
+
+
+@pytest.mark.parametrize("words", [("flexgen", "--percent", "0,80,20"), ("all-cpu",)])
+def test_printed_bandwidths_are_not_capped_by_the_link(capfd, words):
+    """E-GUPTA-10: CXL-ASIC's 28 GB/s are more than host memory sends over the same lanes, 24.89 GB/s."""
+    asked = ("--model", "opt-30b", "--hw", "a100-cxl-asic", "--home", "cxl", "--strategy", *words, "--json")
+    steps = []
+    for more in ((), ("--paper",)):
+        assert main([*asked, *more]) == 0
+        plan = accept(parse_document(Plan, capfd.readouterr().out.encode(), "stdout"))
+        steps.append(plan.predicted.decode.seconds.mid)
+    assert steps[0] / steps[1] == pytest.approx(28 / 24.89, rel=0.01)

@@ -81,7 +81,8 @@ def expected(q: NDArray[np.float32], k: NDArray[np.float32], v: NDArray[np.float
     k64, v64 = (np.repeat(x.astype(np.float64), group, axis=1) for x in (k, v))
     scores = np.einsum("bthd,bhpd->bhtp", q.astype(np.float64), k64) / np.sqrt(q.shape[3])
     visible = np.arange(context) <= np.arange(context - tokens, context)[:, None]
-    weights = np.exp(np.where(visible, scores, -np.inf) - scores.max(-1, keepdims=True))
+    scores = np.where(visible, scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     return np.einsum("bhtp,bhpd->bthd", weights, v64)
 

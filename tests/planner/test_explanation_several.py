@@ -57,10 +57,10 @@ def test_every_accelerator_has_its_quantities(shared):
     assert {("capacity", "dram"), ("memory bandwidth", "dram"), ("cores", "cpu")} < found
 
 
-@pytest.mark.parametrize("rooms", [(30, 30), (30, 60)])
+@pytest.mark.parametrize("rooms", [pytest.param((30, 30), marks=pytest.mark.nightly), (30, 60)])
 def test_prices_are_finite_differences(rooms):
     """Bar: 5 % (larger instances: `benchmarks.shadow_prices --several`)."""
-    optimal = Optimal(question(*rooms, layers=4), STEP)
+    optimal = Optimal(question(*rooms, layers=3), STEP)
     near = near_to(optimal, optimal.finalists[0])
     solved = near.solved()
     tried = [each for each in quantities(near.question.frame.roles) if each.name in ("vram1", "dram", "h2d1")]

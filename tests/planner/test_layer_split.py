@@ -22,6 +22,8 @@ from helmsman.simulator.replay import replay
 
 SEEDS = range(300)
 
+NIGHTLY = pytest.mark.nightly
+
 
 def replayed(split, k, iteration):
     graph = lower(split.placement(k), iteration)
@@ -40,7 +42,7 @@ def oracle(split):
     return {k: oracle_objective(split, k) for k in fitting}
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=NIGHTLY) for block in range(2, 10))])
 def test_search_equals_the_oracle_that_replays_every_k(block):
     for seed in SEEDS[block::10]:
         split = random_split(seed)
@@ -54,21 +56,23 @@ def test_search_equals_the_oracle_that_replays_every_k(block):
             assert values[best] <= min(values.values()) * (1 + 1e-9), seed
 
 
-def test_oracle_sees_both_feasible_and_infeasible_cases():
-    splits = [random_split(seed) for seed in SEEDS]
+@pytest.mark.parametrize("blocks", [2, pytest.param(10, marks=NIGHTLY)])
+def test_oracle_sees_both_feasible_and_infeasible_cases(blocks):
+    """So many blocks of the seeds above."""
+    splits = [random_split(seed) for seed in SEEDS if seed % 10 < blocks]
     rankings = [exhaustive(split.candidates(), split.evaluate) for split in splits]
-    assert sum(1 for r in rankings if not r.feasible) >= 3
-    assert sum(1 for r in rankings if r.feasible and r.infeasible) >= 100
+    assert sum(1 for r in rankings if not r.feasible) >= 0.3 * blocks
+    assert sum(1 for r in rankings if r.feasible and r.infeasible) >= 10 * blocks
     bests = [r.feasible[0][0] for r in rankings if r.feasible]
     assert (
         sum(1 for s, r in zip(splits, rankings, strict=True) if r.feasible and 0 < r.feasible[0][0] < s.model.units)
-        >= 30
+        >= 3 * blocks
     )
-    assert bests.count(0) >= 10
+    assert bests.count(0) >= blocks
 
 
 def test_shortage_equals_the_memory_model_of_the_placement():
-    for seed in SEEDS[::6]:
+    for seed in SEEDS[::20]:
         for offload in (False, True):
             split = random_split(seed, kv_offload=offload)
             for k in split.candidates():

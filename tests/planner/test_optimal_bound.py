@@ -28,11 +28,12 @@ STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill
         ("opt-125m", "rtx4060-laptop", STEP, {"batch": 16, "batches": 4, "layers": 2}),
     ],
 )
-def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work):
+@pytest.mark.parametrize("draws", [9, pytest.param(25, marks=pytest.mark.nightly)])
+def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work, draws):
     """Blocks in one to three ways at random, in any order, predicted task by task."""
     optimal, chance = Optimal(asked(model, machine, **work), aim), random.Random(7)
     blocks, compared = optimal.blocks, 0
-    for _ in range(25):
+    for _ in range(draws):
         ways = chance.sample(range(len(blocks.ways)), chance.randint(1, 3))
         rows = [chance.choice(ways) for _ in range(blocks.count)]
         ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
@@ -43,7 +44,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work):
             lanes = room.ends + sum(blocks.exact(row) for row in rows)
             assert lanes.max() <= found.seconds * (1 + 1e-9), (chosen, blocks.lanes[int(np.argmax(lanes))])
             compared += 1
-    assert compared > 5
+    assert compared > draws // 5
 
 
 @pytest.mark.parametrize("machine", ["gh200-96gb", "a10g-g5.4xlarge", "rtx4070-7600"])

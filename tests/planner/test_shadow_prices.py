@@ -25,6 +25,7 @@ from helmsman.planner.strategies.streaming.question import Question
 STEP = Aim("decode step", {"decode": 1.0})
 REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
 HELD = Aim("decode step", {"decode": 1.0}, {"prefill": 0.09})
+NIGHTLY = pytest.mark.nightly
 MB = 10**6
 NOTHING = 1e-4
 OTHERS = (("capacity", "dram"), ("link bandwidth", "d2h"), ("arithmetic", "cuda"))
@@ -67,14 +68,14 @@ def test_two_ways_and_a_memory_in_closed_form():
     ("model", "machine", "vram", "batch", "aim"),
     [
         ("opt-125m", "rtx4060-laptop", 150, 1, STEP),
-        ("opt-125m", "rtx4060-laptop", 150, 16, REQUEST),
-        ("opt-125m", "a10-xeon6342", 200, 4, REQUEST),
+        pytest.param("opt-125m", "rtx4060-laptop", 150, 16, REQUEST, marks=NIGHTLY),
+        pytest.param("opt-125m", "a10-xeon6342", 200, 4, REQUEST, marks=NIGHTLY),
         ("opt-125m", "a10-xeon6342", 250, 1, HELD),
-        ("Qwen3-0.6B", "rtx4060-laptop", 700, 1, STEP),
-        ("Qwen3-0.6B", "rtx3060-5600x", 900, 4, STEP),
+        pytest.param("Qwen3-0.6B", "rtx4060-laptop", 700, 1, STEP, marks=NIGHTLY),
+        pytest.param("Qwen3-0.6B", "rtx3060-5600x", 900, 4, STEP, marks=NIGHTLY),
         ("Qwen3-0.6B", "p40-xeon-e5-2696v3", 800, 16, STEP),
-        ("opt-1.3b", "rtx3090-5950x", 1500, 4, STEP),
-        ("opt-1.3b", "gh200-96gb", 2000, 1, STEP),
+        pytest.param("opt-1.3b", "rtx3090-5950x", 1500, 4, STEP, marks=NIGHTLY),
+        pytest.param("opt-1.3b", "gh200-96gb", 2000, 1, STEP, marks=NIGHTLY),
         ("Qwen3-0.6B", "m1-16gb", None, 4, STEP),
     ],
 )

@@ -15,7 +15,9 @@ from helmsman.simulator.replay import replay, replay_stream
 MakeGraph = Callable[..., TaskGraph]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize(
+    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60, 200))]
+)
 def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     rng = random.Random(seed)
     tasks, prices = random_case(rng, task, 40)

@@ -90,7 +90,9 @@ def counted(task: Task) -> str | None:
     return "h2d" if task.id.endswith(("3", "7")) else None
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize(
+    "seed", [*range(60), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(60, 300))]
+)
 def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     rng = random.Random(5000 + seed)
     tasks, prices = random_case(rng, task, 40)

@@ -61,7 +61,8 @@ class Policies:
     """All policies of one division into batches.
 
     `prefill`, `decode`: seconds per block of what overlaps; `blocks`, `steps`: how many blocks, and decode steps after
-    the prompt; `rooms`: the memories; `allowed`: shares that need not be 0; `sequences` of all batches."""
+    the prompt; `rooms`: the memories, the accelerator's first; `allowed`: shares that need not be 0; `sequences` of all
+    batches."""
 
     prefill: tuple[Form, ...]
     decode: tuple[Form, ...]
@@ -83,9 +84,12 @@ class Policies:
         inside = all(share <= _ROUNDING or name in self.allowed for name, share in zip(SHARES, shares, strict=True))
         return whole and inside and all(each.used.at(shares) <= each.available * (1 + _ROUNDING) for each in self.rooms)
 
-    def tightened(self, part: float) -> "Policies":
-        """With only `part` of what each memory has beside what every policy takes."""
-        rooms = [Room(_between(each.used.constant, each.available, part), each.used) for each in self.rooms]
+    def tightened(self, parts: Sequence[float]) -> "Policies":
+        """With only so large a part, by room, of what a memory has beside what every policy takes."""
+        rooms = [
+            Room(_between(each.used.constant, each.available, part), each.used)
+            for each, part in zip(self.rooms, parts, strict=True)
+        ]
         return Policies(self.prefill, self.decode, self.blocks, self.steps, tuple(rooms), self.allowed, self.sequences)
 
     def corners(self) -> list[tuple[float, ...]]:

@@ -55,7 +55,7 @@ class Blocks:
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts: at most what it really asks for."""
-        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self.kept, self._bytes.coming)
+        return Ways(np.hstack([self._lanes(phase) for phase in self.phases]), self.kept, self.coming)
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
@@ -136,7 +136,7 @@ class Blocks:
     @cached_property
     def _divisions(self) -> tuple[Division, ...]:
         """How both may share rows."""
-        if not divisible(self.frame.model):
+        if not divisible(self.frame.model) or all("both" not in way.parts for way in self.ways):
             return ()
         packed = any("coming" in way.q4 for way in self.ways)
         return ("resident", "link", "accelerator", *(("link q4", "accelerator q4") if packed else ()))
@@ -157,6 +157,8 @@ class Blocks:
     def shares(self) -> Shares:
         """Which rows the accelerator has where both sides have some: so many that both take equally long, or coming
         does."""
+        if not self._divisions:
+            return {}
         basis, ops = self._whole("decode"), decided(self.frame.model)
         evenly = {op: basis.balanced(op) for op in ops}
         found: dict[Division, dict[str, float]] = dict.fromkeys(("resident", "accelerator", "accelerator q4"), evenly)
@@ -334,6 +336,11 @@ class Blocks:
         """Bytes (ways, memories): of the host, then of the accelerator and of storage; of both together where they
         share one."""
         return self._bytes.kept
+
+    @property
+    def coming(self) -> Numbers:
+        """Bytes on their way for a block (ways, flows)."""
+        return self._bytes.coming
 
     @cached_property
     def _bytes(self) -> BlockBytes:

@@ -22,9 +22,10 @@ from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
+from helmsman.planner.strategies.optimal.tightest import Tightest, saving
 from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
-from helmsman.planner.strategies.streaming.place import Quarter
+from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
 
@@ -79,16 +80,39 @@ class Finalists:
                 found += self._predicted(space, composed, best)
                 if each == ALL and not self.blocks.alike:
                     bound = max(bound, composed.bound)
+                if not found and not self.aim.limits:
+                    found += self._tight
+                    if not found:
+                        return (), self.floor
         return tuple(found), min(alone, bound)
 
     @property
     def any_fits(self) -> bool:
-        """Whether anything is found that fits; asks for less than the whole answer."""
-        if self.too_large:
-            return False
-        spaces = self._spaces(*ALL) if self.composable else ()
-        predicted = (each for space in spaces for each in self._predicted(space, self._found(space, inf), inf))
-        return bool(self.alone) or next(predicted, None) is not None
+        """Whether anything fits, limits of phases included, of what needs least; asks for less than the answer."""
+        return not self.too_large and (bool(self.alone) or next(self._tight, None) is not None)
+
+    @property
+    def _tight(self) -> Iterator[Finalist]:
+        """What needs least of one memory or another, as it is predicted, where that fits."""
+        for memory in self.memories:
+            least = self.least(memory)
+            found = None if least is None else self.predicted(self.question, least)
+            if found is not None:
+                yield found
+
+    @property
+    def memories(self) -> tuple[str, ...]:
+        """The memories of host, accelerators and store, where blocks may be divided."""
+        return self._tightest.blocks.memories if self.composable else ()
+
+    def least(self, memory: str) -> Assignment | None:
+        """What needs least of one of the memories, and lacks nothing of others."""
+        return self._tightest.least(memory)
+
+    @cached_property
+    def _tightest(self) -> Tightest:
+        blocks = saving(self._frame, self.question.costs(place(self._frame, fullest(self._frame))))
+        return Tightest(blocks, lambda chosen: self.question.lacks(place(self.question.frame, chosen)))
 
     @property
     def quarters(self) -> tuple[Quarter, ...]:
@@ -111,20 +135,22 @@ class Finalists:
     @cached_property
     def alone(self) -> tuple[Finalist, ...]:
         """One side with everything, where it fits: the processor with all of its cores, or the accelerator."""
+        found = (self.predicted(question, chosen) for question, chosen in self.sides)
+        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
+
+    @property
+    def sides(self) -> Iterator[tuple[Question, Assignment]]:
+        """One side with everything, whether it fits or not."""
         frame = self.question.frame
         roles, layers, model = frame.roles, frame.model.layers, frame.model
         solo = replace(frame, roles=Roles(roles.hardware, roles.solo, roles.solo, roles.accelerator))
-        asked = [(solo, Assignment((on_host(model),) * layers, "host", "host", {}))]
+        yield replace(self.question, frame=solo), Assignment((on_host(model),) * layers, "host", "host", {})
         away = (on_accelerator(model),) * layers
         ends: tuple[Ends, ...] = (("accelerator", "accelerator"), ("host", "accelerator"), ("host", "host"))
-        asked += [(frame, Assignment(away, *each, {})) for each in ends if roles.accelerator is not None]
+        for each in ends if roles.accelerator is not None else ():
+            yield self.question, Assignment(away, *each, {})
         if roles.others:
-            asked += [(frame, each) for each in resident(frame)]
-        questions = (
-            (self.question if each is frame else replace(self.question, frame=each), chosen) for each, chosen in asked
-        )
-        found = (self.predicted(question, chosen) for question, chosen in questions)
-        return tuple(sorted((each for each in found if each is not None), key=lambda each: each.seconds))
+            yield from ((self.question, each) for each in resident(frame))
 
     def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
         """The compositions that take least in order, and one near the best of them, as they are predicted."""
@@ -253,9 +279,13 @@ class Finalists:
     @cached_property
     def blocks(self) -> AllBlocks:
         """The ways to run a block, priced as if the accelerator kept all that it can."""
+        return AllBlocks(self._frame, self.question.costs(place(self._frame, fullest(self._frame))), self.aim.phases)
+
+    @cached_property
+    def _frame(self) -> Frame:
+        """The frame with a store where that can matter."""
         frame = self.question.frame
-        asked = frame if needs_store(frame) else replace(frame, store=None)
-        return AllBlocks(asked, self.question.costs(place(frame, fullest(asked))), self.aim.phases)
+        return frame if needs_store(frame) else replace(frame, store=None)
 
     def predicted(self, question: Question, chosen: Assignment) -> Finalist | None:
         """An assignment as it is predicted; None if it does not fit, or is over a limit."""

@@ -1,15 +1,15 @@
 """What `optimal` says where no plan fits or keeps its limits: the smallest change that would do."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from helmsman.planner.strategies.optimal.block_ways import from_storage, in_groups, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.units import format_seconds
+from helmsman.schemas.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -22,21 +22,49 @@ _MARGIN = 1.001
 
 
 def infeasible(optimal: "Optimal", name: str) -> InfeasibleError:
-    """What would have to change for anything to fit."""
+    """What would have to change for anything to fit: of one memory the least that does, that first of which it is the
+    smallest part of what there is."""
     free = replace(optimal, aim=replace(optimal.aim, limits={}))
-    if optimal.aim.limits and free.finalists:
+    if optimal.aim.limits and free.fits:
         return _too_slow(optimal)
-    frame = optimal.question.frame
-    simple = [Assignment((on_host(frame.model),) * frame.model.layers, "host", "host", {})]
-    if optimal.search.composable:
-        away = on_accelerator(frame.model, resident=False)
-        ways = [away, *([from_storage(frame.model)] if frame.store is not None else [])]
-        ways += [
-            in_groups(frame.model, optimal.search.quarters, here) for here in (False, True) if optimal.search.quarters
-        ]
-        simple += [Assignment((way,) * frame.model.layers, "host", "host", {}) for way in ways]
-    placed = min((place(frame, each) for each in simple), key=lambda each: sum(optimal.question.lacks(each).values()))
-    return optimal.question.infeasible(name, placed, lambda asked: replace(free, question=asked).fits)
+    available = {each.name: each.available for each in optimal.question.frame.roles.hardware.memories}
+    lacking = _lacking(free)
+    first, *rest = sorted(lacking, key=lambda memory: lacking[memory] / max(1, available[memory]))
+    others = ", or ".join(f"{format_bytes(lacking[memory])} more in {memory}" for memory in rest)
+    missing = {first: lacking[first]}
+    return optimal.question.refused(name, missing, lambda asked: replace(free, question=asked).fits, others or None)
+
+
+def _lacking(optimal: "Optimal") -> dict[str, int]:
+    """By memory the fewest bytes that would do if others stay as they are, where that helps."""
+    found: dict[str, int] = {}
+    for memory, size in _alone_lacking(optimal):
+        found[memory] = min(size, found.get(memory, size))
+    return {memory: _in_hundredths(size) for memory, size in found.items()}
+
+
+def _alone_lacking(optimal: "Optimal") -> Iterator[tuple[str, int]]:
+    """Memories that are all that some plan lacks, and its bytes."""
+    for question, chosen in _wanted(optimal):
+        lacks = question.lacks(place(question.frame, chosen))
+        if len(lacks) == 1:
+            yield from lacks.items()
+
+
+def _wanted(optimal: "Optimal") -> Iterator[tuple[Question, Assignment]]:
+    """The plans that need least."""
+    yield from optimal.search.sides
+    for each in (optimal, optimal.with_one) if optimal.question.frame.roles.others else (optimal,):
+        for memory in each.search.memories:
+            least = each.search.least(memory)
+            if least is not None:
+                yield each.question, least
+
+
+def _in_hundredths(size: int) -> int:
+    """Bytes rounded up to what is printed."""
+    step = max(1, int(10 ** ((len(str(size)) - 1) // 3 * 3)) // 100)
+    return -(-size // step) * step
 
 
 def _both_loosened(optimal: "Optimal") -> str:

@@ -6,7 +6,7 @@ accelerators at will; that blocks follow each other in ranges, or that hidden st
 here, and a bound on compositions is one on every such plan."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product, starmap
@@ -95,14 +95,25 @@ class AllBlocks:
     @cached_property
     def summed(self) -> Ways:
         """Every way as a sum of parts: at most what it really asks for."""
-        found = []
+        lanes = (self._spread(on, rows, blocks.summed.lanes[rows]) for on, rows, blocks in self._each)
+        return replace(self.asked, lanes=np.vstack(list(lanes)))
+
+    @cached_property
+    def asked(self) -> Ways:
+        """What every way asks of memories alone."""
+        kept, coming = [], []
+        for on, rows, blocks in self._each:
+            kept.append(np.zeros((len(rows), len(self.memories))))
+            kept[-1][:, self._kept(on)] = blocks.kept[rows]
+            coming.append(np.zeros((len(rows), self.flows)))
+            coming[-1][:, self._coming(on)] = blocks.coming[rows]
+        return Ways(np.zeros((len(self._rows), 0)), np.vstack(kept), np.vstack(coming))
+
+    @property
+    def _each(self) -> Iterator[tuple[int, list[int], Blocks]]:
+        """By accelerator the rows of its ways."""
         for on, blocks in enumerate(self.members):
-            rows = [row for number, row in self._rows if number == on]
-            kept, coming = np.zeros((len(rows), len(self.memories))), np.zeros((len(rows), self.flows))
-            kept[:, self._kept(on)] = blocks.summed.kept[rows]
-            coming[:, self._coming(on)] = blocks.summed.coming[rows]
-            found.append(Ways(self._spread(on, rows, blocks.summed.lanes[rows]), kept, coming))
-        return Ways(*(np.vstack(part) for part in zip(*((w.lanes, w.kept, w.coming) for w in found), strict=True)))
+            yield on, [row for number, row in self._rows if number == on], blocks
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
@@ -331,7 +342,7 @@ class AllBlocks:
     @cached_property
     def flows(self) -> int:
         """Kinds of what is on its way."""
-        return sum(blocks.summed.coming.shape[1] for blocks in self.members)
+        return sum(blocks.coming.shape[1] for blocks in self.members)
 
 
 def _on(pace: Pace, way: BlockWay) -> Pace:

@@ -62,7 +62,12 @@ class Question:
         self, name: str, placed: Placement, fits: "Callable[[Question], bool]", option: str | None = None
     ) -> InfeasibleError:
         """What strategy `name` lacks for `placed`, an `option` that would do, and the largest batch that `fits`."""
-        missing = self.lacks(placed)
+        return self.refused(name, self.lacks(placed), fits, option)
+
+    def refused(
+        self, name: str, missing: Mapping[str, int], fits: "Callable[[Question], bool]", option: str | None = None
+    ) -> InfeasibleError:
+        """The same where so many bytes are `missing` by memory."""
         lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in missing.items())
         many = largest_batch(self.frame.workload, lambda work: fits(self.of(batch=work.batch)))
         batch = f"batches of at most {many}" if many else None

@@ -1,7 +1,7 @@
 """One question for several strategies: what each of them is asked, and with which of the options that were given."""
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from helmsman.cli.strategies import STRATEGIES, decide, own_options
@@ -22,12 +22,14 @@ _PRICES = {"no_corrections": False, "l3_blend": False}
 
 @dataclass(frozen=True)
 class Asked:
-    """The question of `args` about one model on one machine."""
+    """The question of `args` about one model on one machine; `as_known`: strategies that know a single objective are
+    asked by that."""
 
     args: argparse.Namespace
     model: "Model"
     hardware: "Hardware"
     workload: "Workload"
+    as_known: bool = False
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -42,10 +44,14 @@ class Asked:
         return {name: value for name, value in values.items() if value != usual[name]}
 
     def plan(self, strategy: str, batch: int | None = None) -> "Plan":
-        """What a strategy plans; one that knows a single objective is asked by that. Raises what it raises."""
+        """What a strategy plans. Raises what it raises."""
         workload = self.workload if batch is None else self.workload.model_copy(update={"batch": batch})
-        asked = decide_as_known if self.args.strategy == ALL else decide
+        asked = decide_as_known if self.as_known or self.args.strategy == ALL else decide
         return asked(self._of(strategy), self.model, self.hardware, workload)[0].plan
+
+    def for_requests(self) -> "Asked":
+        """The same, with the whole request as the objective of those that know it."""
+        return replace(self, args=argparse.Namespace(**{**vars(self.args), "objective": "throughput"}), as_known=True)
 
     def ignored(self, strategy: str) -> tuple[str, ...]:
         """Options given that the strategy does not have."""

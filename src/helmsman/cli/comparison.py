@@ -115,16 +115,19 @@ def _answers(asked: Asked, took: dict[str, float]) -> "list[Answer]":
 
 
 def _points(asked: Asked, answers: "list[Answer]", took: dict[str, float]) -> "tuple[Point, ...]":
-    """Larger batches of the strategies that have a plan."""
+    """Larger batches of the strategies that have a plan, asked for the shortest request: that is what is drawn."""
     from helmsman.analysis.front import batches, points
     from helmsman.schemas.plan import Plan
 
     first, most = asked.args.batch, asked.args.pareto
     plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
+    whole, same = asked.for_requests(), asked.args.objective == "throughput"
 
     def larger(name: str) -> "list[Found]":
         return list(
-            batches(name, lambda batch: plans[name] if batch == first else asked.plan(name, batch), first, most)
+            batches(
+                name, lambda batch: plans[name] if same and batch == first else whole.plan(name, batch), first, most
+            )
         )
 
     return points(chain.from_iterable(_each(asked, tuple(plans), took, larger)))

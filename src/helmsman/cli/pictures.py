@@ -52,14 +52,12 @@ def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range, slowed: 
     from helmsman.analysis.plots.blocks import chart, layer_period
     from helmsman.analysis.plots.gantt import Heading, gantt
     from helmsman.lowering.lower import lower
-    from helmsman.lowering.placement import batches_together
-    from helmsman.scheduler.iteration import decode, prefill
+    from helmsman.lowering.paging import passes_of
     from helmsman.simulator.replay import replay, spans
 
-    workload = plan.workload
-    together = batches_together(plan)
-    step = (workload.decode_steps + 1) // 2
-    iteration = decode(workload, step, together) if step else prefill(workload, together)
+    workload, passes = plan.workload, passes_of(plan)
+    step, together = (workload.decode_steps + 1) // 2, passes.batches
+    iteration = passes.step(step) if step else passes.prompt[-1]
     replayed = replay(lower(plan, iteration), price, plan.hardware, slowed)
     shown = spans(replayed)
     drawn, period = chart(shown, plan.hardware, layers), layer_period(shown, plan.hardware)

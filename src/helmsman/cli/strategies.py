@@ -16,6 +16,7 @@ from helmsman.cli.op_splits import op_split, write_table
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
 from helmsman.cli.question import frame_of, steps_frame, warn_of_table
 from helmsman.cli.search_parts import search_parts
+from helmsman.cli.windows import add_window_arguments, kv_window
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,12 +63,15 @@ _FILES = ("table", "write_table", "explain")
 _FLEXGEN: Mapping[str, object] = {"cpu_compute": False}
 _OFFLOADING: Mapping[str, object] = {"home": None, "kv_rule": None, "kv_store": None, "managed": False}
 _TIERS: Mapping[str, object] = {**_OFFLOADING, "percent": None, "inclusive": False, "nvme": None}
-_LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False}
+_PERCENTAGES: Mapping[str, object] = {**_TIERS, "paper": False}
+"""What HeLM has, and FlexGen with --percent alone."""
+_WINDOW: Mapping[str, object] = {"kv_window": None, "page_tokens": None, "watermark": None}
+_LAYER_SPLIT: Mapping[str, object] = {"kv_offload": False, "max_context": False, **_WINDOW}
 _OWN: Mapping[str, Mapping[str, object]] = {
     "layer-split": {**_LAYER_SPLIT, "paper": False},
     "op-split": {**_STREAMING, **_OP_SPLIT, "paper": False},
-    "flexgen": {**_STREAMING, **_FLEXGEN, **_TIERS},
-    "layerwise-map": {"compress": "none", "table": None, **_TIERS, "paper": False},
+    "flexgen": {**_STREAMING, **_FLEXGEN, **_PERCENTAGES},
+    "layerwise-map": {"compress": "none", "table": None, **_PERCENTAGES},
     "all-cpu": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     "optimal": OPTIMAL,
@@ -84,6 +88,7 @@ def add_strategy_arguments(parser: Parser) -> None:
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
     add_format_arguments(group)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
+    add_window_arguments(group)
     group.add_argument("--paper", action="store_true", help="price decode steps by the printed formulas")
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
@@ -149,7 +154,7 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
         return plan(args, frame, _recorded(args, _OWN[args.strategy])), None, {}
     from helmsman.planner.strategies.layer_search import decide as decide_split
 
-    recorded = _recorded(args, {"kv_offload": False})
+    recorded = _recorded(args, {"kv_offload": False, **_WINDOW})
     return decide_split(layer_split(args, model, hardware, workload), recorded), None, {}
 
 
@@ -160,7 +165,8 @@ def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", 
     from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
     from helmsman.planner.strategies.paper import PrintedLayerSplit
 
-    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective)
+    window = kv_window(args, hardware, workload)
+    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective, window)
     costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
     strategy = PrintedLayerSplit if args.paper else LayerSplit
     return strategy(model, roles(hardware), workload, options, costs)
@@ -171,7 +177,7 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.flexgen import FlexGen
 
-    for name, default in _TIERS.items():
+    for name, default in _PERCENTAGES.items():
         if getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "add --percent S,H,A, or leave it out"
             raise UsageError("goes with FlexGen's percentages alone", field=flag, remedy=remedy)

@@ -1,0 +1,195 @@
+"""The pager: what a pass reads of caches with a window, page by page, and what it takes home (HELM-58..65).
+
+A page comes while the one before it is attended to, the first of a block already while the block before it computes:
+two buffers take turns, and nothing else holds a page back. Python only submits; queues and copy engines do the rest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
+from helmsman.executor.recorded import NOT_MOVED, PageTimes
+from helmsman.executor.rooms import PagedBlock, PagedCaches, move_page
+from helmsman.lowering.page_moves import PAGE, READ
+from helmsman.lowering.paging import STAGED_PAGES, home_tokens, paging_of
+from helmsman.scheduler.pages import Advance, PageTable, Run
+
+_SEQUENCES = 0
+"""In the page table: the sequences of a batch are equally long, and their pages move together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What attends to the pages of blocks: a queue and a stage, whose first block is `first`."""
+
+    queue: Queue
+    stage: Stage
+    first: int
+
+
+class Pager:
+    """Moves the pages of the windows in one memory, for one pass after the other.
+
+    `come`, `leave`: names and engines of the links from and to where the caches live; `context`: positions that there
+    may be."""
+
+    def __init__(
+        self, caches: PagedCaches, come: tuple[str, CopyEngine], leave: tuple[str, CopyEngine], context: int
+    ) -> None:
+        self._caches = caches
+        self._come, self._leave = come, leave
+        self._paging = paging_of(caches.cache)
+        self._capacity = home_tokens(caches.cache, context)
+        self._table = PageTable(self._paging, self._capacity)
+        self._rank = {layer: rank for rank, layer in enumerate(caches.blocks)}
+        self._stamps = _Stamps(len(caches.blocks), self._paging.evicted(self._capacity), self._most_leaving())
+        self._arrived: list[Event] = []
+        self._read: list[Event] = []
+        self._left: list[Event] = []
+        self._turn = 0
+        self._gone = 0
+        self._step: Advance | None = None
+
+    @property
+    def table(self) -> PageTable:
+        """Where pages are; one entry for all sequences of a batch."""
+        return self._table
+
+    @property
+    def streams(self) -> bool:
+        """Whether any page of the pass under way is at home."""
+        return bool(self._now.streamed)
+
+    def layer(self, layer: int | None) -> bool:
+        """Whether a block has its window here."""
+        return layer in self._rank
+
+    def begin(self, tokens: int, past: int) -> None:
+        """A pass of `tokens` on top of `past` begins; without a past, all pages are free."""
+        if past == 0:
+            for sequence in self._table.sequences:
+                self._table.free(sequence)
+            self._table.add(_SEQUENCES)
+        assert self._table.cached(_SEQUENCES) == past, f"{past} cached where pages hold another past"
+        self._step = self._table.advance(_SEQUENCES, tokens)
+        for event in (*self._arrived[: self._turn], *self._read[: self._turn], *self._left[: self._gone]):
+            event.clear()
+        self._turn = self._gone = 0
+
+    def attend(
+        self, layer: int, reader: Reader, tokens: int, past: int, wait: Sequence[Event], done: Event | None
+    ) -> None:
+        """Submit attention of a block: page by page, then over what is in the window."""
+        block, number, waits = self._caches.blocks[layer], layer - reader.first, list(wait)
+        for page in self._now.streamed:
+            place = self._bring(layer, block, page)
+            room, times = self._caches.arriving[place % STAGED_PAGES], self._stamps.read(self._rank[layer], page)
+            spans = [room.span(0, page * self._paging.page, self._paging.page)]
+            waits.append(self._arrived[place])
+            reader.queue.attend(
+                reader.stage, number, spans, page == 0, False, tokens, past, times, waits, self._read[place]
+            )
+            waits = []
+        spans = [block.ring.span(run.row, run.position, run.count) for run in self._now.resident]
+        times = self._stamps.resident(self._rank[layer])
+        reader.queue.attend(reader.stage, number, spans, not self.streams, True, tokens, past, times, waits, done)
+
+    def evict(self, layer: int) -> None:
+        """Submit the copies home of pages that leave in this pass; all that they hold was there before it."""
+        block = self._caches.blocks[layer]
+        for number, (page, run) in enumerate(self._now.evicted):
+            event, self._gone = _next(self._left, self._gone), self._gone + 1
+            times = self._stamps.leaving(self._rank[layer], number)
+            target = block.home, page * self._paging.page
+            move_page(self._leave[1], run, (block.ring, run.row), target, times, [], event)
+
+    def finish(self) -> None:
+        """Wait for what leaves."""
+        if self._gone:
+            self._left[self._gone - 1].wait()
+
+    def taken(self) -> PageTimes:
+        """When the pages of the pass that is done moved and were read, and when the rest of attention was."""
+        step, layers = self._now, tuple(self._rank)
+        names, rows, moved = list[str](), list[int](), list[int]()
+        size = self._page_bytes
+        for layer in layers:
+            rank = self._rank[layer]
+            for page in step.streamed:
+                names += [f"{layer}.{PAGE}{page}@{self._come[0]}", f"{layer}.{READ}{page}"]
+                rows += self._stamps.of_page(rank, page)
+                moved += [size, NOT_MOVED]
+            for number, (page, _) in enumerate(step.evicted):
+                names.append(f"{layer}.{PAGE}{page}@{self._leave[0]}")
+                rows.append(self._stamps.of_leaving(rank, number))
+                moved.append(size)
+        if self.streams:
+            names += [f"{layer}.attention" for layer in layers]
+            rows += [self._stamps.of_resident(rank) for rank in self._rank.values()]
+            moved += [NOT_MOVED] * len(layers)
+        return PageTimes(tuple(names), self._stamps.values[rows], np.array(moved, np.int64))
+
+    @property
+    def _now(self) -> Advance:
+        assert self._step is not None, "no pass has begun"
+        return self._step
+
+    def _bring(self, layer: int, block: PagedBlock, page: int) -> int:
+        """Submit the copy of a page that is at home; which turn of the buffers it is."""
+        place, self._turn = self._turn, self._turn + 1
+        arrived = _next(self._arrived, place)
+        _next(self._read, place)
+        free = [self._read[place - STAGED_PAGES]] if place >= STAGED_PAGES else []
+        run = Run(page * self._paging.page, 0, self._paging.page)
+        target, times = self._caches.arriving[place % STAGED_PAGES], self._stamps.coming(self._rank[layer], page)
+        move_page(self._come[1], run, (block.home, run.position), (target, 0), times, free, arrived)
+        return place
+
+    @property
+    def _page_bytes(self) -> int:
+        return self._caches.arriving[0].buffer.size
+
+    def _most_leaving(self) -> int:
+        """Pages that may leave in one pass."""
+        return -(-self._paging.most_new // self._paging.page) + 1
+
+
+class _Stamps:
+    """Start and end of everything that happens to pages in a pass; `values` (n, 2)."""
+
+    def __init__(self, blocks: int, pages: int, leaving: int) -> None:
+        self._pages, self._leaving = pages, leaving
+        self._windows = 2 * blocks * pages
+        self._last = self._windows + blocks
+        self.values = np.zeros((self._last + blocks * leaving, 2))
+        self._views = [row.data for row in self.values]
+
+    def coming(self, rank: int, page: int) -> memoryview:
+        return self._views[self.of_page(rank, page)[0]]
+
+    def read(self, rank: int, page: int) -> memoryview:
+        return self._views[self.of_page(rank, page)[1]]
+
+    def resident(self, rank: int) -> memoryview:
+        return self._views[self.of_resident(rank)]
+
+    def leaving(self, rank: int, number: int) -> memoryview:
+        return self._views[self.of_leaving(rank, number)]
+
+    def of_page(self, rank: int, page: int) -> tuple[int, int]:
+        at = 2 * (rank * self._pages + page)
+        return at, at + 1
+
+    def of_resident(self, rank: int) -> int:
+        return self._windows + rank
+
+    def of_leaving(self, rank: int, number: int) -> int:
+        return self._last + rank * self._leaving + number
+
+
+def _next(events: list[Event], place: int) -> Event:
+    """The event at `place`, made when it is first needed."""
+    if place == len(events):
+        events.append(Event())
+    return events[place]

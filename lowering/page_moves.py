@@ -1,0 +1,88 @@
+"""The tasks of attention over a cache of which the device holds a window (HELM-58..65).
+
+Pages at home are brought one after the other and attended to as they come, each while the next one is on its way; then
+comes what is in the window. New tokens stay there. Pages that leave are copied home beside all of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from helmsman.lowering.emit import Emitter
+from helmsman.lowering.ops import sum_of_contexts
+from helmsman.lowering.paging import STAGED_PAGES, paging_of
+from helmsman.lowering.parts import Part
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import kv_rule
+from helmsman.lowering.streams import Hop, Ways
+from helmsman.schemas.formats import rows_size
+from helmsman.schemas.page_cache import PageCache
+
+PAGE = "kv.page"
+"""Begins the name of what brings a page, or takes it home; its number follows."""
+
+READ = "attention.page"
+"""The same of attention to a page that was brought."""
+
+
+@dataclass
+class PageMoves:
+    """Makes the tasks of pages in one pass; `readers`: by memory, what read its page buffers, in order."""
+
+    plan: Placed
+    out: Emitter
+    ways: Ways
+    readers: dict[str, list[int]] = field(default_factory=dict)
+
+    def attend(self, layer: int, part: Part, window: PageCache, deps: set[int]) -> Part:
+        """What is left of attention once its pages at home have been read, after `deps`, which follow them."""
+        it = self.out.iteration
+        page, streamed = window.page_tokens, paging_of(window).advance(it.past, it.tokens).streamed
+        positions = sum_of_contexts(it)
+        shares = part.flops * it.tokens * page // positions, self._page_bytes(layer, window)
+        for number in streamed:
+            arrived = self._bring(layer, window, number)
+            deps.add(self._read(layer, part, number, tuple(sorted({*deps, arrived})), shares))
+        flops, size = (len(streamed) * share for share in shares)
+        return replace(part, flops=part.flops - flops, size=part.size - size)
+
+    def evict(self, layer: int, window: PageCache) -> None:
+        """Pages that leave in this pass: all of them were there before it, so nothing holds them back."""
+        it, rule = self.out.iteration, kv_rule(self.plan, layer)
+        for number, _ in paging_of(window).advance(it.past, it.tokens).evicted:
+            for hop in self._hops(layer, window, window.memory, rule.memory):
+                self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, (), "kv")
+
+    def _bring(self, layer: int, window: PageCache, number: int) -> int:
+        """A page comes when what read the page before last has left its buffer."""
+        rule, before = kv_rule(self.plan, layer), self.readers.get(window.memory, [])[-STAGED_PAGES:]
+        free = tuple(before[:1]) if len(before) == STAGED_PAGES else ()
+        for hop in self._hops(layer, window, rule.memory, window.memory):
+            free = (self.out.transfer(f"{PAGE}{number}", layer, hop, rule.format, free, "kv"),)
+        return free[0]
+
+    def _read(self, layer: int, part: Part, number: int, deps: tuple[int, ...], shares: tuple[int, int]) -> int:
+        flops, size = shares
+        index = self.out.append(
+            f"{READ}{number}",
+            layer,
+            "attention",
+            "attention",
+            part.device,
+            size,
+            part.format,
+            (part.memory,),
+            deps,
+            self.out.iteration.batch * self.out.iteration.tokens,
+            part.activation_bytes,
+            flops,
+        )
+        self.readers.setdefault(part.memory, []).append(index)
+        return index
+
+    def _hops(self, layer: int, window: PageCache, source: str, target: str) -> Iterator[Hop]:
+        yield from self.ways.hops(source, target, self._page_bytes(layer, window), kv_rule(self.plan, layer).path)
+
+    def _page_bytes(self, layer: int, window: PageCache) -> int:
+        """Keys and values of a page of every sequence."""
+        model, rule = self.plan.model, kv_rule(self.plan, layer)
+        rows = 2 * self.out.iteration.batch * window.page_tokens * model.kv_heads
+        return rows_size(rows, model.head_dim, rule.format)

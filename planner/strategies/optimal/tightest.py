@@ -1,0 +1,142 @@
+"""The composition that needs least of one memory, beside what others have: where little else fits, and what a refusal
+names."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.costs import CostModel
+from helmsman.planner.linear_program import Whole, solve
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways
+from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.several import AllBlocks, Ends, Known
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways, undominated
+from helmsman.planner.strategies.streaming.place import Frame
+
+_NODES, _NEAR = 20, 5e-5
+"""With so many nodes whole counts are sought, until they are so near to their bound."""
+
+_TIGHTER, _TRIES = 1e-6, 3
+"""By which share memories are smaller for a solver that breaks rows by less; so often a search is repeated with less
+room."""
+
+_LEVELS = 1000
+"""So many amounts of each flow may be on their way."""
+
+Lacks = Callable[[Assignment], Mapping[str, int]]
+"""Bytes that an assignment lacks, by memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tightest:
+    """Of a question's `blocks`; `lacks` is asked whether what is found fits. One block ahead may be on its way.
+
+    Only `saving` ways: weights and caches that come as they are used save no memory."""
+
+    blocks: AllBlocks
+    lacks: Lacks
+
+    def least(self, memory: str) -> Assignment | None:
+        """The composition that needs least of `memory` and lacks nothing of others; None if none is found."""
+        less = np.zeros(len(self.blocks.memories))
+        for _ in range(_TRIES):
+            found = self._composed(memory, less)
+            lacking = (
+                {} if found is None else {name: size for name, size in self.lacks(found).items() if name != memory}
+            )
+            if not lacking:
+                return found
+            less = less + [lacking.get(name, 0) for name in self.blocks.memories]
+        return None
+
+    def _composed(self, memory: str, less: Numbers) -> Assignment | None:
+        """Whole counts of ways beside `less` bytes that must stay free, where the ends are, and how much of every flow
+        is on its way: one whole program of them all."""
+        column, room = self.blocks.memories.index(memory), self._available - less
+        others, scale = np.arange(len(room)) != column, np.maximum(1.0, self._available)
+        asked = np.vstack([self._ways.kept, self._used, *self._buffers]) / scale
+        rows = np.vstack([asked[:, others].T, self._once, self._within])
+        upper = np.concatenate([(room / scale)[others] - _TIGHTER, self._times, np.zeros(len(self._within))])
+        lower = np.concatenate([np.full(others.sum(), -np.inf), self._times, np.full(len(self._within), -np.inf)])
+        found = solve(asked[:, column], rows, lower, upper, whole=Whole(len(asked), _NODES, _NEAR))
+        return None if found is None else self._assignment(found.unknowns.round().astype(int))
+
+    def _assignment(self, chosen: Chosen) -> Assignment:
+        counts, ends = chosen[: len(self._ways)], chosen[len(self._ways) :]
+        ways = [(self.blocks.ways[row], int(count)) for row, count in zip(self._names, counts, strict=True)]
+        blocks = (way for way, count in sorted(ways, key=lambda each: each[0].on) for _ in range(count))
+        return Assignment(tuple(blocks), *self._ends[int(ends[: len(self._ends)].argmax())], {})
+
+    @property
+    def _once(self) -> Numbers:
+        """What adds up to whole numbers (sums, unknowns): blocks, places of the ends, levels of each flow."""
+        sizes = [len(self._ways), len(self._ends), *map(len, self._levels)]
+        return np.repeat(np.eye(len(sizes)), sizes, axis=1)
+
+    @property
+    def _times(self) -> Numbers:
+        return np.array([self.blocks.count, *[1.0] * (1 + len(self._levels))])
+
+    @property
+    def _within(self) -> Numbers:
+        """Blocks for which more comes than a level, all of them at most where a higher level is chosen (levels,
+        unknowns)."""
+        found, start = [], len(self._ways) + len(self._ends)
+        for flow, levels in zip(self._ways.coming.T, self._levels, strict=True):
+            for place, level in enumerate(levels[:-1]):
+                row = np.zeros(start + len(levels))
+                row[: len(flow)] = flow > level
+                row[start + place + 1 :] = -self.blocks.count
+                found.append(row)
+            start += len(levels)
+        return np.array([np.pad(row, (0, start - len(row))) for row in found]).reshape(-1, start)
+
+    @cached_property
+    def _ends(self) -> tuple[Ends, ...]:
+        return self.blocks.arrangements
+
+    @cached_property
+    def _used(self) -> Numbers:
+        """Bytes that are not of blocks, by where the ends are (ends, memories)."""
+        return np.array([self._available - self.blocks.free(ends) for ends in self._ends])
+
+    @property
+    def _buffers(self) -> Iterator[Numbers]:
+        """By flow, bytes of buffers of each level (levels, memories)."""
+        for levels, each in zip(self._levels, self.blocks.buffers(2), strict=True):
+            yield np.outer(levels, each)
+
+    @cached_property
+    def _available(self) -> Numbers:
+        hardware = self.blocks.frame.roles.hardware
+        return np.array([float(hardware.memory(name).available) for name in self.blocks.memories])
+
+    @cached_property
+    def _levels(self) -> tuple[Numbers, ...]:
+        """How much of each flow may be on its way: nothing, or as much as some way needs."""
+        return tuple(np.unique(np.append(flow, 0.0)) for flow in self._ways.coming.T)
+
+    @cached_property
+    def _names(self) -> Chosen:
+        """The rows of ways that none beats."""
+        return undominated(self.blocks.asked)
+
+    @cached_property
+    def _ways(self) -> Ways:
+        return self.blocks.asked.only(self._names)
+
+
+def saving(frame: Frame, costs: CostModel) -> AllBlocks:
+    """Ways whose operations are whole, and to which nothing comes that takes no less where it comes from."""
+    ways = block_ways(frame.model, frame.roles.separate, frame.store is not None, frame.quarters)
+    return AllBlocks(
+        frame, costs, parts=Known(dict.fromkeys(range(len(frame.roles.each)), tuple(filter(_saves, ways))))
+    )
+
+
+def _saves(way: BlockWay) -> bool:
+    if way.prompt == "accelerator" or "both" in way.parts or (way.cache_comes and "cache" not in way.q4):
+        return False
+    return not way.others_come or "coming" in way.q4
