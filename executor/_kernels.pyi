@@ -10,7 +10,9 @@ from typing import Literal, NotRequired, TypedDict
 from typing_extensions import Buffer as SupportsBuffer
 
 Format = Literal["f32", "f16", "bf16"]
-StoredFormat = Literal["f32", "f16", "bf16", "q4"]
+KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
+KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
+StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 
 def isa() -> str:
     """The instruction set in use: avx512, avx2 or portable."""
@@ -54,7 +56,7 @@ def packed_size(fmt: StoredFormat, rows: int, columns: int) -> int:
     packed_size(fmt, a, columns) to packed_size(fmt, b, columns)."""
 
 def pack(
-    source: SupportsBuffer, source_format: Format, target: Buffer, fmt: StoredFormat, rows: int, columns: int
+    source: SupportsBuffer, source_format: StoredFormat, target: Buffer, fmt: StoredFormat, rows: int, columns: int
 ) -> None:
     """Convert (round to nearest even) and pack a row-major (rows, columns) matrix.
 
@@ -85,7 +87,7 @@ def turn_rows(
     target_offset: int,
     target_strides: tuple[int, int, int],
     counts: tuple[int, int, int, int],
-    stored: StoredFormat,
+    stored: KeptFormat,
     fmt: Format,
     transposed: bool,
 ) -> None:
@@ -97,7 +99,7 @@ def turn_rows(
 
 def linear(
     pool: Pool,
-    fmt: Format,
+    fmt: StoredFormat,
     weights: Buffer,
     rows: int,
     columns: int,
@@ -108,7 +110,7 @@ def linear(
     """y[tokens][rows] = x[tokens][columns] W^T, f32 in and out."""
 
 def time_linear(
-    pool: Pool, fmt: Format, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
+    pool: Pool, fmt: StoredFormat, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
 ) -> list[float]:
     """Seconds of each of `repeats` products, walking through `weights` in turn, inside one parallel region."""
 
@@ -167,7 +169,7 @@ class Norm(TypedDict):
 
 class Linear(TypedDict):
     weight: Buffer
-    format: Format
+    format: StoredFormat
     rows: int
     columns: int
     bias: SupportsBuffer | None
@@ -244,7 +246,7 @@ class StageSpec(Dimensions):
     """Tokens each sequence's cache can hold."""
     max_tokens: int
     """Most tokens per sequence in one pass."""
-    kv_format: Format
+    kv_format: KvFormat
     paged: NotRequired[bool]
     """Caches are rings: position p lies in row p % capacity, and attention can be done by `Stage.attend` in several
     calls; the operation `attention` itself only while past + tokens is at most the capacity."""
@@ -397,7 +399,7 @@ class Queue:
         target_offset: int,
         target_strides: tuple[int, int, int],
         counts: tuple[int, int, int, int],
-        stored: StoredFormat,
+        stored: KeptFormat,
         fmt: Format,
         transposed: bool,
         times: SupportsBuffer | None = None,
@@ -476,7 +478,7 @@ class CopyEngine:
         target: Buffer,
         target_offset: int,
         table: Buffer,
-        fmt: Format,
+        fmt: StoredFormat,
         rows: int,
         columns: int,
         ids: Buffer,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed:
     if content is None:
         return None
     listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
-    dtype, batch = DTYPES[spec["kv_format"]], spec["batch"]
+    dtype, batch = dtype_of(spec["kv_format"]), spec["batch"]
     line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], spec["head_dim"])
     pieces = tuple((begin, end, _held(buffer).view(dtype, batch, end - begin, *line)) for begin, end, buffer in listed)
     return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
@@ -70,7 +70,7 @@ def _kept(spec: "StageSpec", each: "Kept") -> tuple[int, int, torch.Tensor]:
             remedy="keep the cache in f32, f16 or bf16",
         )
     begin, end = each["heads"]
-    dtype, count = DTYPES[spec["kv_format"]], end - begin
+    dtype, count = dtype_of(spec["kv_format"]), end - begin
     batch, capacity, width = spec["batch"], spec["capacity"], spec["head_dim"]
     if each["by_token"]:
         rows = _held(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)

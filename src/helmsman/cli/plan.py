@@ -10,6 +10,7 @@ from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to
 from helmsman.cli.asked import decide_as_known
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
+from helmsman.cli.formats import check_compression, check_formats
 from helmsman.cli.machine import add_machine_arguments
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
@@ -59,7 +60,9 @@ def execute(args: argparse.Namespace) -> int:
     _check_plot(args)
     check_alone(args)
     check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
+    check_compression(args)
     model, hardware = load_model(args.model), machine(args)
+    check_formats(args, model)
     workload = _workload(args, model)
     if compares(args):
         return _compare(args, model, hardware, workload)
