@@ -3,6 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
+from helmsman.cli.native_formats import DEFAULT, NATIVE
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, is_plain
 
@@ -10,9 +11,13 @@ if TYPE_CHECKING:
     from helmsman.schemas.model import Model
 
 
-def add_format_arguments(group: argparse._ArgumentGroup) -> None:
-    """--format and --kv-format."""
-    group.add_argument("--format", choices=STORED_FORMATS, default="f16", help="how weights are stored")
+def add_format_arguments(group: argparse._ArgumentGroup, native: bool = False) -> None:
+    """--format and --kv-format; with `native` what the model's file has may be asked for (`resolve_formats`)."""
+    if native:
+        weights = "how weights are stored; native: as a GGUF file has them (default: native for such files, else f16)"
+        group.add_argument("--format", choices=(*STORED_FORMATS, NATIVE), help=weights)
+    else:
+        group.add_argument("--format", choices=STORED_FORMATS, default=DEFAULT, help="how weights are stored")
     group.add_argument("--kv-format", choices=KV_FORMATS, default="f16", help="how KV is stored")
 
 

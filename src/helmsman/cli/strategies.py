@@ -86,7 +86,7 @@ def add_strategy_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("strategy")
     group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
-    add_format_arguments(group)
+    add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
     group.add_argument("--paper", action="store_true", help="price decode steps by the printed formulas")
