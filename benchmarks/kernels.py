@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +21,16 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 from helmsman.schemas.formats import Format
 
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import KvFormat, KvSpan
+
 ROTATION = 256 << 20
 """Bytes that one series walks through: seven times the last-level cache of a 36 MiB machine."""
+
+CONTEXT = 16384
+"""Positions of a sequence in pages."""
+
+BATCHES = (1, 4, 16)
 
 SHAPES = ((4096, 4096), (12288, 4096), (1024, 4096))
 
@@ -144,6 +153,60 @@ def attention(bench: Bench) -> Iterator[Row]:
                 yield bench.against_read(caches.side(pool, group, context), threads)
 
 
+@dataclass(frozen=True)
+class Pages:
+    """A region of caches for 8 KV heads of 128 and contexts of 16k: pages that follow each other in random order."""
+
+    fmt: "KvFormat"
+    region: Buffer
+
+    @classmethod
+    def random(cls, fmt: "KvFormat") -> "Pages":
+        """Of as many bytes as a layer of the largest batch needs, the same ROTATION again and again."""
+        size = 2 * max(BATCHES) * 8 * CONTEXT * row_size(fmt)
+        region = Arena(size).alloc(size, "pages")
+        fill(region.part(0, ROTATION), 1)
+        values = np.frombuffer(memoryview(region), np.uint8)
+        for begin in range(ROTATION, size, ROTATION):
+            part = values[begin : begin + ROTATION]
+            part[:] = values[: part.size]
+        return cls(fmt, region)
+
+    def layers(self, page: int, batch: int) -> "list[list[KvSpan]]":
+        """Spans of as many layers as the region holds, at most ROTATION."""
+        head, size = page * row_size(self.fmt), batch * 8 * page * row_size(self.fmt)
+        count = max(1, ROTATION // (2 * size * (CONTEXT // page)))
+        places = np.random.default_rng(1).permutation(count * 2 * CONTEXT // page).reshape(count, -1, 2) * size
+        return [
+            [
+                (self.region, int(keys), self.region, int(values), 8 * head, head, number * page, page)
+                for number, (keys, values) in enumerate(layer)
+            ]
+            for layer in places
+        ]
+
+    def side(self, pool: Pool, page: int, batch: int, group: int) -> Side:
+        layers = self.layers(page, batch)
+        size = len(layers) * 2 * batch * 8 * CONTEXT * row_size(self.fmt) / 1e9
+        call = partial(kernels.time_spans, pool, self.fmt, layers, 8 * group, 8, 128, batch, len(layers))
+        return Side(f"{self.fmt} pages of {page} batch {batch} group {group}", size, lambda: sum(call()))
+
+
+def row_size(fmt: "KvFormat") -> int:
+    """Bytes of a head's key or value of 128."""
+    return {"f32": 512, "f16": 256, "bf16": 256, "q8_0": 136}[fmt]
+
+
+def pages(fmt: "KvFormat", bench: Bench) -> Iterator[Row]:
+    """Decode attention over pages."""
+    found = Pages.random(fmt)
+    for threads, pool in bench.pools.items():
+        for batch in BATCHES:
+            for group in (2, 4):
+                for page in (16, 128, 512):
+                    yield bench.against_read(found.side(pool, page, batch, group), threads)
+
+
 def timed(call: Callable[[], object]) -> float:
     """Seconds of one call."""
     begun = time.perf_counter()
@@ -264,6 +327,9 @@ SERIES = {
     "gemv": gemv,
     "batches": batches,
     "attention": attention,
+    "pages-f16": partial(pages, "f16"),
+    "pages-bf16": partial(pages, "bf16"),
+    "pages-q8_0": partial(pages, "q8_0"),
     "torch": torch_gemv,
     "products": products,
     "expansion": expansion,

@@ -18,9 +18,9 @@ struct Attention {
 
 using HeadCaches = std::vector<HeadCache>;  // by KV head
 
-// KV heads [begin, end) in one buffer [batch][end - begin][capacity * head_dim]; the others have none.
+// KV heads [begin, end) in one buffer [batch][end - begin][capacity rows]; the others have none.
 inline HeadCaches caches_in(const Attention& s, void* data, size_t begin, size_t end) {
-  const size_t head = s.capacity * s.head_dim * size_of(s.format);
+  const size_t head = s.capacity * row_size(s.format, s.head_dim);
   HeadCaches found(s.kv_heads);
   for (size_t h = begin; h < end; ++h) found[h] = {static_cast<char*>(data) + (h - begin) * head, (end - begin) * head};
   return found;

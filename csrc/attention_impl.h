@@ -1,10 +1,10 @@
-// Attention over spans of caches, for the instruction set whose Simd was included before.
+// Attention of prompts over spans of caches, and what all attention shares, for the instruction set whose Simd was
+// included before.
 //
-// Decode is bound by reading K and V: blocks of sixteen positions are read in ascending order, and up to four query
-// heads of the group share each widened register. Prefill is bound by arithmetic: tiles of K and V become f32
-// panels, and scores and outputs are the blocked products of linear layers.
+// Prompts are bound by arithmetic: tiles of K and V become f32 panels, and scores and outputs are the blocked products
+// of linear layers.
 #pragma once
-#include "elementwise_impl.h"
+#include "kv_row_impl.h"
 
 namespace helm {
 namespace {
@@ -40,207 +40,9 @@ inline float exponentials(float* x, size_t n, float max) {
 // exp(a - b) for a <= b, both possibly kLowest.
 inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : expf(a - b); }
 
-// A block of kDecodeRows positions: where they are, and how far apart.
-struct Rows {
-  const void* data;
-  Format format;
-  size_t stride;  // elements
-  bool streams;   // the cache itself, read in order: more follows
-};
-
-// The rows [count][head_dim] of one KV head and sequence in a span, from position `at` of it on.
-inline const void* rows_in(Format format, const HeadCache& head, size_t sequence, size_t at, size_t head_dim) {
-  return offset(format, head.data + sequence * head.sequence, at * head_dim);
-}
-
-// A place among the positions of a DecodeArgs.
-struct Place {
-  const KvSpan* span;
-  size_t at;
-};
-
-// How many positions follow each other from a place on; moves it to where there are some. There must be.
-inline size_t settle(const DecodeArgs& a, Place& place) {
-  while (place.at >= seen(*place.span, a.limit)) place.at -= seen(*place.span, a.limit), ++place.span;
-  return seen(*place.span, a.limit) - place.at;
-}
-
-// The next `count` positions. They are used where they are, unless the block is not full, or not of one span, or rows
-// are not whole registers: then as f32 in `scratch` [kDecodeRows][width], padded with zeros.
-template <const HeadCache* KvSpan::*kCaches>
-inline Rows next_rows(const DecodeArgs& a, Place& place, size_t count, size_t width, float* scratch) {
-  const auto data = [&] {
-    return rows_in(a.format, (place.span->*kCaches)[a.kv_head], a.sequence, place.at, a.head_dim);
-  };
-  if (count == kDecodeRows && width == a.head_dim && settle(a, place) >= count) {
-    const Rows rows{data(), a.format, width, true};
-    place.at += count;
-    return rows;
-  }
-  memset(scratch, 0, kDecodeRows * width * sizeof(float));
-  for (size_t r = 0; r < count; ++r, ++place.at) {
-    settle(a, place);
-    widen(a.format, data(), a.head_dim, scratch + r * width);
-  }
-  return {scratch, Format::f32, width, false};
-}
-
-// scores[g * kDecodeTile + r] of R rows from `first` on and G queries, R * G = lanes. Row after row, so that the
-// cache is read in ascending order; the rows' accumulators overlap by out-of-order execution.
-template <Format F, int R, int G>
-void scores_tile(const Rows& rows, size_t first, const float* q, bool ahead, float* scores) {
-  const size_t width = rows.stride;
-  V acc[R * G];
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    const size_t begin = (first + r) * width;
-#pragma GCC unroll 16
-    for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::zero();
-    for (size_t d = 0; d < width; d += Simd::lanes) {
-      if (ahead) prefetch<F>(rows.data, begin + d);
-      const V row = load_as<F>(rows.data, begin + d);
-#pragma GCC unroll 16
-      for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::fma(row, Simd::load(q + g * width + d), acc[g * R + r]);
-    }
-  }
-  float sums[R * G];
-  Simd::store(sums, Simd::sums(acc));
-#pragma GCC unroll 16
-  for (int g = 0; g < G; ++g) memcpy(scores + g * kDecodeTile + first, sums + g * R, R * sizeof(float));
-}
-
-template <Format F, int G>
-void scores_block(const Rows& rows, const float* q, bool ahead, float* scores) {
-  constexpr int R = Simd::lanes / G;
-  for (size_t r = 0; r < kDecodeRows; r += R) scores_tile<F, R, G>(rows, r, q, ahead, scores);
-}
-
-// Scores of a block against all queries, four, two or one at a time; the first ones bring the cache in.
-template <Format F>
-void scores_of(const Rows& rows, const float* q, size_t group, float* scores) {
-  size_t g = 0;
-  const size_t width = rows.stride;
-  const auto ahead = [&] { return rows.streams && g == 0; };
-  for (; g + 4 <= group; g += 4)
-    scores_block<F, 4>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
-  for (; g + 2 <= group; g += 2)
-    scores_block<F, 2>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
-  for (; g < group; ++g)
-    scores_block<F, 1>(rows, q + g * width, ahead(), scores + g * kDecodeTile);
-}
-
-// out[g][d...] += sum over the block's rows of p[g][r] * rows[r][d...]: N registers of G heads.
-template <Format F, int N, int G>
-void weighted_columns(const Rows& rows, size_t d, const float* p, bool ahead, float* out) {
-  const size_t width = rows.stride;
-  V acc[G][N];
-#pragma GCC unroll 16
-  for (int g = 0; g < G; ++g)
-#pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) acc[g][i] = Simd::load(out + g * width + d + i * Simd::lanes);
-  for (size_t r = 0; r < kDecodeRows; ++r) {
-    V factor[G];
-#pragma GCC unroll 16
-    for (int g = 0; g < G; ++g) factor[g] = Simd::set(p[g * kDecodeTile + r]);
-#pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) {
-      if (ahead) prefetch<F>(rows.data, r * width + d + i * Simd::lanes);
-      const V value = load_as<F>(rows.data, r * width + d + i * Simd::lanes);
-#pragma GCC unroll 16
-      for (int g = 0; g < G; ++g) acc[g][i] = Simd::fma(factor[g], value, acc[g][i]);
-    }
-  }
-#pragma GCC unroll 16
-  for (int g = 0; g < G; ++g)
-#pragma GCC unroll 16
-    for (int i = 0; i < N; ++i) Simd::store(out + g * width + d + i * Simd::lanes, acc[g][i]);
-}
-
-template <Format F, int G>
-void weighted_block(const Rows& rows, const float* p, bool ahead, float* out) {
-  constexpr int N = Simd::lanes == 16 ? 8 : 8 / G;  // sixteen accumulators where there are 32 registers, else eight
-  size_t d = 0;
-  for (; d + N * Simd::lanes <= rows.stride; d += N * Simd::lanes)
-    weighted_columns<F, N, G>(rows, d, p, ahead, out);
-  for (; d < rows.stride; d += Simd::lanes) weighted_columns<F, 1, G>(rows, d, p, ahead, out);
-}
-
-template <Format F>
-void weighted_of(const Rows& rows, const float* p, size_t group, float* out) {
-  size_t g = 0;
-  const size_t width = rows.stride;
-  const auto ahead = [&] { return rows.streams && g == 0; };
-  for (; g + 2 <= group; g += 2)
-    weighted_block<F, 2>(rows, p + g * kDecodeTile, ahead(), out + g * width);
-  for (; g < group; ++g)
-    weighted_block<F, 1>(rows, p + g * kDecodeTile, ahead(), out + g * width);
-}
-
-inline void scores(const Rows& rows, const float* q, size_t group, float* out) {
-  if (rows.format == Format::f32) scores_of<Format::f32>(rows, q, group, out);
-  if (rows.format == Format::f16) scores_of<Format::f16>(rows, q, group, out);
-  if (rows.format == Format::bf16) scores_of<Format::bf16>(rows, q, group, out);
-}
-
-inline void weighted(const Rows& rows, const float* p, size_t group, float* out) {
-  if (rows.format == Format::f32) weighted_of<Format::f32>(rows, p, group, out);
-  if (rows.format == Format::f16) weighted_of<Format::f16>(rows, p, group, out);
-  if (rows.format == Format::bf16) weighted_of<Format::bf16>(rows, p, group, out);
-}
-
-struct DecodeScratch {
-  float *rows, *q, *out, *scores;
-};
-
-inline DecodeScratch decode_layout(const DecodeArgs& a, size_t width) {
-  float* q = a.scratch + kDecodeRows * width;
-  float* out = q + a.group * width;
-  return {a.scratch, q, out, out + a.group * width};
-}
-
-// A step of the running softmax: scores [group][kDecodeTile] become weights, `count` of them, zero to the block's end.
-inline void softmax_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, size_t count) {
-  for (size_t g = 0; g < a.group; ++g) {
-    float* x = s.scores + g * kDecodeTile;
-    const float max = largest_of(x, count, a.max[g]);
-    const float keep = ratio(a.max[g], max);
-    a.sum[g] = a.sum[g] * keep + exponentials(x, count, max);
-    a.max[g] = max;
-    for (size_t r = count; r < round_up(count, kDecodeRows); ++r) x[r] = 0;
-    if (keep != 1.0f) scale(s.out + g * width, keep, width);
-  }
-}
-
-// The next `count` positions.
-inline void decode_tile(const DecodeArgs& a, const DecodeScratch& s, size_t width, Place& place, size_t count) {
-  Place keys = place;
-  for (size_t r = 0; r < count; r += kDecodeRows)
-    scores(next_rows<&KvSpan::keys>(a, keys, smaller(kDecodeRows, count - r), width, s.rows), s.q, a.group, s.scores + r);
-  softmax_tile(a, s, width, count);
-  for (size_t r = 0; r < count; r += kDecodeRows)
-    weighted(next_rows<&KvSpan::values>(a, place, smaller(kDecodeRows, count - r), width, s.rows), s.scores + r, a.group,
-             s.out);
-}
-
-void decode(const DecodeArgs& a) {
-  const size_t width = round_up(a.head_dim, kPanel);
-  const DecodeScratch s = decode_layout(a, width);
-  const float factor = 1.0f / sqrtf(static_cast<float>(a.head_dim));
-  memset(s.q, 0, 2 * a.group * width * sizeof(float));
-  for (size_t g = 0; g < a.group; ++g) {
-    for (size_t d = 0; d < a.head_dim; ++d) s.q[g * width + d] = a.q[g * a.head_dim + d] * factor;
-    if (a.resume) {
-      memcpy(s.out + g * width, a.out + g * a.head_dim, a.head_dim * sizeof(float));
-    } else {
-      a.max[g] = kLowest;
-      a.sum[g] = 0;
-    }
-  }
-  Place place{a.spans.begin(), a.begin};
-  for (size_t first = a.begin; first < a.end; first += kDecodeTile)
-    decode_tile(a, s, width, place, smaller(kDecodeTile, a.end - first));
-  for (size_t g = 0; g < a.group; ++g)
-    memcpy(a.out + g * a.head_dim, s.out + g * width, a.head_dim * sizeof(float));
+// The rows of one KV head and sequence in a span, from position `at` of it on.
+inline const char* rows_in(Format format, const HeadCache& head, size_t sequence, size_t at, size_t head_dim) {
+  return head.data + sequence * head.sequence + at * row_size(format, head_dim);
 }
 
 struct PrefillScratch {
@@ -289,17 +91,18 @@ inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, size_t r
 }
 
 // Rows of K and V as f32 panels, zero beyond count.
-inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, const void* keys, const void* values,
+inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, const char* keys, const char* values,
                       size_t count) {
+  const size_t step = row_size(a.format, a.head_dim);
   if (count < kPrefillTile) {
     memset(s.keys, 0, width * kPrefillTile * sizeof(float));
     memset(s.values, 0, width * kPrefillTile * sizeof(float));
   }
   for (size_t j = 0; j < count; ++j) {
-    widen(a.format, offset(a.format, keys, j * a.head_dim), a.head_dim, s.row);
+    read_row(a.format, keys + j * step, a.head_dim, s.row);
     float* panel = s.keys + j / kPanel * a.head_dim * kPanel + j % kPanel;
     for (size_t d = 0; d < a.head_dim; ++d) panel[d * kPanel] = s.row[d];
-    widen(a.format, offset(a.format, values, j * a.head_dim), a.head_dim, s.row);
+    read_row(a.format, values + j * step, a.head_dim, s.row);
     for (size_t d = 0; d < width; d += kPanel)
       memcpy(s.values + (d / kPanel * kPrefillTile + j) * kPanel, s.row + d, kPanel * sizeof(float));
   }

@@ -1,4 +1,7 @@
 // Storage formats and their scalar conversions (round to nearest even; NaN stays NaN).
+//
+// Quantised formats hold blocks of consecutive columns of a row: codes under scales in f16. q8_0, q4_0, q4_k and q6_k
+// are GGUF's blocks, bit for bit; q8 and q4 are groups of 64 codes of 8 or 4 bits with a scale and a minimum.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,11 +9,49 @@
 
 namespace helm {
 
-enum class Format { f32, f16, bf16 };
+enum class Format { f32, f16, bf16, q8_0, q4_0, q4_k, q6_k, q8, q4 };
 
 // Everything here is `static`: these functions are also compiled with AVX flags, and a shared copy of them
 // could replace the portable one when linking.
+static constexpr bool quantised(Format format) { return format > Format::bf16; }
+
+// Bytes of a value of a plain format.
 static constexpr size_t size_of(Format format) { return format == Format::f32 ? 4 : 2; }
+
+// Columns and bytes of a quantised block of one row. `whole`: rows are whole blocks; else the last may be shorter, its
+// codes padded to 32.
+struct BlockShape {
+  size_t columns, bytes;
+  bool whole;
+};
+
+static constexpr BlockShape block_of(Format format) {
+  switch (format) {
+    case Format::q8_0: return {32, 34, true};
+    case Format::q4_0: return {32, 18, true};
+    case Format::q4_k: return {256, 144, true};
+    case Format::q6_k: return {256, 210, true};
+    case Format::q8: return {64, 68, false};
+    default: return {64, 36, false};
+  }
+}
+
+constexpr size_t kRun = 32;  // columns that are coded alike in every quantised format
+
+// Bytes of a row of `columns` values: row-major, or as a sixteenth of a packed panel. A quantised row whose last block
+// is shorter has that block's header and codes for a multiple of 32 columns.
+static constexpr size_t row_size(Format format, size_t columns) {
+  if (!quantised(format)) return columns * size_of(format);
+  const BlockShape block = block_of(format);
+  const size_t rest = (columns % block.columns + kRun - 1) / kRun * kRun, header = block.bytes % kRun;
+  const size_t last = rest == 0 ? 0 : header + (block.bytes - header) * rest / block.columns;
+  return columns / block.columns * block.bytes + last;
+}
+
+// Whether rows of so many columns can be stored.
+static constexpr bool divides(Format format, size_t columns) {
+  return !quantised(format) || !block_of(format).whole || columns % block_of(format).columns == 0;
+}
 
 static inline float float_of(uint32_t bits) {
   float value;

@@ -36,7 +36,8 @@ struct HeadCache {
   size_t sequence = 0;
 };
 
-// Cached positions [position, position + count): of every KV head [count][head_dim] per sequence.
+// Cached positions [position, position + count): of every KV head [count] rows per sequence. A row is
+// head_dim values; in q8_0, where head_dim is a multiple of 32, all codes (8 bits), then the scales (f16) of 32 each.
 struct KvSpan {
   const HeadCache *keys, *values;  // by KV head
   size_t position, count;
@@ -186,6 +187,8 @@ struct Kernels {
   void (*expand)(Format format, const void* source, size_t columns, size_t panels, void* target);
   // f32 to a row in 4-bit groups: rounded as compress.h says, in one round; NaN counts as the lowest value.
   void (*compress_row)(const float* values, size_t width, void* row);
+  // f32 to a row of a cache that attention reads.
+  void (*write_row)(Format format, const float* values, size_t n, void* row);
   void (*turn_rows)(const TurnArgs&);
   size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0

@@ -84,20 +84,16 @@ std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices,
   });
 }
 
-std::vector<double> time_attention(Pool& pool, const Attention& shape,
-                                   const std::vector<std::pair<const void*, const void*>>& caches, size_t context,
+std::vector<double> time_attention(Pool& pool, const Attention& shape, const std::vector<KvSpans>& layers, size_t batch,
                                    size_t repeats) {
   const Kernels& k = kernels();
-  const std::vector<float> q = random_floats(shape.q_width());
-  std::vector<float> out(shape.q_width());
-  std::vector<std::pair<HeadCaches, HeadCaches>> heads;
-  for (const auto& [keys, values] : caches) heads.emplace_back(whole(shape, keys), whole(shape, values));
+  const std::vector<float> q = random_floats(batch * shape.q_width());
+  std::vector<float> out(q.size());
   pool.reserve(attention_scratch(shape));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
-    const auto& [keys, values] = heads[repeat % heads.size()];
-    const KvSpan span{keys.data(), values.data(), 0, context};
     attention_share(k, pool, thread, shape,
-                    {{&span, 1}, 1, 1, context - 1, q.data(), out.data(), {nullptr, nullptr, true, true}});
+                    {layers[repeat % layers.size()], batch, 1, shape.capacity - 1, q.data(), out.data(),
+                     {nullptr, nullptr, true, true}});
   });
 }
 

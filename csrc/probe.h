@@ -11,9 +11,8 @@ namespace helm {
 // Seconds of each of `repeats` products of `tokens` random rows, walking through `matrices` (equal shapes).
 std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats);
 
-// Seconds of decode attention of one sequence with `context` positions, walking through (K, V) pairs.
-std::vector<double> time_attention(Pool& pool, const Attention& shape,
-                                   const std::vector<std::pair<const void*, const void*>>& caches, size_t context,
+// Seconds of decode attention of `batch` sequences to all positions of spans, walking through `layers` of those.
+std::vector<double> time_attention(Pool& pool, const Attention& shape, const std::vector<KvSpans>& layers, size_t batch,
                                    size_t repeats);
 
 // Seconds of the scores of `batch` sequences with `context` positions over transposed keys, walking through `keys`.

@@ -18,7 +18,7 @@ inline size_t product(std::initializer_list<size_t> factors) {
 
 // Bytes of a packed (rows, columns) matrix: rows are padded to a whole panel of 16.
 inline size_t packed_size(Format format, size_t rows, size_t columns) {
-  return product({rows / 16 + (rows % 16 != 0), 16, columns, size_of(format)});
+  return product({rows / 16 + (rows % 16 != 0), 16, row_size(format, columns)});
 }
 
 }  // namespace helm

@@ -58,6 +58,17 @@ struct Simd {
   static void store_bf16(uint16_t* p, V v) {
     for (size_t i = 0; i < lanes; ++i) p[i] = narrow_bf16(v[i]);
   }
+  // Four f16.
+  static void widen_four(const char* p, float* to) {
+    uint16_t halves[4];
+    memcpy(halves, p, 8);
+    for (int i = 0; i < 4; ++i) to[i] = widen_f16(halves[i]);
+  }
+  // Four bytes as numbers.
+  static V signed_bytes(const uint8_t* p) {
+    const auto* b = reinterpret_cast<const int8_t*>(p);
+    return V{static_cast<float>(b[0]), static_cast<float>(b[1]), static_cast<float>(b[2]), static_cast<float>(b[3])};
+  }
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     for (int i = 0; i < 8; ++i) {

@@ -202,13 +202,13 @@ void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
   float* key = work_.k + row * s.kv_width() + kv_head * s.head_dim;
   prepare(key, b.k_norm);
   const float* value = work_.v + row * s.kv_width() + kv_head * s.head_dim;
-  const size_t sequence = row / count_, at = position(row) % s.capacity * s.head_dim * size_of(s.format);
+  const size_t sequence = row / count_, at = position(row) % s.capacity * row_size(s.format, s.head_dim);
   const HeadCache &keys = b.keys[kv_head], &values = b.values[kv_head];
   if (spec_.divided)
     append_transposed(keys, row, key);
   else
-    k_.narrow(s.format, key, s.head_dim, keys.data + sequence * keys.sequence + at);
-  k_.narrow(s.format, value, s.head_dim, values.data + sequence * values.sequence + at);
+    k_.write_row(s.format, key, s.head_dim, keys.data + sequence * keys.sequence + at);
+  k_.write_row(s.format, value, s.head_dim, values.data + sequence * values.sequence + at);
   keep(b.kept_keys, row, kv_head, key);
   keep(b.kept_values, row, kv_head, value);
 }
@@ -218,7 +218,7 @@ void StagePass::keep(const KeptHeads& kept, size_t row, size_t kv_head, const fl
   const Attention& s = spec_.attention;
   const KeptHead& head = kept[kv_head];
   char* to = head.data + row / count_ * head.sequence + position(row) * head.token;
-  head.groups ? k_.compress_row(values, s.head_dim, to) : k_.narrow(s.format, values, s.head_dim, to);
+  head.groups ? k_.compress_row(values, s.head_dim, to) : k_.write_row(s.format, values, s.head_dim, to);
 }
 
 void StagePass::append_transposed(const HeadCache& keys, size_t row, const float* key) {

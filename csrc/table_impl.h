@@ -1,5 +1,6 @@
 // The table of the instruction set whose Simd was included before.
 #pragma once
+#include "attention_decode_impl.h"
 #include "attention_divided_impl.h"
 #include "cache_rows_impl.h"
 
@@ -11,7 +12,7 @@ const Kernels kTable = {Simd::name, Simd::stream_tokens, Simd::stream_block, Sim
                         divided_scores, scores_prompt, softmax, divided_weighted, weighted_prompt,
                         norm,       rope,                activate,           add,
                         scale,      widen,               narrow,             expand,
-                        compress_row, turn_rows,         argmax,             read};
+                        compress_row, write_row, turn_rows,         argmax,             read};
 
 }  // namespace
 }  // namespace helm

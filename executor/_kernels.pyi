@@ -11,6 +11,8 @@ from typing_extensions import Buffer as SupportsBuffer
 
 Format = Literal["f32", "f16", "bf16"]
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
+"""Of caches. A row of q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
+Q8_0: head_dim is a multiple of 32."""
 KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 
@@ -116,7 +118,7 @@ def time_linear(
 
 def time_attention(
     pool: Pool,
-    fmt: Format,
+    fmt: KvFormat,
     kv: Sequence[tuple[Buffer, Buffer]],
     heads: int,
     kv_heads: int,
@@ -126,6 +128,18 @@ def time_attention(
     repeats: int,
 ) -> list[float]:
     """Seconds of decode attention of one sequence at `context`, walking through `kv` (K, V) in turn."""
+
+def time_spans(
+    pool: Pool,
+    fmt: KvFormat,
+    layers: Sequence[Sequence[KvSpan]],
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    batch: int,
+    repeats: int,
+) -> list[float]:
+    """Seconds of decode attention of `batch` sequences to all positions of spans, walking through `layers` in turn."""
 
 def time_scores(
     pool: Pool,
@@ -247,6 +261,7 @@ class StageSpec(Dimensions):
     max_tokens: int
     """Most tokens per sequence in one pass."""
     kv_format: KvFormat
+    """q8_0: not with divided attention."""
     paged: NotRequired[bool]
     """Caches are rings: position p lies in row p % capacity, and attention can be done by `Stage.attend` in several
     calls; the operation `attention` itself only while past + tokens is at most the capacity."""

@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.caches import pieces_of
+from helmsman.lowering.paging import paging_of, windows
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
 
@@ -121,10 +123,18 @@ def _division(each: Considered, several: bool) -> str:
 def _memory(plan: Plan) -> Iterator[str]:
     for use in plan.predicted.memory:
         yield f"memory       {_use(use)}"
+    for cache in windows(plan):
+        yield f"window       {cache.memory}: {_window(plan, cache)}"
     parts = roles(plan.hardware)
     if parts.accelerator is not None and parts.unified:
         both = f"{parts.host.name} and {parts.accelerator.name} share {parts.host.memory}"
         yield f"one memory   {both}: moving data between memories gains nothing on this machine"
+
+
+def _window(plan: Plan, cache: PageCache) -> str:
+    away = paging_of(cache).evicted(plan.workload.context)
+    pages = f"{away} pages of {cache.page_tokens} at home by the last" if away else "no page ever leaves"
+    return f"{cache.window_tokens} of {plan.workload.context} tokens of each sequence's KV; {pages}"
 
 
 def _use(use: MemoryUse) -> str:

@@ -37,6 +37,9 @@ size_t count_of(const char* name, long long value, long long least = 1);
 // Throws ValueError for an unknown name.
 Format format_of(const std::string& name);
 
+// The same, of formats that caches can have.
+Format kv_format_of(const std::string& name);
+
 // A contiguous Python buffer of at least `count` elements of 4 or 8 bytes, aligned to them. While it lives, the
 // memory stays where it is. Throws ValueError naming `what`.
 class View {

@@ -19,6 +19,12 @@ Format format_of(const std::string& name) {
   throw py::value_error("unknown format '" + name + "'; choose from f32, f16, bf16");
 }
 
+Format kv_format_of(const std::string& name) {
+  if (name == "q8_0") return Format::q8_0;
+  if (name == "f32" || name == "f16" || name == "bf16") return format_of(name);
+  throw py::value_error("unknown KV format '" + name + "'; choose from f32, f16, bf16, q8_0");
+}
+
 View::View(const char* what, const py::buffer& buffer, size_t count, size_t element, bool writable)
     : info_(buffer.request(writable)) {
   py::ssize_t packed = info_.itemsize;

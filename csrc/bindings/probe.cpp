@@ -1,7 +1,9 @@
 #include "../probe.h"
 
+#include <deque>
+
 #include "../shape.h"
-#include "bindings.h"
+#include "spans.h"
 
 namespace helm {
 namespace {
@@ -20,24 +22,34 @@ std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
   return time_linear(pool, matrices, n, times);
 }
 
+std::vector<double> time_spans(Pool& pool, const std::string& format, const std::vector<std::vector<SpanArgs>>& layers,
+                               long long heads, long long kv_heads, long long head_dim, long long batch,
+                               long long repeats) {
+  Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim), 1,
+                  kv_format_of(format)};
+  if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
+  if (!divides(shape.format, shape.head_dim)) throw py::value_error("q8_0 needs a head_dim that is a multiple of 32");
+  const size_t rows = count_of("batch", batch), times = count_of("repeats", repeats);
+  if (layers.empty()) throw py::value_error("layers must hold at least one list of spans");
+  product({rows, shape.q_width(), sizeof(float)});
+  std::deque<BoundSpans> bound;
+  std::vector<KvSpans> spans;
+  for (const auto& layer : layers) spans.push_back(bound.emplace_back(shape, rows, layer).spans());
+  for (const KvSpans& layer : spans)
+    for (const KvSpan& span : layer) shape.capacity = std::max(shape.capacity, span.position + span.count);
+  const py::gil_scoped_release release;
+  return time_attention(pool, shape, spans, rows, times);
+}
+
 std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv,
                                            long long heads, long long kv_heads, long long head_dim,
                                            long long capacity, long long context, long long repeats) {
   if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
-  const Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim),
-                        count_of("capacity", capacity), format_of(format)};
-  if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
-  const size_t length = count_of("context", context), times = count_of("repeats", repeats);
-  if (length > shape.capacity) throw py::value_error("context exceeds capacity");
-  const size_t size = product({shape.kv_heads, shape.capacity, shape.head_dim, size_of(shape.format)});
-  std::vector<std::pair<const void*, const void*>> caches;
-  for (const auto& [keys, values] : kv) {
-    expect_size("keys", *keys, size);
-    expect_size("values", *values, size);
-    caches.emplace_back(keys->data, values->data);
-  }
-  const py::gil_scoped_release release;
-  return time_attention(pool, shape, caches, length, times);
+  if (context > capacity) throw py::value_error("context exceeds capacity");
+  const long long size = row_size(kv_format_of(format), count_of("head_dim", head_dim)) * count_of("capacity", capacity);
+  std::vector<std::vector<SpanArgs>> layers;
+  for (const auto& [keys, values] : kv) layers.push_back({{keys, 0, values, 0, 0, size, 0, context}});
+  return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats);
 }
 
 using TimeDivided = std::vector<double> (*)(Pool&, const Attention&, const std::vector<const void*>&, size_t, size_t,
@@ -94,6 +106,8 @@ void register_probe(py::module_& module) {
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
              py::arg("repeats"));
+  module.def("time_spans", &time_spans, py::arg("pool"), py::arg("fmt"), py::arg("layers"), py::arg("heads"),
+             py::arg("kv_heads"), py::arg("head_dim"), py::arg("batch"), py::arg("repeats"));
   module.def("time_scores", &time_scores_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"), py::arg("heads"),
              py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"), py::arg("batch"),
              py::arg("repeats"));

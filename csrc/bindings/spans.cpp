@@ -5,7 +5,7 @@
 namespace helm {
 
 BoundSpans::BoundSpans(const Attention& shape, size_t batch, const std::vector<SpanArgs>& spans) {
-  const size_t row = shape.head_dim * size_of(shape.format);
+  const size_t row = row_size(shape.format, shape.head_dim);
   for (const auto& [keys, key, values, value, sequence, head, position, count] : spans) {
     const size_t from = count_of("position", position, 0), rows = count_of("count", count, 0);
     Strides strides{count_of("sequence_stride", sequence, 0), count_of("head_stride", head, 0), product({rows, row})};

@@ -48,7 +48,7 @@ class Parser {
     s.ffn = count_at(fields_, "ffn");
     s.vocab = count_at(fields_, "vocab");
     s.attention = {count_at(fields_, "heads"), count_at(fields_, "kv_heads"), count_at(fields_, "head_dim"),
-                   count_at(fields_, "capacity"), format_of(field(fields_, "kv_format").cast<std::string>())};
+                   count_at(fields_, "capacity"), kv_format_of(field(fields_, "kv_format").cast<std::string>())};
     s.norm = choice_at<NormKind>(fields_, "norm", {{"rms", NormKind::rms}, {"layer", NormKind::layer}});
     s.norm_eps = field(fields_, "norm_eps").cast<float>();
     s.activation = choice_at<Activation>(fields_, "activation",
@@ -155,7 +155,7 @@ class Parser {
     const py::object value = field(fields, name);
     if (value.is_none()) return found;
     if (!py::isinstance<py::list>(value)) {
-      const Buffer& buffer = sized(name, value, {a.kv_heads, a.capacity, a.head_dim, size_of(a.format)});
+      const Buffer& buffer = sized(name, value, {a.kv_heads, a.capacity, row_size(a.format, a.head_dim)});
       return caches_in(a, buffer.data, 0, a.kv_heads);
     }
     found.resize(a.kv_heads);
@@ -163,7 +163,7 @@ class Parser {
       const auto [first, last, content] = part.cast<std::tuple<py::object, py::object, py::object>>();
       const Range heads = some_heads(name, py::make_tuple(first, last));
       const Buffer& buffer =
-          sized(name, content, {heads.end - heads.begin, a.capacity, a.head_dim, size_of(a.format)});
+          sized(name, content, {heads.end - heads.begin, a.capacity, row_size(a.format, a.head_dim)});
       const HeadCaches each = caches_in(a, buffer.data, heads.begin, heads.end);
       std::copy(each.begin() + heads.begin, each.begin() + heads.end, found.begin() + heads.begin);
     }
@@ -181,7 +181,7 @@ class Parser {
       const Range heads = some_heads(name, field(p, "heads"));
       const bool groups = field(p, "groups").cast<bool>(), by_token = field(p, "by_token").cast<bool>();
       const size_t count = heads.end - heads.begin, rows = parsed_.spec.context;
-      const size_t row = groups ? q4_row_size(a.head_dim) : a.head_dim * size_of(a.format);
+      const size_t row = groups ? q4_row_size(a.head_dim) : row_size(a.format, a.head_dim);
       char* data = static_cast<char*>(sized(name, field(p, "rows"), {count, rows, row}).data);
       const size_t token = by_token ? count * row : row, head = by_token ? row : rows * row;
       for (size_t h = 0; h < count; ++h)

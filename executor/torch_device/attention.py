@@ -4,10 +4,11 @@ HELM's streaming attention (section 4.2.3.3, eq 4.18-4.20) in the form that PyTo
 
 import torch
 
+Seen = tuple[torch.Tensor, torch.Tensor]
+"""What some keys and values gave: (out, lse)."""
 
-def attend_part(
-    q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+
+def attend_part(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None) -> Seen:
     """(out, lse) of queries q (batch, kv_heads, rows, head_dim) over keys and values (batch, kv_heads, n, head_dim).
 
     `hidden`: bool, broadcast to (batch, kv_heads, rows, n), true where a row may not look; None where it may look
@@ -23,9 +24,7 @@ def attend_part(
     return torch.matmul(weights.to(values.dtype), values).float(), lse
 
 
-def merge(
-    one: tuple[torch.Tensor, torch.Tensor], other: tuple[torch.Tensor, torch.Tensor]
-) -> tuple[torch.Tensor, torch.Tensor]:
+def merge(one: Seen, other: Seen) -> Seen:
     """(out, lse) of the union of two parts; a part that saw nothing has lse -inf and weighs nothing (E-HELM-21)."""
     (first, left), (second, right) = one, other
     lse = torch.logaddexp(left, right)

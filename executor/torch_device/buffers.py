@@ -1,5 +1,6 @@
 """A device's bounded memory as PyTorch holds it: bytes, seen as tensors where they are computed with."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -47,10 +48,21 @@ class TorchBuffer:
             raise ValueError(f"bytes {offset} to {offset + size} of {self.size}")
         return TorchBuffer(self.bytes[offset : offset + size])
 
+    def strided(self, dtype: torch.dtype, shape: Sequence[int], strides: Sequence[int], offset: int) -> torch.Tensor:
+        """Values of `dtype` from `offset` on, `strides` apart, both in bytes."""
+        values = self.bytes[offset:].view(dtype)
+        return values.as_strided(shape, [each // dtype.itemsize for each in strides])
+
     def view(self, dtype: torch.dtype, *shape: int) -> torch.Tensor:
         """Its first values of `dtype`, in `shape`; what is written there is written here."""
         count = int(np.prod(shape))
         return self.bytes[: count * dtype.itemsize].view(dtype).view(shape)
+
+
+def held_in(buffer: object) -> TorchBuffer:
+    """A buffer of such a memory, whatever it was passed as."""
+    assert isinstance(buffer, TorchBuffer), "what a PyTorch device reads is in its memory"
+    return buffer
 
 
 class TorchMemory:
@@ -82,7 +94,7 @@ class TorchMemory:
         """A buffer that holds a copy of `values`."""
         buffer = self.alloc(values.nbytes, what)
         flat = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-        _of(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
+        held_in(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
         return buffer
 
     def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
@@ -96,7 +108,7 @@ class TorchMemory:
             source = rows_as_f32(source, source_format, columns)
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
         values = torch.from_numpy(np.ascontiguousarray(source).reshape(-1).view(np.uint8).copy())
-        _of(buffer).view(dtype, rows, columns).copy_(values.view(given).view(rows, columns))
+        held_in(buffer).view(dtype, rows, columns).copy_(values.view(given).view(rows, columns))
         return buffer
 
     def _full(self, size: int, what: str) -> InfeasibleError:
@@ -106,9 +118,3 @@ class TorchMemory:
             field=f"memory {self.name}",
             remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
         )
-
-
-def _of(buffer: Buffer) -> TorchBuffer:
-    held = cast(object, buffer)
-    assert isinstance(held, TorchBuffer)
-    return held

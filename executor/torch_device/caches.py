@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.executor.torch_device.buffers import dtype_of, held_in
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,9 @@ def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed:
     listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
     dtype, batch = dtype_of(spec["kv_format"]), spec["batch"]
     line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], spec["head_dim"])
-    pieces = tuple((begin, end, _held(buffer).view(dtype, batch, end - begin, *line)) for begin, end, buffer in listed)
+    pieces = tuple(
+        (begin, end, held_in(buffer).view(dtype, batch, end - begin, *line)) for begin, end, buffer in listed
+    )
     return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
 
 
@@ -73,12 +75,7 @@ def _kept(spec: "StageSpec", each: "Kept") -> tuple[int, int, torch.Tensor]:
     dtype, count = dtype_of(spec["kv_format"]), end - begin
     batch, capacity, width = spec["batch"], spec["capacity"], spec["head_dim"]
     if each["by_token"]:
-        rows = _held(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)
+        rows = held_in(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)
     else:
-        rows = _held(each["rows"]).view(dtype, batch, count, capacity, width)
+        rows = held_in(each["rows"]).view(dtype, batch, count, capacity, width)
     return begin, end, rows
-
-
-def _held(buffer: object) -> TorchBuffer:
-    assert isinstance(buffer, TorchBuffer), "what a PyTorch device reads is in its memory"
-    return buffer

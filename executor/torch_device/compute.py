@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.graphs import Graphs
 from helmsman.executor.torch_device.lane import TorchLane
 from helmsman.executor.torch_device.stage import TorchStage
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import KvSpan
 
 
 class ComputeLane(TorchLane):
@@ -50,6 +54,22 @@ class ComputeLane(TorchLane):
             taken.finish()
 
         self.submit_work(work, wait, done)
+
+    def attend(
+        self,
+        stage: TorchStage,
+        block: int,
+        spans: "Sequence[KvSpan]",
+        first: bool,
+        last: bool,
+        tokens: int,
+        past: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """Like the native queue's: a part of the attention of a block (HELM-62, 63)."""
+        self.submit_work(lambda: stage.attend(block, spans, first, last, tokens, past), wait, done, times)
 
     def _compute(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool], taken: "_Stamps") -> None:
         tokens, past, ends = part

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, cast
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
 from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
-from helmsman.executor.torch_device.buffers import TorchBuffer, TorchMemory
+from helmsman.executor.torch_device.buffers import TorchMemory, held_in
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.probe import product_rate, read_rate
@@ -40,9 +40,7 @@ class TorchDevice:
 
     def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
-        held = cast(object, workspace)
-        assert isinstance(held, TorchBuffer)
-        return cast(Stage, TorchStage(spec, held, first_layer))
+        return cast(Stage, TorchStage(spec, held_in(workspace), first_layer))
 
     @property
     def pool(self) -> Pool | None:

@@ -4,21 +4,21 @@ The residual stream, norms and what crosses links are f32; products read weights
 reads the cache in its own. Passes of one token take their position from the device, so that a captured graph serves
 every position of a bucket."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from helmsman.executor.torch_device.attention import attend_part
+from helmsman.executor.torch_device.attention import Seen, attend_part, merge
 from helmsman.executor.torch_device.blocks import Block, block_of
-from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer, held_in
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.weights import linear_of, norm_of
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Region, StageSpec
+    from helmsman.executor._kernels import KvSpan, Region, StageSpec
 
 BUCKET = 256
 """Positions by whose multiples a decode step's attention is cut: within a bucket a graph stays the same."""
@@ -44,13 +44,14 @@ class TorchStage:
         self._blocks = [block_of(spec, each) for each in spec["blocks"]]
         self._embedding, self._head = linear_of(spec["embedding"]), linear_of(spec["head"])
         self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
-        half, rows = spec["rotary_dim"] // 2, spec["capacity"]
+        half, rows = spec["rotary_dim"] // 2, spec.get("context", spec["capacity"])
         self._cos, self._sin = (_table(spec[name], rows, half) for name in ("cos", "sin"))
         self._positions = _table(spec["positions"], rows, spec["hidden"])
         self._steps = list(_steps(spec, self._blocks, first_layer))
         self._at = torch.zeros(1, dtype=torch.int64, device=self._device)
         self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=self._device)
         self._chosen = torch.zeros(spec["batch"], dtype=torch.int64, device=self._device)
+        self._running: Seen | None = None
 
     @property
     def ops(self) -> list[str]:
@@ -182,7 +183,7 @@ class TorchStage:
         k.copy_(self._rotated(self._normed(block, "k_norm", k), at))
         for cache, new in ((block.keys, k), (block.values, self._heads("v", tokens))):
             assert cache is not None
-            cache.write(new.transpose(1, 2), at)
+            cache.write(new.transpose(1, 2), at % self._spec["capacity"] if self._spec.get("paged", False) else at)
 
     def _heads(self, name: str, tokens: int) -> torch.Tensor:
         """(batch, tokens, heads, head_dim) of q, k, v or attended."""
@@ -232,6 +233,38 @@ class TorchStage:
         keys, values = block.keys.read(heads, count), block.values.read(heads, count)
         out, _ = attend_part(self._queries(tokens), keys, values, self._hidden_ones(tokens, past))
         self._leave(out, tokens)
+
+    def attend(self, block: int, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
+        """Attention of a block, part after part: over `spans` of its cache, wherever they lie.
+
+        `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
+        self.place(past)
+        q, running = self._queries(tokens), None if first else self._running
+        for span in spans:
+            if span[-1] == 0:
+                continue
+            keys, values, hidden = self._span_of(span, tokens, past)
+            part = attend_part(q, keys, values, hidden)
+            running = part if running is None else merge(running, part)
+        self._running = running
+        if last:
+            self._leave(torch.zeros_like(q) if running is None else running[0], tokens)
+
+    def _span_of(
+        self, span: "KvSpan", tokens: int, past: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""
+        keys, key_offset, values, value_offset, sequence, head, position, count = span
+        spec, dtype = self._spec, DTYPES[self._spec["kv_format"]]
+        shape = (spec["batch"], spec["kv_heads"], count, spec["head_dim"])
+        strides = (sequence, head, spec["head_dim"] * dtype.itemsize, dtype.itemsize)
+        one = held_in(keys).strided(dtype, shape, strides, key_offset)
+        other = held_in(values).strided(dtype, shape, strides, value_offset)
+        if position + count <= past + 1:
+            return one, other, None
+        places = torch.arange(position, position + count, device=self._device)
+        later = places > torch.arange(past, past + tokens, device=self._device).unsqueeze(1)
+        return one, other, later.repeat(spec["heads"] // spec["kv_heads"], 1)
 
     def _lines(self, tokens: int) -> torch.Tensor:
         """(batch, tokens, kv_heads, group, positions in whole panels): the scores."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.executor.torch_device.buffers import dtype_of, held_in
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Linear, Norm
@@ -57,7 +57,9 @@ def linear_of(spec: "Linear | None") -> TorchLinear | None:
     fmt, rows, columns = spec["format"], spec["rows"], spec["columns"]
     panels = spec.get("panels", False)
     shape = (-(-rows // PANEL), columns, PANEL) if panels else (rows, columns)
-    return TorchLinear(_held(spec["weight"]).view(dtype_of(fmt), *shape), rows, spec.get("first", 0), _bias(spec, rows))
+    return TorchLinear(
+        held_in(spec["weight"]).view(dtype_of(fmt), *shape), rows, spec.get("first", 0), _bias(spec, rows)
+    )
 
 
 def norm_of(spec: "Norm | None", width: int) -> TorchNorm | None:
@@ -65,14 +67,9 @@ def norm_of(spec: "Norm | None", width: int) -> TorchNorm | None:
     if spec is None:
         return None
     bias = spec["bias"]
-    shift = None if bias is None else _held(bias).view(torch.float32, width)
-    return TorchNorm(_held(spec["weight"]).view(torch.float32, width), shift)
+    shift = None if bias is None else held_in(bias).view(torch.float32, width)
+    return TorchNorm(held_in(spec["weight"]).view(torch.float32, width), shift)
 
 
 def _bias(spec: "Linear", rows: int) -> torch.Tensor | None:
-    return None if spec["bias"] is None else _held(spec["bias"]).view(torch.float32, rows)
-
-
-def _held(buffer: object) -> TorchBuffer:
-    assert isinstance(buffer, TorchBuffer), "what a PyTorch device reads is in its memory"
-    return buffer
+    return None if spec["bias"] is None else held_in(spec["bias"]).view(torch.float32, rows)

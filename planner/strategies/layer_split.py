@@ -133,13 +133,14 @@ class LayerSplit:
         window = Window(cache.window_tokens, cache.page_tokens, cache.watermark)
         options = replace(self.options, window=window)
 
-        def few(count: int) -> float:
-            small = self.model.model_copy(update={"layers": count})
-            return pass_seconds(
-                lower(place(small, self.roles, self.workload, options, min(k, 1)), iteration), self.costs
-            )
+        beside = min(on_host, 1)  # while it computes, the first pages come
 
-        host = on_host * self._unit_costs(iteration, 2).block if on_host else 0.0
+        def few(count: int) -> float:
+            small = self.model.model_copy(update={"layers": beside + count})
+            placement = place(small, self.roles, self.workload, options, min(k, 1 + beside))
+            return pass_seconds(lower(placement, iteration), self.costs)
+
+        host = (on_host - beside) * self._unit_costs(iteration, 2).block if on_host > beside else 0.0
         return host + extrapolated(blocks - on_host, few)
 
     def _streams(self, k: int) -> bool:

@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from kv_rows import q8_rows
 from numpy.typing import NDArray
 from test_kernels_split_attention import expected
 from test_stage_native import LLAMA, OPT, QWEN3, Native, Reference, Shape, Weights, close, prompt, stored, view
 
 from helmsman.executor._kernels import Arena, Buffer, Event, Pool, Queue, Stage
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import size_of
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import KvSpan, StageSpec
+    from helmsman.executor._kernels import KvFormat, KvSpan, StageSpec
 
 Floats = NDArray[np.float32]
 CPUS = sorted(os.sched_getaffinity(0))
@@ -71,8 +72,17 @@ class Paged:
         return self.rows("attended", batch * tokens).reshape(q.shape).copy()
 
 
-def fill(buffer: Buffer, values: Floats, fmt: Format) -> None:
+def row_size(width: int, fmt: "KvFormat") -> int:
+    return width // 32 * 34 if fmt == "q8_0" else size_of(width, fmt)
+
+
+def fill(buffer: Buffer, values: Floats, fmt: "KvFormat") -> None:
     kinds = {"f32": np.float32, "f16": np.float16}
+    if fmt == "q8_0":
+        rows = q8_rows(np.nan_to_num(values))
+        rows[np.isnan(values).any(-1)] = 255  # so are the scales
+        view(buffer, np.uint8)[: rows.size] = rows.ravel()
+        return
     found = values.view(np.uint32) >> 16 if fmt == "bf16" else values.astype(kinds[fmt]).view(np.uint8)
     view(buffer, np.uint16 if fmt == "bf16" else np.uint8)[:] = found.ravel()
 
@@ -80,10 +90,10 @@ def fill(buffer: Buffer, values: Floats, fmt: Format) -> None:
 class Pages:
     """k and v (batch, kv_heads, context, head_dim) in pages that lie in any order in one arena, NaN beyond them."""
 
-    def __init__(self, k: Floats, v: Floats, page: int, fmt: Format, rng: np.random.Generator) -> None:
+    def __init__(self, k: Floats, v: Floats, page: int, fmt: "KvFormat", rng: np.random.Generator) -> None:
         batch, heads, context, dim = k.shape
         count = -(-context // page)
-        self.page, self.context, row = page, context, size_of(dim, fmt)
+        self.page, self.context, row = page, context, row_size(dim, fmt)
         self.strides = heads * page * row, page * row
         self.size = batch * heads * page * row
         self.buffer = Arena(2 * count * self.size + 64).alloc(2 * count * self.size, "pages")
@@ -128,12 +138,13 @@ def random_case(rng: np.random.Generator, shape: Shape, context: int, tokens: in
     return q, k, v
 
 
-@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16", "q8_0"])
 @pytest.mark.parametrize("page", [1, 3, 16, 128, 512])
-def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page: int, kv_format: Format) -> None:
+def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page: int, kv_format: "KvFormat") -> None:
     """Stored values are exact here, so the tolerance is that of f32 whatever the format."""
     rng = np.random.default_rng(page)
     for heads, kv_heads, head_dim, batch in ((4, 4, 32, 1), (8, 2, 128, 2), (5, 1, 24, 3)):
+        head_dim = 96 if kv_format == "q8_0" and head_dim == 24 else head_dim
         shape = replace(LLAMA, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary_dim=0, layers=1, batch=batch,
                         capacity=1100, kv_format=kv_format)  # fmt: skip
         paged = Paged(shape, two)
@@ -252,7 +263,7 @@ class Ring(Native):
         self.ring, self.page = ring, page
         super().__init__(weights, pool)
         s = self.s
-        self.heads_at = s.capacity * size_of(s.head_dim, s.kv_format)
+        self.heads_at = s.capacity * row_size(s.head_dim, s.kv_format)
         size = s.batch * s.kv_heads * self.heads_at
         names = "keys", "values"
         self.homes = [{name: self.arena.alloc(size, name) for name in names} for _ in range(s.layers)]
@@ -319,6 +330,25 @@ def test_a_model_in_rings_equals_the_reference(two: Pool, shape: Shape) -> None:
         close(ring.logits(), logits[:, past - 1])
     with pytest.raises(ValueError, match="exceed the capacity"):
         ring.run(ids[:, :1], 40)
+
+
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_append_rounds_as_ggufs_blocks_do(isa: str, two: Pool, tokens: int) -> None:
+    """The rows that a pass leaves are those of its keys and values, in a ring too; extremes are finite."""
+    shape = replace(LLAMA, layers=1, head_dim=64, rotary_dim=0, batch=2, capacity=16, kv_format="q8_0", bias=True)
+    ring = Ring(Weights(replace(shape, capacity=40)), two, 16, 8)
+    rng = np.random.default_rng(9)
+    k, v = (rng.standard_normal((2, tokens, 2, 64), np.float32) * np.float32(10) ** rng.integers(-6, 6) for _ in "kv")
+    k[0, 0, 0, :32], k[0, 0, 1, :3], v[1, 0, 0, :32] = 0, (1e9, -1e9, np.nan), np.arange(-15.5, 16.5)
+    rows = {name: view(ring.workspace, np.float32)[ring.stage.regions()[name]["offset"] // 4 :] for name in "qkv"}
+    rows["q"][: tokens * 2 * 256] = 0
+    rows["k"][: k.size], rows["v"][: v.size] = k.ravel(), v.ravel()
+    at = ring.stage.ops.index("0.append")
+    ring.stage.run(None, None, tokens, 20, np.zeros(2), at, at + 1)
+    for name, values in (("keys", k), ("values", v)):
+        wanted = q8_rows(np.clip(np.nan_to_num(values, nan=0.0), -65504, 65504)).swapaxes(1, 2)
+        found = ring._array(ring.spec["blocks"][0][name], 16).reshape(2, 2, 16, -1)
+        np.testing.assert_array_equal(found[:, :, [(20 + t) % 16 for t in range(tokens)]], wanted)
 
 
 def test_the_running_state_is_part_of_the_workspace(two: Pool) -> None:

@@ -25,6 +25,7 @@ from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.lowering.rules import Cached
 from helmsman.planner.strategies.optimal.block_ways import Division, block_ways
 from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.plan import KvRule, LayerRange, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
 
@@ -89,6 +90,11 @@ def through_groups(rows: Any) -> Any:
     return view(plain, np.float32).reshape(count, width).copy()
 
 
+def iteration(tokens: int, past: int) -> Iteration:
+    """A pass of `tokens` on top of `past`."""
+    return Iteration(0, "decode" if past else "prefill", 1, tokens, past + tokens)
+
+
 class Quantised:
     """The plan that runs everything on the CPU with plain caches; after every pass what `plan` keeps in 4-bit groups
     is replaced by what those stand for."""
@@ -114,13 +120,12 @@ class Quantised:
             engine._feed(tokens)
             for step in range(OUTPUT):
                 new, past = (PROMPT, 0) if step == 0 else (1, PROMPT + step - 1)
-                engine._pass(new, past)
-                chosen[:, step] = engine._chosen()
+                chosen[:, step] = engine._chosen(engine._pass(iteration(new, past)), None)
                 self.round(past, past + new)
             rows, past = [], 0
             for end in range(PROMPT - 3, PROMPT + 1):
                 engine._feed(tokens[:, past:end])
-                rows.append(engine._pass(end - past, past).logits())
+                rows.append(engine._pass(iteration(end - past, past)).logits())
                 self.round(past, end)
                 past = end
         return chosen, np.stack(rows, axis=1)

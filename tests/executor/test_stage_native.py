@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import pytest
+from kv_rows import q8_values
 from numpy.typing import NDArray
 
 from helmsman.executor import _kernels as kernels
@@ -15,7 +16,7 @@ from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model, Rope
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
+    from helmsman.executor._kernels import KvFormat, StageSpec
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
@@ -40,7 +41,7 @@ class Shape:
     bias: bool = False
     batch: int = 1
     capacity: int = 40
-    kv_format: Format = "f32"
+    kv_format: "KvFormat" = "f32"
     fmt: Format = "f32"
 
 
@@ -100,7 +101,9 @@ class Weights:
         return stored(self.values[name], self.shape.fmt).astype(np.float64)
 
 
-def stored(values: Floats, fmt: Format) -> Floats:
+def stored(values: Floats, fmt: "KvFormat") -> Floats:
+    if fmt == "q8_0":
+        return q8_values(values)
     if fmt == "f16":
         return values.astype(np.float16).astype(np.float32)
     if fmt == "bf16":
@@ -188,6 +191,7 @@ class Native:
         self.embeds, self.heads = first == 0, last == self.s.layers
         self.spec = self._spec(first, last)
         workspace = self.arena.alloc(Stage.workspace_size(self.spec), "workspace")
+        self.workspace = workspace
         view(workspace, np.uint32)[:] = 0x7FC00000  # NaN: nothing may be read before it is written
         self.stage = Stage(pool, self.spec, workspace, first)
 
@@ -235,7 +239,8 @@ class Native:
 
     def _block(self, layer: int) -> Any:
         s, p = self.s, f"{layer}."
-        size = s.batch * s.kv_heads * s.capacity * s.head_dim * (4 if s.kv_format == "f32" else 2)
+        row = s.head_dim // 32 * 34 if s.kv_format == "q8_0" else s.head_dim * (4 if s.kv_format == "f32" else 2)
+        size = s.batch * s.kv_heads * s.capacity * row
         return {
             **{name: self._linear(p + name) for name in ("q", "k", "v", "o", "up", "down")},
             "gate": self._linear(f"{p}gate") if s.gated else None,
@@ -334,13 +339,15 @@ def test_batches_decode_token_by_token(isa: str, two: Pool, batch: int) -> None:
         close(native.logits(), expected[:, token])
 
 
-@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
-def test_long_prompts_pass_in_chunks(isa: str, two: Pool, kv_format: Format) -> None:
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16", "q8_0"])
+def test_long_prompts_pass_in_chunks(isa: str, two: Pool, kv_format: "KvFormat") -> None:
     """300 tokens cross chunks of rows, tiles of positions and cuts between threads."""
-    weights = Weights(replace(LLAMA, capacity=310, kv_format=kv_format))
+    weights = Weights(replace(LLAMA, capacity=310, kv_format=kv_format, head_dim=32))
     native, ids = Native(weights, two), prompt(weights.shape, 303)
     expected = Reference(weights).logits(ids)
-    tolerance = {"f32": 2e-5, "f16": 2e-3, "bf16": 2e-2}[kv_format]  # a key may round to the other neighbour
+    tolerance = {"f32": 2e-5, "f16": 2e-3, "bf16": 2e-2, "q8_0": 2e-2}[
+        kv_format
+    ]  # a key may round to the other neighbour
     for past, tokens in ((0, 300), (300, 1), (301, 2)):
         native.run(ids[:, past : past + tokens], past)
         close(native.logits(), expected[:, past + tokens - 1], tolerance)
@@ -465,6 +472,8 @@ def test_bad_calls_are_refused(two: Pool) -> None:
         ({"activation": "swish"}, ValueError, "swish"),
         ({"norm": "batch"}, ValueError, "batch"),
         ({"kv_format": "q4"}, ValueError, "q4"),
+        ({"kv_format": "q8_0"}, ValueError, "multiple of 32, not 16"),
+        ({"kv_format": "q8_0", "head_dim": 32, "attention": "divided"}, ValueError, "divided|has|expected"),
         ({"capacity": 1000}, ValueError, "has"),
         ({"max_tokens": 41}, ValueError, "max_tokens"),
         ({"batch": 0}, ValueError, "batch"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from layer_machines import two_cpus
 from op_plans import make_op_split_plan
+from paged import make_paged_plan
 from plans import make_plan
 from shapes import small_model
 from splits import make_frame
@@ -114,6 +115,15 @@ def test_two_batches_layer_by_layer_make_the_same_tokens(
 
 def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path], there: Machine) -> None:
     check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)), there)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "opt"])
+def test_a_window_of_the_cache_makes_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, family: str
+) -> None:
+    """Pages come and are attended to one by one, for prompts in several passes too."""
+    plan = make_paged_plan(small_model(family), page=32, window=96, workload=workload(2, prompt=150))
+    check(checkpoints(family), plan, there)
 
 
 def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path], there: Machine) -> None:
