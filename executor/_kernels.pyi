@@ -15,6 +15,7 @@ Format = Literal["f32", "f16", "bf16"]
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
 """Of caches. A row of q8_0 is the codes (int8) of all its values, then the scales (f16) of 32 each, rounded as GGUF's
 Q8_0: head_dim is a multiple of 32."""
+KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 
 def isa() -> str:
@@ -92,7 +93,7 @@ def turn_rows(
     target_offset: int,
     target_strides: tuple[int, int, int],
     counts: tuple[int, int, int, int],
-    stored: StoredFormat,
+    stored: KeptFormat,
     fmt: Format,
     transposed: bool,
 ) -> None:
@@ -420,7 +421,7 @@ class Queue:
         target_offset: int,
         target_strides: tuple[int, int, int],
         counts: tuple[int, int, int, int],
-        stored: StoredFormat,
+        stored: KeptFormat,
         fmt: Format,
         transposed: bool,
         times: SupportsBuffer | None = None,

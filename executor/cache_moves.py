@@ -9,7 +9,7 @@ from helmsman.executor.moves import Move, Pieces, Turn
 from helmsman.executor.passes import Pass, Use, carried, stores
 from helmsman.lowering.caches import BOTH, CACHED, CachePiece, pieces_of
 from helmsman.lowering.rules import Cached
-from helmsman.schemas.formats import rows_size
+from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
 from helmsman.schemas.storage import in_blocks
 
@@ -143,6 +143,8 @@ class CacheMoves:
 
     def _turn(self, layer: int, what: Cached, source: Heads, target: Heads, heads: range) -> Turn:
         one, other = self._steps(what, source), self._steps(what, target)
+        fmt = kv_format(self.plan, [layer])
+        assert is_plain(fmt)
         return Turn(
             source.buffer,
             (heads.start - source.room.start) * one.head,
@@ -152,7 +154,7 @@ class CacheMoves:
             (other.sequence, other.head, other.line if other.lines else other.token),
             (self.plan.workload.batch, len(heads), self.plan.model.head_dim),
             source.format,
-            kv_format(self.plan, [layer]),
+            fmt,
             other.lines,
         )
 

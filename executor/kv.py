@@ -11,7 +11,7 @@ from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, StoredFormat, rows_size
+from helmsman.schemas.formats import KeptFormat, KvFormat, is_plain, rows_size
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.storage import STORAGE
 
@@ -30,7 +30,7 @@ class Heads:
     start: int
     stop: int
     buffer: Buffer
-    format: StoredFormat
+    format: KeptFormat
     turned: bool
     room: range
 
@@ -75,7 +75,7 @@ class Caches:
 
 def allocate_caches(plan: Plan, memories: dict[str, DeviceMemory], transposed: bool) -> Caches:
     """All caches of a plan. Raises UsageError for those that no kernel reads."""
-    _check(plan)
+    _check(plan, transposed)
     caches = Caches(transposed, plan.schedule.reshape, paged=allocate_paged(plan, memories))
     _add_windows(plan, caches)
     batches, layers = batches_together(plan), range(plan.model.layers)
@@ -106,7 +106,7 @@ def _add_windows(plan: Plan, caches: Caches) -> None:
             caches.found[memory, layer, 0] = Cache(memory, sides, nothing, nothing)
 
 
-def kv_format(plan: Plan, layers: Sequence[int]) -> Format:
+def kv_format(plan: Plan, layers: Sequence[int]) -> KvFormat:
     """The format in which attention reads the caches of `layers`. Raises UsageError when they differ."""
     formats = {piece.used for layer in layers for piece in pieces_of(plan, layer)}
     if len(formats) > 1:
@@ -119,9 +119,16 @@ def kv_format(plan: Plan, layers: Sequence[int]) -> Format:
     return next(iter(formats), "f32")
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, transposed: bool) -> None:
     for layer in range(plan.model.layers):
-        kv_format(plan, [layer])
+        fmt = kv_format(plan, [layer])
+        if (transposed or plan.schedule.reshape) and not is_plain(fmt):
+            raise UsageError(
+                "divided attention and reshaped caches are read value by value",
+                field="kv",
+                value=fmt,
+                remedy="plan with --kv-format f32, f16 or bf16, or with attention as one operation",
+            )
         for piece in pieces_of(plan, layer):
             if plan.hardware.memory(piece.rule.memory).kind == STORAGE:
                 raise UsageError(
@@ -144,7 +151,7 @@ def _at_home(plan: Plan, memories: dict[str, DeviceMemory], layer: int, piece: C
     return _heads(piece, buffer, rule.format, turned(plan, piece))
 
 
-def _heads(piece: CachePiece, buffer: Buffer, fmt: StoredFormat, turned: bool) -> Heads:
+def _heads(piece: CachePiece, buffer: Buffer, fmt: KeptFormat, turned: bool) -> Heads:
     """A piece that has a buffer of its own."""
     return Heads(piece.start, piece.stop, buffer, fmt, turned, range(piece.start, piece.stop))
 
@@ -191,7 +198,7 @@ class _Sets:
                 whole[key] = Heads(0, len(heads), part, fmt, False, heads)
         return _Room(whole, arriving, plain, number)
 
-    def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, StoredFormat, int]]:
+    def _parts(self, layer: int, held: Passing) -> Iterator[tuple[str, Cached | CachePiece, KeptFormat, int]]:
         plan = self._plan
         if held.whole:
             fmt, rows = kv_format(plan, [layer]), _rows(plan, plan.model.kv_heads)
@@ -199,7 +206,7 @@ class _Sets:
                 yield "whole", what, fmt, rows_size(rows, plan.model.head_dim, fmt)
         for kind, pieces in (("arriving", held.arriving), ("plain", held.expanded)):
             for piece in pieces:
-                stored: StoredFormat = piece.rule.format if kind == "arriving" else piece.used
+                stored: KeptFormat = piece.rule.format if kind == "arriving" else piece.used
                 yield kind, piece, stored, rows_size(_rows(plan, piece.heads), plan.model.head_dim, stored)
 
 

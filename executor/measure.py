@@ -23,7 +23,7 @@ from helmsman.executor.stopping import stop_watch
 from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
@@ -149,10 +149,9 @@ def _span(task: Task, run: int, iteration: int, start: float, end: float, moved:
     )
 
 
-def computed_format(plan: Plan) -> Format:
+def computed_format(plan: Plan) -> StoredFormat:
     """The format in which most matrices of a plan are used: its last rule covers what none before it does."""
-    rule = plan.residence[-1]
-    return rule.expanded if rule.format == "q4" else rule.format
+    return plan.residence[-1].used
 
 
 class _Prober:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
-from helmsman.schemas.formats import Format, StoredFormat, size_of
+from helmsman.schemas.formats import Format, KeptFormat, StoredFormat, size_of
 
 Submit = Callable[[int, int], None]
 """What a pass calls with its tokens and its past."""
@@ -80,7 +80,7 @@ class Lookup:
     """Rows of a packed table, `rows` x `columns`, to consecutive rows: the `sequences` of `ids` for every token."""
 
     table: Buffer
-    format: Format
+    format: StoredFormat
     rows: int
     columns: int
     ids: Buffer
@@ -90,7 +90,7 @@ class Lookup:
 
     def total(self, tokens: int, past: int) -> int:
         """Bytes it moves."""
-        return size_of(self.sequences * tokens * self.columns, self.format)
+        return self.sequences * tokens * size_of(self.columns, self.format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Turn:
     target_offset: int
     target_strides: tuple[int, int, int]
     counts: tuple[int, int, int]
-    stored: StoredFormat
+    stored: KeptFormat
     format: Format
     transposed: bool
 

@@ -8,7 +8,7 @@ import numpy as np
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
 from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import view
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
@@ -36,12 +36,12 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
     return READ_PIECE / median(time_read(pool, piece, 1)[0] for _ in range(rounds) for piece in pieces)
 
 
-def product_matrix(fmt: Format) -> Buffer:
+def product_matrix(fmt: StoredFormat) -> Buffer:
     """The weights of a probe of arithmetic, noise."""
     return _noise(packed_size(fmt, *PRODUCT))
 
 
-def product_rate(pool: Pool, fmt: Format, matrix: Buffer) -> float:
+def product_rate(pool: Pool, fmt: StoredFormat, matrix: Buffer) -> float:
     """FLOP/s at which all threads of `pool` multiply it with PRODUCT_TOKENS tokens, so many that memory does not
     matter."""
     times = time_linear(pool, fmt, [matrix], *PRODUCT, PRODUCT_TOKENS, REPEATS)

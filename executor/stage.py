@@ -12,10 +12,11 @@ from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.kv import CACHED, Caches, Part, kv_format
 from helmsman.executor.passes import Pass, Use
-from helmsman.executor.staging import POSITIONS, Staging, rows_of
+from helmsman.executor.staging import Staging, rows_of
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.ops import DIVIDED
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.tensors import POSITIONS
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.devices.base import DeviceMemory
-from helmsman.executor.formats import F32_BYTES, computing_format
+from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.passes import Pass, Use, computing
 from helmsman.executor.weights.store import Store, place_of
 from helmsman.lowering.buffers import held_together
@@ -13,16 +13,13 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.stages import stage_of
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensors import POSITIONS, Tensor
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.storage import STORAGE
 
 ALIGNMENT = 64
-
-POSITIONS = "positions.weight"
-"""The table that every token reads at its place, not at its id."""
 
 Owner = tuple[object, ...]
 """What holds a set for the moment: a stage, or an operation of one where nothing comes ahead."""
@@ -39,13 +36,13 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where rows of a weight are used (`ready`, in `format`) and, in 4-bit groups, arrive (`arrival`).
+    """Where rows of a weight are used (`ready`, in `format`) and, where they are expanded first, arrive (`arrival`).
 
     `set`: which set of which memory; `owner`: what the set is held for."""
 
     set: tuple[str, int]
     owner: Owner
-    format: Format
+    format: StoredFormat
     ready: Region
     arrival: Region | None
 
@@ -57,7 +54,7 @@ class _Need:
     key: tuple[Use, Tensor]
     set: tuple[str, int]
     owner: Owner
-    format: Format
+    format: StoredFormat
     ready: int
     arrival: int
 
@@ -153,12 +150,12 @@ def _need(plan: Plan, task: Task, use: Use, tensor: Tensor, tokens: int, togethe
         return _Need((use, tensor), (memory, which), owner, *_looked_up(plan, tensor, pieces, tokens), 0)
     _check_comes(tensor, pieces, memory)
     fmt = _only_format(tensor, pieces)
-    quarter = any(each.rule.format == "q4" and not _lives_in(each.rule, memory) for each in pieces)
-    arrival = packed_size("q4", len(rows), tensor.shape[1]) if quarter else 0
+    expands = any(each.rule.expands and not _lives_in(each.rule, memory) for each in pieces)
+    arrival = packed_size("q4", len(rows), tensor.shape[1]) if expands else 0
     return _Need((use, tensor), (memory, which), owner, fmt, packed_size(fmt, len(rows), tensor.shape[1]), arrival)
 
 
-def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], tokens: int) -> tuple[Format, int]:
+def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], tokens: int) -> tuple[StoredFormat, int]:
     """Format and bytes of what comes of a table: the rows of all tokens of a pass, the positions of a whole context."""
     rule, work = pieces[0].rule, plan.workload
     if len(pieces) > 1 or rule.path == "pin-on-transfer" or plan.hardware.memory(rule.memory).kind == STORAGE:
@@ -168,10 +165,9 @@ def _looked_up(plan: Plan, tensor: Tensor, pieces: Sequence[Slice[Residence]], t
             value=f"{rule.memory}, {rule.path}",
             remedy="keep the whole table in a device's memory, with path pinned",
         )
-    fmt = computing_format(rule.format, place_of(tensor))
     if tensor.name == POSITIONS:
         return "f32", size_of(work.context * tensor.shape[1], "f32")
-    return fmt, size_of(batches_together(plan) * work.batch * tokens * tensor.shape[1], fmt)
+    return rule.format, batches_together(plan) * work.batch * tokens * size_of(tensor.shape[1], rule.format)
 
 
 def _set(plan: Plan, task: Task, together: bool, turn: int) -> tuple[int, Owner]:
@@ -195,7 +191,7 @@ def _lives_in(rule: Residence, memory: str) -> bool:
 
 
 def _used_in_place(rule: Residence, memory: str) -> bool:
-    return _lives_in(rule, memory) and rule.format != "q4"
+    return _lives_in(rule, memory) and not rule.expands
 
 
 def _check_comes(tensor: Tensor, pieces: Sequence[Slice[Residence]], memory: str) -> None:
@@ -209,13 +205,13 @@ def _check_comes(tensor: Tensor, pieces: Sequence[Slice[Residence]], memory: str
         )
 
 
-def _only_format(tensor: Tensor, pieces: Sequence[Slice[Residence]]) -> Format:
-    formats = {each.rule.expanded if each.rule.format == "q4" else each.rule.format for each in pieces}
+def _only_format(tensor: Tensor, pieces: Sequence[Slice[Residence]]) -> StoredFormat:
+    formats = {each.rule.used for each in pieces}
     if len(formats) > 1:
         raise UsageError(
             f"the rows of {place_of(tensor)} that one operation reads must become one format",
             field="residence",
             value=sorted(formats),
-            remedy="expand 4-bit groups to the format of the other rows",
+            remedy="give them one format, or expand 4-bit groups to that of the other rows",
         )
     return formats.pop()

@@ -7,9 +7,9 @@ from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Lookup, Move, Pieces
 from helmsman.executor.passes import Pass, Use
 from helmsman.executor.seats import Seats
-from helmsman.executor.staging import POSITIONS, Slot, Staging
+from helmsman.executor.staging import Slot, Staging
 from helmsman.executor.weights.store import Store
-from helmsman.lowering.tensors import Tensor
+from helmsman.lowering.tensors import POSITIONS, Tensor
 from helmsman.schemas.plan import Plan
 
 

@@ -14,6 +14,7 @@ from helmsman.executor.storage import Storage
 from helmsman.executor.weights.store import Piece, Store, offset_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.storage import BLOCK, STORAGE, in_blocks
 
@@ -117,7 +118,7 @@ class WeightMoves:
         for piece, first, last in _overlaps(self.store.pieces(tensor), rows):
             here = memory in piece.copies
             wanted = not paths if here else piece.rule.path in paths
-            if piece.rule.format != "q4" or not wanted:
+            if not piece.rule.expands or not wanted:
                 continue
             columns, before = tensor.shape[1], first - rows.start
             if here:
@@ -129,6 +130,7 @@ class WeightMoves:
                 source = _part(slot.arrival.buffer, slot.arrival.offset + at, size)
             at, size = offset_of(slot.format, before, columns), packed_size(slot.format, last - first, columns)
             target = _part(slot.ready.buffer, slot.ready.offset + at, size)
+            assert is_plain(slot.format)
             yield Expansion(source, target, slot.format, last - first, columns)
 
     def _brings(self, dep: int, index: int) -> bool:
@@ -144,7 +146,7 @@ class WeightMoves:
 def _segment(piece: Piece, home: str, slot: Slot, first: int, last: int, base: int) -> _Segment:
     """Rows first <= r < last from one of their copies to a slot that begins with row `base`."""
     kept, fmt = piece.copies[home], piece.rule.format
-    target = slot.arrival if fmt == "q4" and slot.arrival else slot.ready
+    target = slot.arrival if piece.rule.expands and slot.arrival else slot.ready
     at = target.offset + offset_of(fmt, first - base, kept.columns)
     offset, size = kept.span(first, last)
     start, stop = _share(piece, home, size)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import Format
 from helmsman.schemas.hardware import Efficiency
 
 
@@ -32,7 +31,7 @@ def exact(value: float, source: str) -> Figure:
     return Figure(value=value, p10=value, p90=value, source=source)
 
 
-def curve(bound: str, op: str, fmt: Format | str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
+def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
     """An efficiency curve from the samples of its share at each `at`."""
     points = sorted(shares)
     return Efficiency.model_validate(

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from helmsman.hwdb.gguf_header import Header, read_header
+from helmsman.hwdb.gguf_header import Header, TensorPlace, read_header
 from helmsman.hwdb.gguf_model import model_from_gguf
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
@@ -49,6 +49,15 @@ def load_gguf_model(path: Path) -> Model:
     Headers are read, and the rotary factors that some files keep as tensors. Raises BadInputError."""
     with ExitStack() as opened:
         return model_of([opened.enter_context(closing(GgufFile(part))) for part in gguf_files(path)])
+
+
+def gguf_places(path: Path) -> dict[str, TensorPlace]:
+    """The tensors of the GGUF file, or of the directory of GGUF files, at `path`. Raises BadInputError."""
+    found: dict[str, TensorPlace] = {}
+    for part in gguf_files(path):
+        with closing(GgufFile(part)) as file:
+            found |= file.header.tensors
+    return found
 
 
 class GgufFile:

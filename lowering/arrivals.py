@@ -68,7 +68,7 @@ class Arrivals:
         """The last tasks of what makes that usable: 4-bit groups are expanded, `after` other tasks too."""
         found: list[int] = []
         for each in arrived:
-            found += [self._decompress(each, after)] if each.resident.format == "q4" else each.deps
+            found += [self._decompress(each, after)] if each.resident.expands else each.deps
         return found
 
     def _stream(self, name: str, what: str, layer: int | None, memory: str, resident: Resident, deps: Deps) -> Deps:

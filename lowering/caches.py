@@ -8,7 +8,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import Cached, kv_homes, places
 from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import PHASES
-from helmsman.schemas.formats import Format, StoredFormat, rows_size
+from helmsman.schemas.formats import KeptFormat, KvFormat, rows_size
 from helmsman.schemas.plan import KvRule
 
 CACHED: dict[str, tuple[Cached, ...]] = {"attention": ("keys", "values"), "scores": ("keys",), "wv": ("values",)}
@@ -35,9 +35,9 @@ class CachePiece:
         return self.stop - self.start
 
     @property
-    def used(self) -> Format:
+    def used(self) -> KvFormat:
         """The format in which attention reads them."""
-        return self.rule.expanded if self.rule.format == "q4" else self.rule.format
+        return self.rule.used
 
     @property
     def appended(self) -> str:
@@ -68,9 +68,9 @@ def pieces_of(placed: Placed, layer: int) -> tuple[CachePiece, ...]:
     )
 
 
-def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, StoredFormat], int]:
+def appended_sizes(placed: Placed, layer: int, tokens: int) -> dict[tuple[str, KeptFormat], int]:
     """By memory and format, bytes of what `tokens` tokens of all sequences add to a block's cache."""
-    sizes: dict[tuple[str, StoredFormat], int] = {}
+    sizes: dict[tuple[str, KeptFormat], int] = {}
     for piece in pieces_of(placed, layer):
         rows = cached_elements(placed.model, placed.schedule.cache, tokens * piece.heads)
         key = piece.appended, piece.rule.format

@@ -7,7 +7,7 @@ from typing import Literal
 
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, linears, output_tensors
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import Format, StoredFormat, size_of
+from helmsman.schemas.formats import Format, KvFormat, StoredFormat, size_of
 from helmsman.schemas.model import Model, Rope
 
 Axis = Literal["rows", "heads"]
@@ -30,10 +30,10 @@ BLOCK_OPS = ("norm1", "q", "k", "v", "append", "attention", "o", "norm2", "gate"
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """How weights, KV and activations are stored. Norms and biases follow the weights."""
+    """How weights, KV and activations are stored. Norms and biases follow weights that are not quantised."""
 
     weights: StoredFormat = "f16"
-    kv: StoredFormat = "f16"
+    kv: KvFormat = "f16"
     activations: Format = "f16"
 
 
@@ -85,7 +85,7 @@ def embedding_ops(model: Model, it: Iteration, formats: Formats) -> tuple[Operat
     """The token (and position) lookup: only the rows of the pass's tokens are read (E-HELM-05)."""
     tables = embedding_tensors(model)
     tokens = it.batch * it.tokens
-    rows = size_of(tokens * model.hidden, formats.weights) * len(tables)
+    rows = sum(size_of(tokens * model.hidden, table.kept_in(formats.weights)) for table in tables)
     out = size_of(tokens * model.hidden, formats.activations)
     flops = tokens * model.hidden * (len(tables) - 1)
     return (Operation("embedding", "lookup", 0, None, tables, tokens, rows, 0, 0, out, out, flops),)

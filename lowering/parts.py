@@ -148,6 +148,5 @@ def _coming(residents: list[Resident], memory: str) -> tuple[Resident, ...]:
 def _format(plan: KnownPlan, op: Operation, weights: list[Resident]) -> StoredFormat:
     """The format of most bytes that the operation reads."""
     if op.name in CACHED:
-        rule = kv_rule(plan, op.layer or 0)
-        return rule.expanded if rule.format == "q4" else rule.format
-    return max(weights, key=lambda weight: weight.used).expanded if weights else plan.activations
+        return kv_rule(plan, op.layer or 0).used
+    return max(weights, key=lambda weight: weight.used).used_as if weights else plan.activations

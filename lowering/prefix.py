@@ -3,11 +3,11 @@
 from helmsman.lowering.caches import appended_sizes
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import prefix_rule
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import KeptFormat
 from helmsman.schemas.plan import KvRule
 
 
-def stored_sizes(placed: Placed, layer: int, sequences: int) -> dict[tuple[str, StoredFormat], int]:
+def stored_sizes(placed: Placed, layer: int, sequences: int) -> dict[tuple[str, KeptFormat], int]:
     """By home and format of a block's cache, bytes that come there from the store for so many sequences; nothing where
     no rule names a store, or the store is the home itself."""
     rule, tokens = prefix_rule(placed, layer), placed.workload.prefix_tokens

@@ -10,6 +10,7 @@ from helmsman.lowering.ops import Axis
 from helmsman.lowering.tensors import Tensor
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Residence, Select
 
 Cached = Literal["keys", "values"]
@@ -92,8 +93,25 @@ def matches(select: Select, name: str, layer: int | None) -> bool:
 
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
-    """Where the rows of a weight tensor live, in order of rows."""
-    return _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+    """Where the rows of a weight tensor live, in order of rows, under rules of the format in which it is kept."""
+    found = _covering(rules, rules.residence, "residence", tensor.name, tensor.layer, tensor.shape[0], "rows")
+    if tensor.quantised and tensor.op != "embedding":
+        return found
+    return tuple(_as_read(each, tensor) for each in found)
+
+
+def _as_read(piece: Slice[Residence], tensor: Tensor) -> Slice[Residence]:
+    """What is never quantised keeps its values, and rows of tables are looked up as they are stored."""
+    fmt = tensor.kept_in(piece.rule.format)
+    if fmt == piece.rule.format and not piece.rule.expands:
+        return piece
+    return Slice(_with_format(piece.rule, fmt), piece.start, piece.stop)
+
+
+@lru_cache(maxsize=256)
+def _with_format(rule: Residence, fmt: StoredFormat) -> Residence:
+    """The rule for what is used as it is stored, in `fmt`."""
+    return rule.model_copy(update={"format": fmt, "expanded": None})
 
 
 def residence(rules: Rules, tensor: Tensor) -> Residence:

@@ -10,7 +10,7 @@ from helmsman.lowering.tensors import Tensor, embedding_tensors
 from helmsman.lowering.variants import cached_elements
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import Format, StoredFormat, rows_size, size_of
+from helmsman.schemas.formats import StoredFormat, rows_size, size_of
 from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.plan import Path
 
@@ -19,7 +19,7 @@ from helmsman.schemas.plan import Path
 class Resident:
     """Bytes that an operation reads: where copies are, how they are stored and leave, what they become.
 
-    `copies`: (memory, share of a transfer that it serves); `expanded`: the format in which they are used; `width`: of
+    `copies`: (memory, share of a transfer that it serves); `used_as`: the format in which they are used; `width`: of
     the rows of a cache, 0 for weights."""
 
     copies: tuple[tuple[str, float], ...]
@@ -27,20 +27,28 @@ class Resident:
     format: StoredFormat
     path: Path
     elements: int
-    expanded: Format
+    used_as: StoredFormat
     width: int = 0
 
     @property
     def size(self) -> int:
         """Bytes as stored."""
-        if self.width:
-            return rows_size(self.elements // self.width, self.width, self.format)
-        return size_of(self.elements, self.format)
+        return self._bytes(self.format)
 
     @property
     def used(self) -> int:
         """Bytes as used."""
-        return size_of(self.elements, self.expanded)
+        return self._bytes(self.used_as)
+
+    @property
+    def expands(self) -> bool:
+        """Whether it becomes something else before it is used."""
+        return self.used_as != self.format
+
+    def _bytes(self, fmt: StoredFormat) -> int:
+        if self.width:
+            return rows_size(self.elements // self.width, self.width, fmt)
+        return size_of(self.elements, fmt)
 
     def lives_in(self, memory: str) -> bool:
         """Whether a copy is in `memory`."""
@@ -48,7 +56,7 @@ class Resident:
 
     def used_in(self, memory: str) -> bool:
         """Whether a copy is in `memory` in the format in which it is used there."""
-        return self.format != "q4" and self.lives_in(memory)
+        return not self.expands and self.lives_in(memory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +80,7 @@ def weights_of(plan: Placed, tensors: Iterable[Tensor], start: int, stop: int, l
                 rows, rule = lookup_rows or last - first, piece.rule
                 shares = rule.stripes or (1.0,)
                 copies = tuple(zip((rule.memory, *rule.replicas), shares, strict=False))
-                expanded = rule.expanded if rule.format == "q4" else rule.format
-                found.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, expanded))
+                found.append(Resident(copies, rule.replicas, rule.format, rule.path, rows * columns, rule.used))
     return found
 
 
@@ -97,7 +104,7 @@ def grouped(residents: Iterable[Resident]) -> list[Resident]:
     """Data of one home, format and path travel together."""
     groups: dict[tuple[object, ...], Resident] = {}
     for each in residents:
-        key = (each.copies, each.format, each.path, each.expanded)
+        key = (each.copies, each.format, each.path, each.used_as)
         before = groups[key].elements if key in groups else 0
         groups[key] = replace(each, elements=before + each.elements)
     return list(groups.values())

@@ -4,8 +4,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.formats import StoredFormat, is_plain, size_of
 from helmsman.schemas.model import LearnedPositions, Model
+
+POSITIONS = "positions.weight"
+"""The table that every token reads at its place, not at its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,18 @@ class Tensor:
         """Number of values."""
         return prod(self.shape)
 
+    @property
+    def quantised(self) -> bool:
+        """Whether a quantised format is meant for it: for matrices and tables of tokens, not for positions."""
+        return len(self.shape) > 1 and self.name != POSITIONS
+
+    def kept_in(self, fmt: StoredFormat) -> StoredFormat:
+        """Its format where weights are in `fmt`: what is never quantised is f32 where they are."""
+        return fmt if self.quantised or is_plain(fmt) else "f32"
+
     def size(self, fmt: StoredFormat) -> int:
-        """Bytes in `fmt`."""
-        return size_of(self.elements, fmt)
+        """Bytes where weights are in `fmt`."""
+        return size_of(self.elements, self.kept_in(fmt))
 
 
 @lru_cache(maxsize=64)
@@ -48,7 +60,7 @@ def embedding_tensors(model: Model) -> tuple[Tensor, ...]:
     if not isinstance(model.position, LearnedPositions):
         return (token,)
     rows = model.max_context + model.position.offset
-    return (token, Tensor("positions.weight", "embedding", None, (rows, model.hidden)))
+    return (token, Tensor(POSITIONS, "embedding", None, (rows, model.hidden)))
 
 
 def output_tensors(model: Model) -> tuple[Tensor, ...]:

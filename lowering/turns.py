@@ -67,8 +67,7 @@ def _passed(plan: KnownPlan, iteration: Iteration) -> Iterator[tuple[_Stage, int
 
 
 def _block(plan: KnownPlan, layer: int, iteration: Iteration) -> tuple[Operation, ...]:
-    rule = kv_rule(plan, layer)
-    formats = Formats(kv=rule.expanded if rule.format == "q4" else rule.format, activations=plan.activations)
+    formats = Formats(kv=kv_rule(plan, layer).used, activations=plan.activations)
     divided = divides_attention(plan, layer, iteration)
     return varied_ops(plan.model, layer, iteration, formats, divided, plan.schedule.cache)
 

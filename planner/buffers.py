@@ -108,7 +108,7 @@ def _streamed_bytes(placed: Placed, tensor: Tensor, memory: str) -> int:
 
 def _arriving(rule: Residence, elements: int, memory: str) -> int:
     """Bytes of what comes to `memory`, and of what its 4-bit groups become there, come or not."""
-    expanded = size_of(elements, rule.expanded) if rule.format == "q4" else 0
+    expanded = size_of(elements, rule.used) if rule.expands else 0
     return expanded + (0 if memory in (rule.memory, *rule.replicas) else size_of(elements, rule.format))
 
 

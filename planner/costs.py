@@ -10,11 +10,12 @@ from typing import Literal, Protocol
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
+from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
 from helmsman.planner.table_prices import Priced, TablePrices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
+from helmsman.schemas.formats import StoredFormat, is_plain
+from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
@@ -213,7 +214,7 @@ class CostModel:
         return Estimate(low, figure.value, high, bound, self._source(figure))
 
     def _source(self, figure: Figure) -> str:
-        return self.hardware.sources[figure.source].kind
+        return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
 
 
 def blended(device: Device, bytes_read: int) -> Figure:
@@ -271,14 +272,21 @@ def product_rate(device: Device, phase: Phase, fmt: StoredFormat, tokens: int) -
 
 
 def _peak(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
-    """P of the phase; an exact format match wins over "*", the phase must match."""
+    """P of the phase; an exact format match wins over "*", that over the nearest format, the phase must match."""
     fitting = [c for c in device.compute if c.phase == phase and c.format in (fmt, "*")]
+    if not fitting and not is_plain(fmt):
+        near = nearest(fmt, (c for c in device.compute if c.phase == phase))
+        return assumed(near.flops) if near else device.compute[0].flops
     fitting = fitting or list(device.compute)
     return next((c.flops for c in fitting if c.format == fmt), fitting[0].flops)
 
 
-def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
-    """The most specific efficiency curve: operation first, then format."""
+def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Curve | None:
+    """The most specific efficiency curve: operation first, then format; else that of the nearest format."""
     op = "attention" if kind in ("scores", "wv") else kind
-    found = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*") and c.format in (fmt, "*")]
+    about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
+    found = [c for c in about if c.format in (fmt, "*")]
+    if not found and not is_plain(fmt):
+        near = nearest(fmt, about)
+        return near and near.model_copy(update={"share": tuple(assumed(share) for share in near.share)})
     return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)

@@ -21,7 +21,7 @@ def partial_keys(placed: Placed) -> dict[str, int]:
             memory = memory_of[piece.rule.device]
             if memory != rule.memory:
                 heads = (piece.stop - piece.start) / extent
-                size = size_of(round(use.select * heads * _key_elements(placed)), rule.expanded)
+                size = size_of(round(use.select * heads * _key_elements(placed)), rule.used)
                 total[memory] = total.get(memory, 0) + size
     return total
 

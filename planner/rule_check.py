@@ -6,7 +6,9 @@ from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
 from helmsman.lowering.rules import PREFIX, homes, matches, prefix_rule
 from helmsman.lowering.tensors import tensors
+from helmsman.planner.format_check import Misfit, cache_misfit, matrix_misfit
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.formats import block_of
 from helmsman.schemas.plan import KvRule, Plan, Residence, Select
 from helmsman.schemas.storage import STORAGE
 
@@ -29,7 +31,7 @@ _IN_BLOCKS = {
 
 def check_rules(plan: Plan) -> None:
     """Raise BadInputError for a rule that names nothing, a path its home does not have, a replica that is no other
-    copy, a vector in 4-bit groups, or an overlap without room for what comes ahead."""
+    copy, a format that a matrix or a cache does not divide into, or an overlap without room for what comes ahead."""
     for name in ("residence", "kv", "compute"):
         for index, rule in enumerate(getattr(plan, name)):
             _check_named(name, index, rule.select)
@@ -37,7 +39,7 @@ def check_rules(plan: Plan) -> None:
         _check_path(plan, field, rule)
     for index, weights in enumerate(plan.residence):
         _check_replicas(f"residence.{index}.replicas", weights)
-    _check_vectors(plan)
+    _check_blocks(plan)
     _check_stores(plan)
     if plan.schedule.overlap == "next-layer" and plan.schedule.prefetch == 0:
         message, remedy = "overlap next-layer needs room for a layer ahead", "write 1 or more, or overlap none"
@@ -111,14 +113,20 @@ def _check_store(plan: Plan, layer: int, rule: KvRule) -> None:
             )
 
 
-def _check_vectors(plan: Plan) -> None:
-    """Norms and biases are never compressed (as in FlexGen)."""
-    for tensor in tensors(plan.model):
-        for piece in homes(plan, tensor) if len(tensor.shape) == 1 else ():
-            if piece.rule.format == "q4":
-                raise BadInputError(
-                    f"{tensor.name} is a vector: only matrices are kept in 4-bit groups",
-                    field=f"residence.{plan.residence.index(piece.rule)}.format",
-                    value="q4",
-                    remedy="select matrices only (q.weight), or put a rule for *norm* and *.bias before this one",
-                )
+def _check_blocks(plan: Plan) -> None:
+    """Columns of matrices, and rows of heads, are whole blocks of the formats that rules give them."""
+    if any(block_of(rule.format) > 1 for rule in plan.residence):
+        for tensor in tensors(plan.model):
+            for piece in homes(plan, tensor):
+                found = matrix_misfit(tensor, piece.rule.format)
+                if found is not None:
+                    raise _unfit(f"residence.{plan.residence.index(piece.rule)}", piece.rule, found)
+    for index, rule in enumerate(plan.kv):
+        found = cache_misfit(plan.model, rule.used)
+        if found is not None:
+            raise _unfit(f"kv.{index}", rule, found)
+
+
+def _unfit(field: str, rule: Residence | KvRule, found: Misfit) -> BadInputError:
+    remedy = f"write {found.remedy}"
+    return BadInputError(found.message, field=f"{field}.format", value=rule.format, remedy=remedy)

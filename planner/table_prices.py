@@ -13,7 +13,7 @@ from helmsman.lowering.variants import attending, cached_elements, varied_ops
 from helmsman.planner.stripes import together
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import Format, StoredFormat, same_size, size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import COLUMNS, BlockShape, OperationRow, OperationTable
@@ -128,7 +128,8 @@ class TablePrices:
         if target != self.hardware.device(self.table.accelerator).memory:
             return None
         stored = self.hardware.memory(source).kind == STORAGE
-        column: Column = "storage" if stored else "transfer_q4" if task.format == "q4" else "transfer"
+        groups = task.format == "q4" != self.table.format
+        column: Column = "storage" if stored else "transfer_q4" if groups else "transfer"
         ops, elements = self._content(task.op)
         if not elements:
             return None
@@ -185,14 +186,12 @@ def table_prices(placed: Placed) -> TablePrices | None:
 
 def _fits(table: OperationTable, placed: Placed) -> bool:
     """Whether `table` is of such a layer, batch, formats and use of the cache."""
-    kv = kv_rule(placed, 0)
-    stored = kv.expanded if kv.format == "q4" else kv.format
-    formats = (size_of(1, table.format), size_of(1, table.kv_format))
     return (
         table.shape == shape_of(placed.model)
         and table.batch == placed.workload.batch
         and table.cache == placed.schedule.cache
-        and formats == (size_of(1, _used_format(placed)), size_of(1, stored))
+        and same_size(table.format, _used_format(placed))
+        and same_size(table.kv_format, kv_rule(placed, 0).used)
     )
 
 
@@ -259,7 +258,7 @@ def shape_of(model: Model) -> BlockShape:
     )
 
 
-def _used_format(placed: Placed) -> Format:
+def _used_format(placed: Placed) -> StoredFormat:
     tensor = next(tensor for tensor in block_tensors(placed.model, 0) if tensor.op == "q")
     rule = residence(placed, tensor)
-    return rule.expanded if rule.format == "q4" else rule.format
+    return rule.used

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.plan import Derived, Interval, MemoryUse, Total
 from helmsman.schemas.workload import Workload
 
@@ -77,8 +77,8 @@ class Comparison(Document):
     hardware: Name
     hardware_sha256: Sha256
     workload: Workload
-    weights: Format
-    kv: Format
+    weights: StoredFormat
+    kv: KvFormat
     objective: Objective
     options: dict[Name, str | int | float | bool] = Field(default_factory=dict)
     same_software: bool

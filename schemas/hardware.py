@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Name, Positive, mistake, version
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.operation_table import OperationTable
 
 
@@ -40,7 +40,7 @@ class Efficiency(Frozen):
 
     bound: Literal["memory", "compute"]
     op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"
-    format: Format | Literal["*"] = "*"
+    format: StoredFormat | Literal["*"] = "*"
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
     share: Annotated[tuple[Share, ...], Field(min_length=1, max_length=256)]
 
@@ -57,7 +57,7 @@ class Compute(Frozen):
     """Peak FLOP/s of a phase and weight format ("*" any)."""
 
     phase: Literal["prefill", "decode"]
-    format: Format | Literal["*"] = "*"
+    format: StoredFormat | Literal["*"] = "*"
     flops: Rate
 
 

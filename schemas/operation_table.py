@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from helmsman.schemas.base import Count, Document, Frozen, Index, Name, mistake, version
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Delay, Figure
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 
 OperationName = Literal[
     "norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "attention", "o", "norm2", "gate", "up", "down"
@@ -65,8 +65,8 @@ class OperationTable(Document):
     shape: BlockShape
     batch: Count
     context: Count
-    format: Format = "f16"
-    kv_format: Format = "f16"
+    format: StoredFormat = "f16"
+    kv_format: KvFormat = "f16"
     host: Name
     accelerator: Name
     threads: Index | None = None

@@ -7,7 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
 from helmsman.schemas.cache_use import PLAIN, CacheUse
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import Format, KeptFormat, KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.page_cache import PageCache
@@ -93,7 +93,9 @@ class Residence(Frozen):
     """Weights matching `select` live in `memory`, stored as `format`, and leave it by `path`.
 
     `replicas`: memories with a full copy; `stripes`: shares of a transfer that home and replicas serve (default:
-    a replica serves its own device, and home serves the rest). A `q4` weight becomes `expanded` before it is used."""
+    a replica serves its own device, and home serves the rest). Weights are multiplied as they are stored; 4-bit groups
+    (`q4`) with `expanded` become that before they are used, as FlexGen's do (PARK-35). What is quantised is matrices:
+    norms, biases and positions stay f32."""
 
     select: Select
     memory: Name
@@ -101,7 +103,17 @@ class Residence(Frozen):
     path: Path = "pinned"
     replicas: Annotated[tuple[Name, ...], Field(max_length=16)] = ()
     stripes: Annotated[tuple[NonNegative, ...], Field(max_length=17)] = ()
-    expanded: Format = "f16"
+    expanded: Format | None = Field(default=None, description="what `q4` becomes before it is used; of others nothing")
+
+    @property
+    def used(self) -> StoredFormat:
+        """The format in which operations read them."""
+        return self.expanded if self.format == "q4" and self.expanded is not None else self.format
+
+    @property
+    def expands(self) -> bool:
+        """Whether they become something else before they are used."""
+        return self.used != self.format
 
     @model_validator(mode="after")
     def _striped(self) -> Self:
@@ -112,7 +124,8 @@ class Residence(Frozen):
 
 
 class KvRule(Frozen):
-    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`.
+    """The KV cache (`kv`), or only its `keys` or `values`, lives in `memory`, stored as `format`; `q4` becomes
+    `expanded` before attention reads it.
 
     `prefix`: what is known of prompts (`workload.prefix_tokens`) waits in `memory` and comes to the cache in the prompt
     pass (LMCache, HELM-90); without such a rule it is in the cache already. `cache`: a window of it on the device that
@@ -120,10 +133,15 @@ class KvRule(Frozen):
 
     select: Select
     memory: Name
-    format: StoredFormat
+    format: KeptFormat
     path: Path = "pinned"
     expanded: Format = "f16"
     cache: PageCache | None = None
+
+    @property
+    def used(self) -> KvFormat:
+        """The format in which attention reads them."""
+        return self.expanded if self.format == "q4" else self.format
 
 
 class ComputeRule(Frozen):

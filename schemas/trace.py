@@ -15,7 +15,7 @@ from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.read import parse_document
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Probe(Frozen):
     name: Name = Field(description="device (read, compute) or link lane (link)")
     run: int
     value: Rate = Field(description="bytes/s; FLOP/s of a product (compute)")
-    format: Format | None = None
+    format: StoredFormat | None = None
     tokens: Count | None = None
 
 

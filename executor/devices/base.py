@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
@@ -95,5 +95,5 @@ class Device(Protocol):
     def read_rate(self, pieces: Sequence[Buffer]) -> float:
         """Bytes/s at which it reads its memory now; `pieces`: noise in the host's."""
 
-    def product_rate(self, fmt: Format, matrix: Buffer) -> float:
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
         """FLOP/s of a product with weights in `fmt` now; `matrix`: noise in the host's memory."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.probe import product_rate, read_rate
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
@@ -44,6 +44,6 @@ class CpuDevice:
         """Bytes/s of all threads."""
         return read_rate(self.pool, pieces)
 
-    def product_rate(self, fmt: Format, matrix: Buffer) -> float:
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
         """FLOP/s of all threads."""
         return product_rate(self.pool, fmt, matrix)

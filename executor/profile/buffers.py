@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer
 from helmsman.executor.devices.memory import ScalarT, view
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, StoredFormat, is_plain
 
 ROTATION = 8
 """Buffers of one size are together this many times the last-level cache."""
@@ -41,6 +41,12 @@ def filled_as(buffers: list[Buffer], fmt: Format, scale: float) -> list[Buffer]:
     if fmt == "bf16":
         return _filled(buffers, (values.view(np.uint32) >> 16).astype(np.uint16))
     return _filled(buffers, values.astype({"f16": np.float16, "f32": np.float32}[fmt]))
+
+
+def filled_weights(buffers: list[Buffer], fmt: StoredFormat, scale: float) -> list[Buffer]:
+    """The same for weights. Bytes of quantised ones are codes and f16 scales alike: small scales, as codes are up to
+    128."""
+    return filled_as(buffers, fmt, scale) if is_plain(fmt) else filled_as(buffers, "f16", scale / 64)
 
 
 def _filled(buffers: list[Buffer], bank: NDArray[ScalarT]) -> list[Buffer]:

@@ -9,7 +9,7 @@ import numpy as np
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.profile.buffers import LARGEST, ROTATION, filled_as
+from helmsman.executor.profile.buffers import LARGEST, ROTATION, filled_as, filled_weights
 from helmsman.executor.profile.question import Question
 from helmsman.executor.rope import rope_tables
 from helmsman.lowering.tensors import Tensor, block_tensors
@@ -45,7 +45,7 @@ class Layers:
         cached = [buffer for block in self.blocks for name, buffer in block.items() if name in CACHES]
         others = [buffer for block in self.blocks for name, buffer in block.items() if name not in CACHES]
         filled_as(cached, question.kv_format, 1.0)
-        filled_as(others, question.format, question.model.hidden**-0.5)
+        filled_weights(others, question.format, question.model.hidden**-0.5)
 
     def running(self, pool: Pool) -> "Running":
         """The copies one after the other on the threads of `pool`."""

@@ -13,7 +13,7 @@ from helmsman.executor.profile.layer_times import ENOUGH_S, restated
 from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
 from helmsman.executor.profile.processor import Bench
 from helmsman.executor.profile.question import Question
-from helmsman.schemas.formats import Format, rows_size, size_of
+from helmsman.schemas.formats import Format, is_plain, rows_size, size_of
 
 ROUNDS = (4, 16)
 PASSES = 5
@@ -91,6 +91,8 @@ def measure_expansion(
     """Expand all of a layer round by round into the sets in which loads arrive, on a queue of CPU `cpu`."""
     work = _expansions(question, traffic)
     queue, found = Queue(cpu), ExpansionTimes()
+    if not work:
+        return found
     turns = cycle(rotation(sum(_aligned(each.stored) for each in work), bench.cache_bytes))
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(-1, most):
@@ -118,11 +120,11 @@ def _keep(
 
 
 def _expansions(question: Question, traffic: LayerTraffic) -> list[_Expansion]:
-    """The matrices, and the past of keys and values."""
-    found: list[_Expansion] = [
-        _Matrix(tensor.op, question.format, *matrix_shape(tensor), traffic.arrival(tensor.name))
-        for tensor in matrices(question)
-    ]
+    """The matrices, unless they are quantised already, and the past of keys and values."""
+    fmt, found = question.format, list[_Expansion]()
+    if is_plain(fmt):
+        for tensor in matrices(question):
+            found.append(_Matrix(tensor.op, fmt, *matrix_shape(tensor), traffic.arrival(tensor.name)))
     if question.context > 1:
         found.append(_Past("scores", question, True, traffic.arrival("keys")))
         found.append(_Past("wv", question, False, traffic.arrival("values")))

@@ -12,7 +12,7 @@ from helmsman.executor._kernels import Arena, CopyEngine, packed_size
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.layer import Layers, Seconds, matrices, matrix_shape, vectors
-from helmsman.schemas.formats import rows_size, size_of
+from helmsman.schemas.formats import StoredFormat, is_plain, rows_size, size_of
 from helmsman.schemas.hardware import Link
 from helmsman.schemas.storage import in_blocks
 
@@ -155,9 +155,12 @@ def _blocks(load: Load) -> int:
 
 
 def _weights(layers: Layers, column: Column) -> Iterator[Load]:
-    """Matrices packed; norms and biases as they are, from the first bytes of any matrix."""
+    """Matrices packed; norms and biases as they are, from the first bytes of any matrix. What is quantised does not
+    come in 4-bit groups."""
     question = layers.question
-    fmt = question.format if column == "transfer" else "q4"
+    fmt: StoredFormat = question.format if column == "transfer" else "q4"
+    if column == "transfer_q4" and not is_plain(question.format):
+        return
     for tensor in matrices(question):
         yield Load(tensor.op, column, tensor.name, tensor.name, packed_size(fmt, *matrix_shape(tensor)))
     for tensor in vectors(question):

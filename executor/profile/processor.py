@@ -3,19 +3,24 @@
 Every product is measured between two plain reads of the same pool, and kept as its share of them: the ratio
 survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
 from helmsman.executor.probe import PRODUCT, READ_PIECE, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.samples import ProcessorSamples
-from helmsman.schemas.formats import FORMATS, Format, size_of
+from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
 GEMM_SHAPE = PRODUCT
 GEMM_TOKENS = (2, 4, 8, 16, 32, 64, 128, 256)
+QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
+"""What is measured of the quantised formats; others are priced by the nearest of these (`planner.nearest_format`)."""
+FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
+FEW_TOKENS = (2, 8, 32, 128)
+"""Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 """(context, capacity) of decode attention."""
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
@@ -61,7 +66,7 @@ class Bench:
 
 def steps() -> int:
     """How many steps `measure` takes."""
-    return 1 + 3 * len(FORMATS)
+    return 1 + 3 * len(FORMATS) + 2 * len(QUANTISED)
 
 
 def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Iterator[str]:
@@ -69,15 +74,11 @@ def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> 
     measure_reads(pool, bench, samples, pairs)
     yield "read"
     for fmt in FORMATS:
-        for rows, columns in SHAPES:
-            size = packed_size(fmt, rows, columns)
-            run = _linear(pool, fmt, bench.matrices(size), rows, columns, 1)
-            samples.linear[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
-        yield f"{fmt} products"
-        _measure_gemm(pool, bench, fmt, samples, pairs)
-        yield f"{fmt} prefill"
+        yield from _measure_products(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS))
         _measure_attention(pool, bench, fmt, samples, pairs)
         yield f"{fmt} attention"
+    for quantised in QUANTISED:
+        yield from _measure_products(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
 
 
 def measure_reads(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> None:
@@ -90,6 +91,26 @@ def measure_reads(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: in
 
 
 Run = Callable[[int], list[float]]
+
+_Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
+"""The (rows, columns) of products with one token, and the tokens of products with several."""
+
+
+def _measure_products(
+    pool: Pool, bench: Bench, fmt: StoredFormat, samples: ProcessorSamples, pairs: int, work: _Work
+) -> Iterator[str]:
+    shapes, many = work
+    for rows, columns in shapes:
+        size = packed_size(fmt, rows, columns)
+        run = _linear(pool, fmt, bench.matrices(size), rows, columns, 1)
+        samples.linear[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
+    yield f"{fmt} products"
+    rows, columns = GEMM_SHAPE
+    weights = bench.matrices(packed_size(fmt, rows, columns))
+    for tokens in many:
+        times = time_linear(pool, fmt, weights, rows, columns, tokens, pairs)
+        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in times]
+    yield f"{fmt} prefill"
 
 
 def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run: Run, pairs: int) -> list[float]:
@@ -106,20 +127,12 @@ def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run:
     return found
 
 
-def _linear(pool: Pool, fmt: Format, weights: list[Buffer], rows: int, columns: int, tokens: int) -> Run:
+def _linear(pool: Pool, fmt: StoredFormat, weights: list[Buffer], rows: int, columns: int, tokens: int) -> Run:
     def run(repeats: int) -> list[float]:
         weights.append(weights.pop(0))
         return time_linear(pool, fmt, weights, rows, columns, tokens, repeats)
 
     return run
-
-
-def _measure_gemm(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int) -> None:
-    rows, columns = GEMM_SHAPE
-    weights = bench.matrices(packed_size(fmt, rows, columns))
-    for tokens in GEMM_TOKENS:
-        times = time_linear(pool, fmt, weights, rows, columns, tokens, pairs)
-        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in times]
 
 
 def _measure_attention(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int) -> None:

@@ -10,7 +10,7 @@ from helmsman import __version__
 from helmsman.executor._kernels import isa
 from helmsman.lowering.ops import Formats, Operation, block_ops
 from helmsman.scheduler.iteration import Iteration
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Link
 from helmsman.schemas.model import Model
 
@@ -37,12 +37,13 @@ _NOT_OF_A_LAYER = {
 class Question:
     """A decode step of one layer of `model`: `batch` sequences, `context` tokens in the cache of each.
 
-    `storage`: folders on the devices that weights may come from."""
+    `storage`: folders on the devices that weights may come from. Caches are read by divided attention: value by
+    value."""
 
     model: Model
     batch: int = 1
     context: int = CONTEXT
-    format: Format = "f16"
+    format: StoredFormat = "f16"
     kv_format: Format = "f16"
     storage: tuple[Path, ...] = ()
 

@@ -10,7 +10,7 @@ from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, 
 from helmsman.hwdb.fit import curve, figure, quantile
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
-from helmsman.schemas.formats import FORMATS, Format
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
 
 CUDA_MEMORY = "cuda-vram"
@@ -72,7 +72,7 @@ def _cuda_device(profile: Profile) -> Iterator[Device]:
     if profile.cuda is None:
         return
     samples = profile.cuda.samples
-    peaks = {fmt: _peak(samples, fmt) for fmt in FORMATS}
+    peaks = {fmt: _peak(samples, fmt) for fmt in samples.formats}
     yield Device(
         name="cuda",
         kind="cuda",
@@ -81,7 +81,7 @@ def _cuda_device(profile: Profile) -> Iterator[Device]:
         read=figure(samples.read, MEASURED),
         compute=tuple(Compute(phase=phase, format=fmt, flops=peak) for phase in PHASES for fmt, peak in peaks.items()),
         efficiency=tuple(
-            part for fmt in FORMATS for part in _product_shares(samples, fmt, peaks[fmt].value, overhead=0.0)
+            part for fmt, peak in peaks.items() for part in _product_shares(samples, fmt, peak.value, overhead=0.0)
         ),
         launch=figure(profile.cuda.launch, MEASURED),
     )
@@ -106,7 +106,8 @@ def _named(profile: Profile, name: str) -> ProcessorProfile:
 
 def _device(processor: ProcessorProfile, profile: Profile) -> Device:
     overhead, elementwise = _small_operations(processor.inplace)
-    peak = max((_peak(processor.samples, fmt) for fmt in FORMATS), key=lambda best: best.value)
+    samples = processor.samples
+    peak = max((_peak(samples, fmt) for fmt in samples.formats), key=lambda best: best.value)
     return Device.model_validate(
         {
             "name": processor.name,
@@ -126,7 +127,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
     )
 
 
-def _peak(samples: ProcessorSamples, fmt: Format) -> Figure:
+def _peak(samples: ProcessorSamples, fmt: StoredFormat) -> Figure:
     """The best median FLOP/s of any product in `fmt`; other products are shares of it."""
     products = [figure(flops, MEASURED) for (of, _), flops in samples.gemm.items() if of == fmt]
     return max(products, key=lambda best: best.value)
@@ -158,13 +159,13 @@ def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:
 
 
 def _efficiencies(processor: ProcessorProfile, peak: float, overhead: float) -> Iterator[Efficiency]:
-    for fmt in FORMATS:
+    for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
     yield _attention_compute(processor, peak, overhead)
     yield _lookup(processor.inplace, quantile(processor.samples.read, 0.5), overhead)
 
 
-def _product_shares(samples: ProcessorSamples, fmt: Format, peak: float, overhead: float) -> Iterator[Efficiency]:
+def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, overhead: float) -> Iterator[Efficiency]:
     """Shares of the read bandwidth by bytes, and of the peak by tokens."""
     read = quantile(samples.read, 0.5)
     for op, found in (("linear", samples.linear), ("attention", samples.attention)):
@@ -173,7 +174,8 @@ def _product_shares(samples: ProcessorSamples, fmt: Format, peak: float, overhea
             for (of, size), values in found.items()
             if of == fmt
         }
-        yield curve("memory", op, fmt, shares, MEASURED)
+        if shares:
+            yield curve("memory", op, fmt, shares, MEASURED)
     gemm = {float(n): [f / peak for f in flops] for (of, n), flops in samples.gemm.items() if of == fmt}
     yield curve("compute", "linear", fmt, gemm, MEASURED)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from helmsman.executor.profile.settings import Loopback
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.hardware import Host
 
 
@@ -16,11 +16,16 @@ class ProcessorSamples:
     read_bytes: int = 0
     footprint: dict[int, list[float]] = field(default_factory=dict)
     """Of one contiguous buffer, by its bytes."""
-    linear: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
-    gemm: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
-    attention: dict[tuple[Format, int], list[float]] = field(default_factory=dict)
-    wide: dict[Format, list[float]] = field(default_factory=dict)
+    linear: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    gemm: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
+    wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
+
+    @property
+    def formats(self) -> tuple[StoredFormat, ...]:
+        """Those of the products that were measured."""
+        return tuple(dict.fromkeys(fmt for fmt, _ in self.gemm))
 
 
 @dataclass

@@ -14,7 +14,7 @@ NOW = "measured-with-tables"
 def informed(device: Device, place: TablePlace, samples: TableSamples) -> Device:
     """`device` with its rate of expansion (the accelerator's) and the share of a plain read that it turns caches at."""
     found: dict[str, object] = {}
-    if device.name == place.accelerator.name:
+    if device.name == place.accelerator.name and samples.expansion.rates:
         found["decompress"] = figure(samples.expansion.rates, NOW)
     turned = samples.reshape.get(device.name)
     if turned is not None:

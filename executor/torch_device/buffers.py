@@ -23,10 +23,10 @@ def dtype_of(fmt: StoredFormat) -> torch.dtype:
     """What PyTorch calls a format. Raises UsageError for those that it does not multiply."""
     if fmt not in DTYPES:
         raise UsageError(
-            f"a PyTorch device multiplies {', '.join(DTYPES)}",
+            f"a PyTorch device reads {', '.join(DTYPES)}",
             field="format",
             value=fmt,
-            remedy="keep that weight in one of them, or compute with it on the host",
+            remedy="keep what it reads in one of them, or compute with it on the host",
         )
     return DTYPES[fmt]
 

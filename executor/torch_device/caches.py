@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from helmsman.executor.torch_device.buffers import DTYPES, held_in
+from helmsman.executor.torch_device.buffers import dtype_of, held_in
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed:
     if content is None:
         return None
     listed = content if isinstance(content, list) else [(0, spec["kv_heads"], content)]
-    dtype, batch = DTYPES[spec["kv_format"]], spec["batch"]
+    dtype, batch = dtype_of(spec["kv_format"]), spec["batch"]
     line = (spec["head_dim"], spec["capacity"]) if transposed else (spec["capacity"], spec["head_dim"])
     pieces = tuple(
         (begin, end, held_in(buffer).view(dtype, batch, end - begin, *line)) for begin, end, buffer in listed
@@ -72,7 +72,7 @@ def _kept(spec: "StageSpec", each: "Kept") -> tuple[int, int, torch.Tensor]:
             remedy="keep the cache in f32, f16 or bf16",
         )
     begin, end = each["heads"]
-    dtype, count = DTYPES[spec["kv_format"]], end - begin
+    dtype, count = dtype_of(spec["kv_format"]), end - begin
     batch, capacity, width = spec["batch"], spec["capacity"], spec["head_dim"]
     if each["by_token"]:
         rows = held_in(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)

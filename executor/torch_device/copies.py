@@ -7,10 +7,10 @@ import torch
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Buffer, Event
-from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
 from helmsman.executor.torch_device.lane import TorchLane
 from helmsman.executor.torch_device.weights import PANEL
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 
 Place = Buffer | TorchBuffer
 
@@ -67,7 +67,7 @@ class CopyLane(TorchLane):
         target: Place,
         target_offset: int,
         table: Buffer,
-        fmt: Format,
+        fmt: StoredFormat,
         rows: int,
         columns: int,
         ids: Buffer,
@@ -77,7 +77,7 @@ class CopyLane(TorchLane):
         times: SupportsBuffer | None = None,
     ) -> None:
         """Like submit, for `count` rows of a packed matrix of the host, one after the other in the target."""
-        to, panels = _bytes(target), _bytes(table).view(DTYPES[fmt]).view(-1, columns, PANEL)
+        to, panels = _bytes(target), _bytes(table).view(dtype_of(fmt)).view(-1, columns, PANEL)
 
         def work() -> None:
             wanted = torch.frombuffer(memoryview(ids), dtype=torch.int32)[:count].long()

@@ -11,7 +11,7 @@ from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.probe import product_rate, read_rate
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
@@ -51,7 +51,7 @@ class TorchDevice:
         """Bytes/s at which it reads its memory now."""
         return read_rate(self.memory.device)
 
-    def product_rate(self, fmt: Format, matrix: Buffer) -> float:
+    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
         """FLOP/s of a product now, with a matrix of its own."""
         return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
 

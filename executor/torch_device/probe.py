@@ -6,8 +6,8 @@ from statistics import median
 
 import torch
 
-from helmsman.executor.torch_device.buffers import DTYPES
-from helmsman.schemas.formats import Format
+from helmsman.executor.torch_device.buffers import dtype_of
+from helmsman.schemas.formats import StoredFormat
 
 READ_BYTES = 256 << 20
 REPEATS = 5
@@ -19,10 +19,10 @@ def read_rate(device: torch.device) -> float:
     return READ_BYTES / _seconds(device, values.sum)
 
 
-def product_rate(device: torch.device, fmt: Format, rows: int, columns: int, tokens: int) -> float:
+def product_rate(device: torch.device, fmt: StoredFormat, rows: int, columns: int, tokens: int) -> float:
     """FLOP/s of a product of `tokens` with a (rows, columns) matrix in `fmt`."""
-    weight = torch.randn(rows, columns, device=device).to(DTYPES[fmt])
-    x = torch.randn(tokens, columns, device=device).to(DTYPES[fmt])
+    weight = torch.randn(rows, columns, device=device).to(dtype_of(fmt))
+    x = torch.randn(tokens, columns, device=device).to(dtype_of(fmt))
     return 2 * rows * columns * tokens / _seconds(device, lambda: torch.matmul(x, weight.t()))
 
 

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer, packed_size
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.memory import view
-from helmsman.executor.formats import computing_format
 from helmsman.executor.weights.conversion import pack_rows
 from helmsman.executor.weights.opening import Weights
 from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.lowering.tensors import POSITIONS, Tensor, tensors
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, StoredFormat
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import LearnedPositions
 from helmsman.schemas.plan import Plan, Residence
 
@@ -98,7 +97,7 @@ class Store:
             self._pieces[tensor] = tuple(self._load(tensor))
         return self._pieces[tensor]
 
-    def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, Format]:
+    def here(self, tensor: Tensor, rows: range, memory: str) -> tuple[Buffer, StoredFormat]:
         """Rows of a matrix that live in `memory`, and their format. Raises UsageError when they are kept apart."""
         first = next(each for each in self.pieces(tensor) if rows.start < each.stop).copies[memory]
         if first.buffer is None or rows.stop > first.stop:
@@ -109,7 +108,7 @@ class Store:
                 remedy="give rows that one device uses one memory and one format",
             )
         offset, size = first.span(rows.start, rows.stop)
-        return first.buffer.part(offset, size), computing_format(first.format, place_of(tensor))
+        return first.buffer.part(offset, size), first.format
 
     def vector(self, tensor: Tensor, memory: str, rows: slice = slice(None)) -> Buffer:
         """A norm, a bias or rows of the table of positions: f32, in `memory`."""
@@ -136,7 +135,7 @@ class Store:
         position, context = self._plan.model.position, self._plan.workload.context
         assert isinstance(position, LearnedPositions)
         rows = slice(position.offset, position.offset + context)
-        return self.vector(self.tensor("positions.weight", None), memory, rows)
+        return self.vector(self.tensor(POSITIONS, None), memory, rows)
 
     def rule(self, tensor: Tensor) -> Residence:
         """The rule of a tensor that is not divided."""

@@ -13,7 +13,7 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.streaming.division import pieces
-from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select
 
@@ -87,10 +87,4 @@ class FlexGen:
         return ComputeRule(select=blocks, device=self.frame.roles.host.name, phase="decode")
 
     def _cache_rule(self) -> KvRule:
-        return KvRule(
-            select=Select(),
-            memory=self.frame.roles.host.memory,
-            format="q4" if self._cache_q4 else self.frame.kv,
-            path="pin-on-transfer",
-            expanded=self.frame.kv,
-        )
+        return packed_kv(self.frame, self._cache_q4, Select(), self.frame.roles.host.memory, "pin-on-transfer")

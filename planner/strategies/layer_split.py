@@ -23,7 +23,7 @@ from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, prefill
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -36,8 +36,8 @@ class LayerSplitOptions:
     """Formats, where the accelerator's KV lives, and what is minimised; `window`: what of that KV is on the accelerator
     where host memory is its home."""
 
-    weights: Format = "f16"
-    kv: Format = "f16"
+    weights: StoredFormat = "f16"
+    kv: KvFormat = "f16"
     kv_offload: bool = False
     objective: Objective = "latency"
     window: Window | None = None

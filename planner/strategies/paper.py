@@ -16,7 +16,7 @@ from helmsman.planner.predict import assemble, bottleneck, mean_step, predict
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import KvFormat, StoredFormat, size_of
 from helmsman.schemas.hardware import Device, Link
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Term
@@ -51,7 +51,7 @@ class StageTimes:
 
 
 def decode_stage(
-    model: Model, stage: Stage, iteration: Iteration, formats: tuple[Format, Format], rates: StageRates
+    model: Model, stage: Stage, iteration: Iteration, formats: tuple[StoredFormat, KvFormat], rates: StageRates
 ) -> StageTimes:
     """Eq 4.8 to 4.14 for one stage; `formats` of weights and KV."""
     batch, context, (weights, kv) = iteration.batch, iteration.context, formats
@@ -92,7 +92,7 @@ def projection_flops(model: Model, stage: Stage, batch: int) -> int:
     return 2 * batch * (block * stage.blocks + h * model.vocab * stage.output)
 
 
-def projection_bytes(model: Model, stage: Stage, weights: Format) -> int:
+def projection_bytes(model: Model, stage: Stage, weights: StoredFormat) -> int:
     """W_param of the stage (eq 4.1 to 4.3); a stage with the output unit streams the head too."""
     block = sum(tensor.size(weights) for tensor in block_tensors(model, 0))
     return block * stage.blocks + stage.output * sum(tensor.size(weights) for tensor in output_tensors(model))

@@ -322,7 +322,8 @@ def test_a_record_without_a_loopback_has_no_tables(cache, here, tabled, capsys):
         (["--batch", "2"], 2, "--batch"), (["--again"], 2, "--again"), (["--storage", "x"], 2, "--storage"),
         (["--model", "no-such-model"], 2, "no-such-model"), ([*QUICK, "--batch", "0"], 2, "--batch"),
         ([*QUICK, "--context", "0"], 2, "--context"), ([*QUICK, "--context", "1000000"], 2, "context"),
-        ([*QUICK, "--storage", "no/such/folder"], 2, "--storage"), ([*QUICK, "--format", "q4"], 2, "--format"),
+        ([*QUICK, "--storage", "no/such/folder"], 2, "--storage"), ([*QUICK, "--kv-format", "q8_0"], 2, "--kv-format"),
+        (["--model", "Qwen2.5-0.5B", "--format", "q4_k"], 2, "--format"),
         ([*QUICK, "--batch", "900000"], 6, "--batch"),
     ],
 )  # fmt: skip

@@ -365,14 +365,12 @@ def refused() -> list[tuple[Plan, str]]:
     tables = [
         (stored, Residence(select=Select(names="embedding*"), memory="nvme0", format="f32", path="bounce")),
         (plan, Residence(select=Select(names="positions*"), memory="dram", format="f32", path="pin-on-transfer")),
-        (plan, Residence(select=Select(names="embedding*"), memory="dram", format="q4", expanded="f32")),
     ]
-    says = ("looked up in one memory", "looked up in one memory", "4-bit groups")
     changed = [each.model_copy(update={"residence": (rule, *each.residence)}) for each, rule in tables]
-    return list(zip(changed, says, strict=True))
+    return [(each, "looked up in one memory") for each in changed]
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", range(2))
 def test_tables_that_are_not_looked_up_are_refused(
     checkpoints: Callable[[str], Path], tmp_path: Path, number: int
 ) -> None:

@@ -84,6 +84,8 @@ def synthetic():
         samples.gemm[fmt, 16] = [PEAK / 2] * 5
         samples.gemm[fmt, 128] = [PEAK] * 5
         samples.wide[fmt] = [PEAK / 4] * 5
+    samples.linear["q4_0", 10**6] = [10**6 / (10**6 / (READ / 4) + OVERHEAD) / READ] * 5
+    samples.gemm["q4_0", 32] = [PEAK / 8] * 5
     stage = InplaceSamples()
     stage.small[1] = [(0, OVERHEAD)] * 5
     stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
@@ -129,18 +131,32 @@ def found(hardware, what, device, **conditions):
     return reading.figure
 
 
-def price(**changes) -> float:
+def task(**changes) -> Task:
     fields = dict(
         id="1/0.q", kind="linear", op="q", layer=0, phase="decode", resource="cpu", tokens=1, bytes=10**6,
         activation_bytes=4096, flops=10**4, format="bf16", memories=("dram",), deps=(),
     )  # fmt: skip
-    return CostModel(synthetic_record()).price(Task(**{**fields, **changes})).mid
+    return Task(**{**fields, **changes})
+
+
+def price(**changes) -> float:
+    return CostModel(synthetic_record()).price(task(**changes)).mid
 
 
 @pytest.mark.parametrize(("size", "share"), SHARES.items())
 @pytest.mark.parametrize("kind", ["linear", "attention"])
 def test_the_price_of_a_measured_size_is_what_was_measured(kind, size, share):
     assert price(kind=kind, bytes=size) == pytest.approx(size / (READ * share) + OVERHEAD, rel=1e-6)
+
+
+@pytest.mark.parametrize(("fmt", "source"), [("q4_0", "measured"), ("q4_k", "assumed"), ("q8", "assumed")])
+def test_quantised_weights_are_priced_by_what_was_measured_of_the_nearest_format(fmt, source):
+    """q8 takes 1.06 bytes a value: as near to 0.56 of q4_0 as to 2 of f16, and of these two the first counts."""
+    share, peak = (0.5, PEAK) if fmt == "q8" else (0.25, PEAK / 8)
+    assert price(format=fmt) == pytest.approx(10**6 / (READ * share) + OVERHEAD, rel=1e-6)
+    prompt = price(format=fmt, phase="prefill", tokens=128, flops=10**10)
+    assert prompt == pytest.approx(10**10 / peak + OVERHEAD, rel=1e-6)
+    assert CostModel(synthetic_record()).price(task(format=fmt)).source == source
 
 
 def test_prices_of_products_norms_lookups_attention_and_copies_are_what_was_measured():

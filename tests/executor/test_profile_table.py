@@ -101,6 +101,30 @@ def test_transfers_take_what_the_link_says(record):
         assert row(record, op).transfer_q4.value < row(record, op).transfer.value
 
 
+def test_quantised_weights_come_as_they_are():
+    """And are not expanded; past keys and values still may be."""
+    question = replace(QUESTION, format="q4")
+    traffic = LayerTraffic(Layers(question, 2**20), CopyEngine(RATE, LATENCY, 0), place().link)
+    moved = {(load.column, load.name): load.size for load in traffic.loads}
+    for tensor in block_tensors(LAYER, 0):
+        if len(tensor.shape) > 1:
+            assert moved["transfer", tensor.name] == packed_size("q4", *tensor.shape)
+    assert {name for column, name in moved if column == "transfer_q4"} == {"keys", "values"}
+
+
+def test_a_table_of_quantised_weights_is_of_their_format():
+    found = extended(place(), measure_table(place(), replace(QUESTION, format="q8_0")), SOURCE)
+    (made,) = found.tables
+    assert (made.format, made.kv_format) == ("q8_0", "f16")
+    for each in made.rows:
+        assert each.host.value > 0 and each.accelerator.value > 0
+        assert (each.transfer_q4 is not None) == (each.decompress is not None) == (each.op in {"scores", "wv"})
+    work = Workload(prompt_tokens=64, output_tokens=64, context=128, batch=2)
+    for fmt, known in (("q8_0", True), ("f16", False)):
+        split = OpSplit(Frame(LAYER, roles(found), work, fmt, "f16"), OpSplitOptions(), CostOptions())
+        assert (split.costs.table is not None) == known
+
+
 def test_expanding_is_a_rate_of_the_accelerator(record):
     found = record.device("loopback").decompress
     assert found.n > 0 and 1e7 < found.p10 <= found.p90 < 1e12

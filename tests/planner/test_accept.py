@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from random_cases import random_split
 
+from helmsman.lowering.rules import homes
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.accept import accept
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import build_plan
@@ -184,16 +186,15 @@ def test_replicas_are_other_copies(plan):
         assert (error.field, error.value) == ("residence.0.replicas", replicas[-1])
 
 
-def test_vectors_are_never_compressed(plan):
+def test_vectors_are_never_quantised(plan):
+    """A rule for everything keeps norms, biases and positions in f32."""
     everything = Residence(select=Select(), memory="dram", format="q4")
-    error = refused(plan, residence=(everything,))
-    assert (error.field, error.value) == ("residence.0.format", "q4")
-    assert "norm" in str(error)
-    norms = Residence(select=Select(names="*norm*"), memory="dram", format="f16")
-    biases = Residence(select=Select(names="*.bias"), memory="dram", format="f16")
-    embedding = Residence(select=Select(names="embedding*"), memory="dram", format="f16")
-    mixed = plan.model_copy(update={"residence": (norms, biases, embedding, everything)})
-    assert accept(mixed) is mixed
+    kept = accept(plan.model_copy(update={"residence": (everything,)}))
+    formats = {tensor.name: piece.rule.format for tensor in tensors(kept.model) for piece in homes(kept, tensor)}
+    assert {name for name, fmt in formats.items() if fmt == "f32"} == {
+        name for name in formats if "norm" in name or name.endswith(".bias") or name.startswith("positions")
+    }
+    assert formats["q.weight"] == formats["embedding.weight"] == formats["head.weight"] == "q4"
 
 
 def test_overlap_needs_room_ahead(plan):

@@ -11,11 +11,11 @@ from scipy.optimize import linprog
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.bound import bytes_bound
-from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate
+from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate, product_rate
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
-from helmsman.schemas.hardware import Efficiency
+from helmsman.schemas.hardware import Compute, Efficiency
 
 
 def task(**changes):
@@ -208,3 +208,38 @@ def test_only_bytes_scale_with_bandwidth():
     link = machine.link("dram", "vram")
     copied = CostModel(machine).price(task(kind="transfer", resource="h2d", bytes=8192))
     assert copied.memory == pytest.approx(8192 / link.bandwidth.value)
+
+
+def curve(fmt, share, bound="memory"):
+    return Efficiency(bound=bound, op="linear", format=fmt, at=(1.0,), share=(figure(share),))
+
+
+@pytest.mark.parametrize(
+    ("curves", "share", "source"),
+    [
+        ({"f16": 0.5, "q4_0": 0.25}, 0.25, "measured"),
+        ({"f16": 0.5, "*": 0.4, "q8_0": 0.2}, 0.4, "measured"),
+        ({"f16": 0.5, "q8_0": 0.2, "q4_k": 0.1}, 0.1, "assumed"),
+        ({"f32": 0.9, "f16": 0.5}, 0.5, "assumed"),
+        ({}, 1.0, "measured"),
+    ],
+)
+def test_formats_that_were_not_measured_go_by_the_nearest(curves, share, source):
+    machine = plain_machine(efficiency=tuple(curve(fmt, value) for fmt, value in curves.items()))
+    machine = machine.model_copy(
+        update={
+            "sources": {key: value.model_copy(update={"kind": "measured"}) for key, value in machine.sources.items()}
+        }
+    )
+    estimate = CostModel(machine).price(task(format="q4_0"))
+    assert estimate.mid == pytest.approx(1e-4 / share)
+    assert estimate.source == source
+
+
+def test_peaks_that_were_not_measured_are_those_of_the_nearest_format():
+    peaks = {"f32": 1e11, "f16": 4e11, "q8_0": 2e11}
+    compute = tuple(Compute(phase="decode", format=fmt, flops=figure(value)) for fmt, value in peaks.items())
+    device = plain_machine(compute=compute).devices[0]
+    assert product_rate(device, "decode", "q4_0", 1) == 2e11
+    assert product_rate(device, "decode", "q6_k", 1) == 2e11
+    assert product_rate(device, "decode", "f16", 1) == 4e11

@@ -1,6 +1,6 @@
 """Plans for tests, made by hand: a machine of two memories and a split of a model's units between them."""
 
-from helmsman.schemas.formats import Format
+from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import (
@@ -64,8 +64,8 @@ def make_plan(
     model: Model,
     on_cpu: int | None = None,
     *,
-    weights: Format = "f32",
-    kv: Format = "f32",
+    weights: StoredFormat = "f32",
+    kv: KvFormat = "f32",
     workload: Workload | None = None,
     hardware: Hardware | None = None,
 ) -> Plan:

@@ -1,4 +1,4 @@
-"""Matrices that hold what 4-bit groups stand for: what compressed plans must compute exactly."""
+"""Matrices that hold what quantised ones stand for: what plans of those must compute."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,25 +9,26 @@ from safetensors.numpy import load_file, save_file
 
 from helmsman.executor._kernels import Arena, pack, packed_size, unpack
 from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
 
 
-def write_quantised(model: Model, place: Path, compressed: Callable[[str], bool]) -> Path:
-    """A random checkpoint whose matrices with `compressed` names went through 4-bit groups."""
+def write_quantised(model: Model, place: Path, compressed: Callable[[str], bool], fmt: StoredFormat = "q4") -> Path:
+    """A random checkpoint whose matrices with `compressed` names went through `fmt`."""
     write_checkpoint(model, place, seed=1, fmt="f32")
     file = place / "model.safetensors"
     values = load_file(file)
-    save_file({name: _through_q4(each) if compressed(name) else each for name, each in values.items()}, file)
+    save_file({name: _through(fmt, each) if compressed(name) else each for name, each in values.items()}, file)
     return place
 
 
-def _through_q4(values: Any) -> Any:
+def _through(fmt: StoredFormat, values: Any) -> Any:
     if values.ndim < 2:
         return values
     rows, columns = values.shape
-    size = packed_size("q4", rows, columns)
-    buffer = Arena(size).alloc(size, "groups")
-    pack(np.ascontiguousarray(values), "f32", buffer, "q4", rows, columns)
+    size = packed_size(fmt, rows, columns)
+    buffer = Arena(size).alloc(size, "quantised")
+    pack(np.ascontiguousarray(values), "f32", buffer, fmt, rows, columns)
     found = np.empty((rows, columns), np.float32)
-    unpack(buffer, "q4", found, rows, columns)
+    unpack(buffer, fmt, found, rows, columns)
     return found

@@ -11,7 +11,7 @@ from helmsman.planner.strategies.offload.allocation import Tier
 from helmsman.planner.strategies.offload.caches import CacheRule, cache_rules, delegated
 from helmsman.planner.strategies.offload.sublayers import Kind, sublayers
 from helmsman.planner.strategies.streaming.known import store_rules
-from helmsman.planner.strategies.streaming.place import Frame, schedule
+from helmsman.planner.strategies.streaming.place import Frame, packed, schedule
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import ComputeRule, LayerRange, Path, Residence, Schedule, Select
 from helmsman.schemas.storage import STORAGE
@@ -86,14 +86,8 @@ def _rule(frame: Frame, keeping: Keeping, tensor: Tensor, memory: str) -> Reside
     layers = None if tensor.layer is None else LayerRange(start=0, stop=frame.model.layers)
     here = keeping.inclusive and memory == frame.accelerator.memory
     home = keeping.host if here else memory
-    return Residence(
-        select=Select(names=tensor.name, layers=layers),
-        memory=home,
-        format="q4" if quarter else frame.weights,
-        path=_path(frame, keeping, home),
-        replicas=(memory,) if here else (),
-        expanded=frame.weights,
-    )
+    rule = packed(frame, quarter, Select(names=tensor.name, layers=layers), home, _path(frame, keeping, home))
+    return rule.model_copy(update={"replicas": (memory,)}) if here else rule
 
 
 def _path(frame: Frame, keeping: Keeping, memory: str) -> Path:

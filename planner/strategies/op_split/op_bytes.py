@@ -14,7 +14,7 @@ from helmsman.planner.partial_keys import partial_keys
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
-from helmsman.schemas.formats import StoredFormat, rows_size, size_of
+from helmsman.schemas.formats import KeptFormat, StoredFormat, rows_size, size_of
 from helmsman.schemas.plan import Path
 from helmsman.schemas.storage import BLOCK
 from helmsman.schemas.workload import Workload
@@ -96,7 +96,7 @@ class Operation:
         return self.frame.model.layers * self._size(last - first) if self.stored else 0
 
     def _weights(self, first: int, last: int) -> int:
-        packed = self._weight_format == "q4" and not self.stored
+        packed = self._weights_packed and not self.stored
         return self._size(self._extent) + (self._size(last - first, "q4") if packed else 0)
 
     def _caches(self, first: int, last: int) -> int:
@@ -134,9 +134,10 @@ class Operation:
         width = cached_elements(frame.model, frame.cache, heads * frame.model.head_dim)
         return pinned_extra(frame.workload, width, self._cache_format)
 
-    def _parts(self, first: int, last: int) -> list[tuple[int, StoredFormat]]:
+    def _parts(self, first: int, last: int) -> list[tuple[int, KeptFormat]]:
         """Heads before, in and behind the streamed ones, and how their caches are kept."""
         plain = self.frame.kv
+        parts: tuple[tuple[int, KeptFormat], ...]
         parts = ((first, plain), (last - first, self._cache_format), (self._extent - last, plain))
         return [(heads, fmt) for heads, fmt in parts if heads]
 
@@ -177,10 +178,15 @@ class Operation:
 
     @property
     def _weight_format(self) -> StoredFormat:
-        return "q4" if self.compressed and self.layout.weights_q4 else self.frame.weights
+        return "q4" if self._weights_packed else self.frame.weights
 
     @property
-    def _cache_format(self) -> StoredFormat:
+    def _weights_packed(self) -> bool:
+        """Whether what is streamed comes in 4-bit groups that are expanded there."""
+        return self.compressed and self.layout.weights_q4
+
+    @property
+    def _cache_format(self) -> KeptFormat:
         return "q4" if self.compressed and self.layout.cache_q4 else self.frame.kv
 
     @cached_property

@@ -31,6 +31,7 @@ from helmsman.planner.strategies.streaming.place import Frame, Layout, label, pl
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
@@ -221,7 +222,8 @@ class OpSplit:
     @property
     def _compressed(self) -> tuple[bool, bool]:
         """Whether weights, caches are streamed in 4-bit groups where a split is compressed."""
-        return self.options.compress != "kv", self.options.compress not in ("none", "weights")
+        weights = self.options.compress != "kv" and is_plain(self.frame.weights)
+        return weights, self.options.compress not in ("none", "weights")
 
     def _ends(self, layout: Layout) -> Literal["host", "accelerator"]:
         """Where embedding and output go: where less is missing; where they are faster, if both sides fit."""

@@ -11,7 +11,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.table_prices import shape_of
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import size_of
+from helmsman.schemas.formats import same_size
 from helmsman.schemas.operation_table import COLUMNS, BlockShape, OperationTable
 
 SUSPECT = 100.0
@@ -74,7 +74,7 @@ def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, obj
         yield "cache", table.cache.label, frame.cache.label, remedy
     yield "batch", table.batch, frame.workload.batch, f"use --batch {table.batch}, or measure this batch"
     for name, fmt, asked in (("format", table.format, frame.weights), ("kv_format", table.kv_format, frame.kv)):
-        if size_of(1, fmt) != size_of(1, asked):
+        if not same_size(fmt, asked):
             yield name, fmt, asked, f"use --{name.replace('_', '-')} {fmt}"
     yield "host", table.host, frame.roles.host.name, "name the device that computed"
     yield "accelerator", table.accelerator, frame.accelerator.name, "name the device that computed"

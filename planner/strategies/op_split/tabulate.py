@@ -12,6 +12,7 @@ from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout
 from helmsman.planner.table_prices import TablePrices, prices, shape_of
 from helmsman.schemas.figures import Figure
+from helmsman.schemas.formats import is_plain
 from helmsman.schemas.operation_table import COLUMNS, OperationName, OperationRow, OperationTable
 
 Cell = tuple[str, str]
@@ -48,7 +49,7 @@ def _variants(frame: Frame, storage: tuple[str, ...]) -> Iterator[list[Task]]:
     streamed = Layout(whole, 0, len(whole))
     yield layer_tasks(frame, Layout(whole, 0, 0))
     yield layer_tasks(frame, streamed)
-    yield layer_tasks(frame, replace(streamed, weights_q4=True, cache_q4=True))
+    yield layer_tasks(frame, replace(streamed, weights_q4=is_plain(frame.weights), cache_q4=is_plain(frame.kv)))
     if storage:
         linear = tuple(op for op in layer_operations(frame.model, frame.form) if op in LINEAR_OPS)
         yield layer_tasks(frame, replace(streamed, stored=linear, storage=storage))
@@ -95,11 +96,12 @@ def _figure(source: str, parts: list[Estimate], scale: float) -> Figure:
 
 
 def _source(costs: CostModel, task: Task, kind: str) -> str:
-    """Where the price of `task` comes from, as a key of the machine's sources; a derived one is of `kind`."""
+    """Where the price of `task` comes from, as a key of the machine's sources; a derived one is of `kind`, or of what
+    its device was measured with, where it was assumed to hold for another format."""
     hardware, measured = costs.hardware, costs.table.measured(task) if costs.table else None
     if measured is not None:
         return measured.figures[0].source
     own = [device.read.source for device in hardware.devices if device.name == task.resource]
     own += [link.bandwidth.source for link in hardware.links if link.name == task.resource]
     keys = (*own, *hardware.sources)
-    return next(key for key in keys if hardware.sources[key].kind == kind)
+    return next((key for key in keys if hardware.sources[key].kind == kind), keys[0])

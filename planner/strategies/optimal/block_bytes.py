@@ -14,7 +14,7 @@ from helmsman.planner.strategies.optimal.chains import OPS
 from helmsman.planner.strategies.optimal.ways import Numbers
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Phase
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import KeptFormat, StoredFormat
 from helmsman.schemas.storage import BLOCK
 from helmsman.schemas.workload import Workload
 
@@ -82,7 +82,7 @@ class BlockBytes:
 
     def _caches(self, work: Workload) -> tuple[Numbers, Numbers]:
         """Bytes (ways) of keys and values, and what they take more where they are page-locked."""
-        formats: list[StoredFormat] = ["q4" if "cache" in way.q4 else self.frame.kv for way in self.ways]
+        formats: list[KeptFormat] = ["q4" if "cache" in way.q4 else self.frame.kv for way in self.ways]
         sizes = {fmt: float(kv_block_bytes(self.frame.model, work, fmt)) for fmt in set(formats)}
         extras = {fmt: 2.0 * pinned_extra(work, self.frame.model.kv_width, fmt) for fmt in set(formats)}
         return np.array([sizes[fmt] for fmt in formats]), np.array([extras[fmt] for fmt in formats])

@@ -8,9 +8,8 @@ from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Division, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.place import ENDS, Frame
+from helmsman.planner.strategies.streaming.place import ENDS, Frame, packed, packed_kv
 from helmsman.scheduler.iteration import Phase
-from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
@@ -81,7 +80,7 @@ def _caches(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[KvRule]:
         if way.cache == "accelerator":
             yield KvRule(select=select, memory=_away(frame, way).memory, format=frame.kv)
         elif "cache" in way.q4:
-            yield KvRule(select=select, memory=frame.roles.host.memory, format="q4", expanded=frame.kv)
+            yield packed_kv(frame, True, select, frame.roles.host.memory)
 
 
 def rows(frame: Frame, op: str, share: float) -> int:
@@ -157,8 +156,7 @@ def _weights(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> 
         if k != ATTENTION and (here or k in way.stored or way.packed(k)):
             select = _part(frame, f"{op}.weight", op, where, counts[op])
             memory = (_away(frame, way) if here else frame.roles.host).memory
-            fmt: StoredFormat = "q4" if way.packed(k) else frame.weights
-            rule = Residence(select=select, memory=memory, format=fmt, expanded=frame.weights)
+            rule = packed(frame, way.packed(k), select, memory)
             yield _from_storage(frame, rule) if k in way.stored else rule
 
 

@@ -10,7 +10,8 @@ from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
 from helmsman.planner.strategies.streaming.store import Store
 from helmsman.schemas.cache_use import PLAIN, CacheUse
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import Format, KvFormat, StoredFormat, is_plain, same_size
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
@@ -59,8 +60,8 @@ class Frame:
     model: Model
     roles: Roles
     workload: Workload
-    weights: Format = "f16"
-    kv: Format = "f16"
+    weights: StoredFormat = "f16"
+    kv: KvFormat = "f16"
     prefetch: int = 1
     overlap: Literal["none", "next-layer"] = "next-layer"
     reshape: bool = False
@@ -79,6 +80,16 @@ class Frame:
         return pieces(self.model, chunks, self.form)
 
     @property
+    def expanded(self) -> Format:
+        """What weights in 4-bit groups become. Raises UsageError for weights that are quantised as they are."""
+        return _expanded(self.weights, "--format")
+
+    @property
+    def expanded_kv(self) -> Format:
+        """What keys and values in 4-bit groups become. Raises UsageError for those that are quantised as they are."""
+        return _expanded(self.kv, "--kv-format")
+
+    @property
     def accelerator(self) -> Device:
         """The device that gets the streamed units."""
         assert self.roles.accelerator is not None
@@ -87,13 +98,26 @@ class Frame:
     def with_tables(self, *tables: OperationTable) -> "Frame":
         """The same question on a machine with these tables, in place of its own of the same layer and batch."""
         hardware = self.roles.hardware
-        others = [other for other in hardware.tables if all(_question(other) != _question(own) for own in tables)]
+        others = [other for other in hardware.tables if not any(_alike(other, own) for own in tables)]
         changed = hardware.model_copy(update={"tables": (*tables, *others)})
         return replace(self, roles=replace(self.roles, hardware=changed))
 
 
-def _question(table: OperationTable) -> tuple[object, ...]:
-    return table.shape, table.batch, size_of(1, table.format), size_of(1, table.kv_format), table.cache
+def _expanded(fmt: StoredFormat, asked: str) -> Format:
+    if is_plain(fmt):
+        return fmt
+    raise UsageError(
+        f"4-bit groups are expanded to f32, f16 or bf16, and {asked} is {fmt}",
+        field="--compress",
+        remedy=f"leave --compress out: {fmt} is quantised already; or use {asked} f16",
+    )
+
+
+def _alike(one: OperationTable, other: OperationTable) -> bool:
+    """Whether two tables answer the same question."""
+    return (one.shape, one.batch, one.cache) == (other.shape, other.batch, other.cache) and (
+        same_size(one.format, other.format) and same_size(one.kv_format, other.kv_format)
+    )
 
 
 def place(frame: Frame, layout: Layout) -> Placement:
@@ -208,16 +232,26 @@ def _weights(frame: Frame, layout: Layout, piece: Piece) -> Residence:
             replicas=tuple(others),
             stripes=layout.stripes if others else (),
         )
-    fmt = "q4" if layout.weights_q4 else frame.weights
-    memory = frame.roles.host.memory
-    return Residence(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.weights)
+    return packed(frame, layout.weights_q4, select, frame.roles.host.memory, layout.pinning)
+
+
+def packed(frame: Frame, groups: bool, select: Select, memory: str, path: Path = "pinned") -> Residence:
+    """Weights in 4-bit groups that are expanded before they are used, or as they are used."""
+    if not groups:
+        return Residence(select=select, memory=memory, format=frame.weights, path=path)
+    return Residence(select=select, memory=memory, format="q4", path=path, expanded=frame.expanded)
 
 
 def _cache(frame: Frame, layout: Layout, piece: Piece) -> KvRule:
-    fmt = "q4" if layout.cache_q4 else frame.kv
     select = _blocks(frame, CACHE_OF[piece.op], _part(frame, piece))
-    memory = frame.roles.host.memory
-    return KvRule(select=select, memory=memory, format=fmt, path=layout.pinning, expanded=frame.kv)
+    return packed_kv(frame, layout.cache_q4, select, frame.roles.host.memory, layout.pinning)
+
+
+def packed_kv(frame: Frame, groups: bool, select: Select, memory: str, path: Path = "pinned") -> KvRule:
+    """Keys and values in 4-bit groups that are expanded before they are used, or as they are used."""
+    if not groups:
+        return KvRule(select=select, memory=memory, format=frame.kv, path=path)
+    return KvRule(select=select, memory=memory, format="q4", path=path, expanded=frame.expanded_kv)
 
 
 def _units(frame: Frame, streamed: tuple[Piece, ...]) -> list[ComputeRule]:

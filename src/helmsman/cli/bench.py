@@ -2,11 +2,13 @@
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command
 from helmsman.cli.machine import add_machine_arguments
+from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.progress import progress
 from helmsman.cli.strategies import add_strategy_arguments, decide
 from helmsman.schemas.errors import UsageError
@@ -144,7 +146,9 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     prompt = max(1, *(test.prompt or test.depth for test in tests))
     check_context(model, context)
     workload = Workload(prompt_tokens=prompt, output_tokens=context - prompt, batch=args.batch, context=context)
-    return decide(args, model, hardware, workload)[0].plan
+    formats = resolve_formats(args, model)
+    answer = partial(decide, args, model, hardware, workload)
+    return (decide_mixed(args, model, hardware, formats, answer) if formats else answer())[0].plan
 
 
 def _document(args: argparse.Namespace, engine: "Engine", results: "tuple[BenchTest, ...]") -> "Bench":

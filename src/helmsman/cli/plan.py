@@ -10,7 +10,9 @@ from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to
 from helmsman.cli.asked import decide_as_known
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
+from helmsman.cli.formats import check_compression, check_formats
 from helmsman.cli.machine import add_machine_arguments
+from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
 from helmsman.schemas.errors import UsageError
@@ -60,13 +62,18 @@ def execute(args: argparse.Namespace) -> int:
     check_alone(args)
     check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
     model, hardware = load_model(args.model), machine(args)
+    formats = resolve_formats(args, model)
+    check_compression(args)
+    if not formats:
+        check_formats(args, model)
     workload = _workload(args, model)
     if compares(args):
         return _compare(args, model, hardware, workload)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
-    decision, searched, parts = _answer(args, model, hardware, workload)
+    answer = partial(_answer, args, model, hardware, workload)
+    decision, searched, parts = decide_mixed(args, model, hardware, formats, answer) if formats else answer()
     seconds = perf_counter() - began
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)

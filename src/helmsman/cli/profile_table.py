@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
+from helmsman.cli.formats import check_formats
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from helmsman.schemas.formats import FORMATS
+from helmsman.schemas.formats import FORMATS, STORED_FORMATS
 
 if TYPE_CHECKING:
     from helmsman.executor.profile.question import Question
@@ -26,7 +27,7 @@ def add_table_arguments(parser: Parser) -> None:
     )
     group.add_argument("--batch", type=int, default=1, metavar="N", help="sequences that advance together")
     group.add_argument("--context", type=int, metavar="N", help="tokens in the cache of each (default: 192)")
-    group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
+    group.add_argument("--format", choices=STORED_FORMATS, default="f16", help="how weights are stored")
     group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
     group.add_argument(
         "--storage", metavar="DIR", action="append", type=Path, help="a folder that weights may come from; once each"
@@ -51,6 +52,7 @@ def question(args: argparse.Namespace) -> "Question | None":
         if not 1 <= value <= most:
             raise UsageError(f"must be between 1 and {most}", field=name, value=value)
     check_context(model, context)
+    check_formats(args, model)
     return Question(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
+from helmsman.cli.formats import add_format_arguments
 from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.op_splits import op_split, write_table
@@ -17,7 +18,6 @@ from helmsman.cli.question import frame_of, steps_frame, warn_of_table
 from helmsman.cli.search_parts import search_parts
 from helmsman.cli.windows import add_window_arguments, kv_window
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.formats import FORMATS
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
@@ -86,8 +86,7 @@ def add_strategy_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("strategy")
     group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
     group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
-    group.add_argument("--format", choices=FORMATS, default="f16", help="how weights are stored")
-    group.add_argument("--kv-format", choices=FORMATS, default="f16", help="how KV is stored")
+    add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
     group.add_argument("--paper", action="store_true", help="price decode steps by the printed formulas")

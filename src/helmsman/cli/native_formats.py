@@ -1,0 +1,101 @@
+"""`--format native`: every tensor as the model's file has it, which is what GGUF files are planned with by default."""
+
+import argparse
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
+from helmsman.schemas.formats import STORED_FORMATS, StoredFormat
+
+if TYPE_CHECKING:
+    from helmsman.cli.strategies import Decided
+    from helmsman.planner.mixed_formats import Formats
+    from helmsman.schemas.hardware import Hardware
+    from helmsman.schemas.model import Model
+
+NATIVE = "native"
+DEFAULT: StoredFormat = "f16"
+
+
+def resolve_formats(args: argparse.Namespace, model: "Model") -> "Formats":
+    """Set `args.format` to the format of most weights where none, or native, is asked for; what each tensor of a GGUF
+    file is kept in where that is to be, else nothing.
+
+    Raises UsageError for native formats of anything but GGUF files, BadInputError for types that are not read."""
+    from helmsman.hwdb.gguf_files import is_gguf
+
+    if args.format not in (None, NATIVE):
+        return {}
+    if not is_gguf(Path(args.model)):
+        if args.format == NATIVE:
+            raise UsageError("only GGUF files say it", field="--format", value=NATIVE, remedy="name a format")
+        args.format = DEFAULT
+        return {}
+    formats = file_formats(Path(args.model), model)
+    args.format = next(iter(_sizes(model, formats)))
+    return formats if len(set(formats.values())) > 1 else {}
+
+
+def file_formats(path: Path, model: "Model") -> "Formats":
+    """The formats of the matrices of a GGUF file."""
+    from helmsman.executor.weights.names import gguf_name
+    from helmsman.hwdb.gguf_files import gguf_places
+    from helmsman.lowering.tensors import tensors
+
+    places, found = gguf_places(path), {}
+    for tensor in tensors(model):
+        if len(tensor.shape) == 2 and tensor.tied_to is None:
+            name = gguf_name(model.family, tensor)
+            kept = places[name].type.name if name in places else None
+            fmt = next((each for each in STORED_FORMATS if each == kept), None)
+            if fmt is None:
+                remedy = "quantise the model again, or name a --format that it is to become"
+                raise BadInputError("a type that is not read", file=str(path), field=name, value=kept, remedy=remedy)
+            found[tensor.name, tensor.layer] = fmt
+    return found
+
+
+def decide_mixed(
+    args: argparse.Namespace,
+    model: "Model",
+    hardware: "Hardware",
+    formats: "Formats",
+    decide: Callable[[], "Decided"],
+) -> "Decided":
+    """The fastest of the plans that `decide` makes for weights in one of the formats, each with all formats then.
+
+    Raises what the last one raises where none fits."""
+    from helmsman.planner.costs import CostModel, CostOptions
+    from helmsman.planner.mixed_formats import with_formats
+
+    if args.explain:
+        raise UsageError("plans of mixed formats are not explained", field="--explain", remedy="name one --format")
+    costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
+    found: list[Decided] = []
+    refused: HelmError | None = None
+    for args.format in _sizes(model, formats):
+        try:
+            decision, searched, parts = decide()
+            plan = with_formats(decision.plan, formats, costs)
+        except (InfeasibleError, UsageError) as error:
+            refused = error
+            continue
+        found.append((replace(decision, plan=plan, explained=None), searched, parts))
+    if not found:
+        assert refused is not None
+        raise refused
+    return min(found, key=lambda each: each[0].plan.predicted.decode.seconds.mid)
+
+
+def _sizes(model: "Model", formats: "Formats") -> dict[StoredFormat, int]:
+    """Values of matrices by format, the most first."""
+    from helmsman.lowering.tensors import tensors
+
+    counted: Counter[StoredFormat] = Counter()
+    for tensor in tensors(model):
+        if (tensor.name, tensor.layer) in formats:
+            counted[formats[tensor.name, tensor.layer]] += tensor.elements
+    return dict(counted.most_common())

@@ -1,0 +1,81 @@
+"""GGUF files run: the same as the directory of the same weights, and their blocks as they are."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from family_models import family_model
+from numpy.typing import NDArray
+from plans import make_plan
+
+from helmsman.cli.make_checkpoint import main as make
+from helmsman.cli.run import main
+from helmsman.executor.checkpoint.gguf_write import write_gguf
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.workload import Workload
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+WORK = Workload(prompt_tokens=12, output_tokens=8, context=40)
+CLOSE = 2e-2
+"""Of the largest logit: kernels may round activations to eight bits."""
+
+
+def logits(place: Path, family: str, fmt: StoredFormat, on_cpu: int | None = None) -> NDArray[np.float32]:
+    model = family_model(family)
+    tokens = np.random.default_rng(0).integers(0, model.vocab, (1, 24)).astype(np.int32)
+    with Engine.load(make_plan(model, on_cpu, weights=fmt, workload=WORK), place, Machine.this()) as engine:
+        return engine.logits(tokens, 12)[0]
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "phi3", "qwen2", "qwen3"])
+def test_values_are_those_of_the_directory(family: str, tmp_path: Path) -> None:
+    write_gguf(family_model(family), tmp_path / "m.gguf", 1, "f32")
+    write_checkpoint(family_model(family), tmp_path / "hf", 1, "f32")
+    assert np.array_equal(logits(tmp_path / "m.gguf", family, "f16", 2), logits(tmp_path / "hf", family, "f16", 2))
+
+
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0"])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_blocks_are_multiplied_as_they_are(fmt: StoredFormat, family: str, tmp_path: Path) -> None:
+    """As their values are in f32, and unlike those of the weights before they were rounded."""
+    write_gguf(family_model(family), tmp_path / "m.gguf", 1, fmt)
+    found, values = (logits(tmp_path / "m.gguf", family, kept, 2) for kept in (fmt, "f32"))
+    largest = np.abs(values).max()
+    assert np.abs(found - values).max() < CLOSE * largest
+    other: StoredFormat = "q4_0" if fmt == "q8_0" else "q8_0"
+    through = logits(tmp_path / "m.gguf", family, other)
+    assert np.corrcoef(through.ravel(), values.ravel())[0, 1] > (0.99 if other == "q8_0" else 0.7)
+
+
+def test_a_file_is_made_and_run_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, place = family_model("qwen2"), tmp_path / "m.gguf"
+    (tmp_path / "model.json").write_text(model.to_json())
+    (tmp_path / "plan.json").write_text(make_plan(model, 2, weights="f16", workload=WORK).to_json())
+    asked = ["--model", str(tmp_path / "model.json"), "--seed", "1"]
+    assert make([*asked, "--format", "f16", "--gguf", "-o", str(place)]) == 0
+    assert make([*asked, "--format", "f16", "-o", str(tmp_path / "hf")]) == 0
+    assert make([*asked, "--format", "q8_0", "-o", str(tmp_path / "no")]) == 2
+    assert make([*asked, "--gguf", "-o", str(tmp_path / "no")]) == 2
+    capsys.readouterr()
+    told = []
+    for checkpoint in (place, tmp_path / "hf"):
+        run = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--text", "Call me", "--json"]
+        assert main([*run, "--ignore-eos"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0]["tokens"] == told[1]["tokens"] and told[0]["text"] == told[1]["text"]
+
+
+def test_what_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text(make_plan(family_model("qwen2"), workload=WORK).to_json())
+    for name, content in (("absent.gguf", None), ("m.bin", b""), ("empty.gguf", b""), ("m.gguf", b"GGUF" + bytes(20))):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        run = [str(tmp_path / "plan.json"), "--checkpoint", str(tmp_path / name), "--text", "a"]
+        assert main(run) == 5
+        captured = capsys.readouterr()
+        assert name in captured.err and captured.err.count("\n") == 1

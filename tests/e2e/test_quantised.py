@@ -1,0 +1,124 @@
+"""Plans of quantised weights and caches, run: the same as on values that were expanded before, wherever they live."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from layer_machines import two_cpus
+from op_plans import as_plan
+from plans import make_plan
+from quantised import write_quantised
+from shapes import small_model
+from splits import make_frame, make_layout
+
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.planner.accept import accept
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.planner.strategies.streaming.place import place
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.plan import Plan, Residence, Select
+from helmsman.schemas.workload import Workload
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+FORMATS: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
+PROMPT, OUTPUT = 24, 8
+WORK = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=48, batch=2)
+CLOSE = 2e-2
+"""Of the largest logit: kernels may round activations to eight bits."""
+SAME = 1e-3
+
+
+def shape(family: str) -> Model:
+    """A model whose columns are whole blocks of every format."""
+    changes: dict[str, Any] = {"hidden": 256, "head_dim": 64, "ffn": 512}
+    model = small_model(family)
+    if isinstance(model.position, Rope):
+        changes["position"] = Rope(theta=10_000.0, rotary_dim=64)
+    return model.model_copy(update=changes)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """The checkpoint of a family; with a format, of the values that its matrices stand for when quantised."""
+    found: dict[tuple[str, StoredFormat | None], Path] = {}
+
+    def get(family: str, fmt: StoredFormat | None = None) -> Path:
+        if (family, fmt) not in found:
+            where = tmp_path_factory.mktemp("weights") / family
+            if fmt is None:
+                write_checkpoint(shape(family), where, seed=1, fmt="f32")
+            else:
+                write_quantised(shape(family), where, lambda name: "positions" not in name, fmt)
+            found[family, fmt] = where
+        return found[family, fmt]
+
+    return get
+
+
+def streamed(model: Model, fmt: StoredFormat) -> Plan:
+    """Everything is computed on the accelerator, from what lives in host memory, rows of tokens too."""
+    frame = replace(make_frame(model, WORK), weights=fmt)
+    plan = as_plan(place(frame, make_layout(model, 0, len(pieces(model, {})), ends="accelerator")))
+    tables = [Residence(select=Select(names=name), memory="dram", format=fmt) for name in ("embedding*", "positions*")]
+    return plan.model_copy(update={"residence": (*tables, *plan.residence)})
+
+
+def outcome(checkpoint: Path, plan: Plan) -> Any:
+    """Logits of a prompt and of the tokens behind it."""
+    tokens = np.random.default_rng(7).integers(3, 500, (WORK.batch, PROMPT), dtype=np.int32)
+    with Engine.load(accept(plan), checkpoint, two_cpus()) as engine:
+        assert np.array(engine.generate(tokens, OUTPUT, ignore_eos=True).tokens).shape == (WORK.batch, OUTPUT)
+        return engine.logits(tokens, prompt=PROMPT - 4)
+
+
+def off(found: Any, expected: Any) -> float:
+    """How far logits are apart, as a part of the largest."""
+    return float(np.abs(found - expected).max() / np.abs(expected).max())
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("family", ["qwen3", "opt"])
+def test_quantised_weights_compute_what_they_stand_for(written: Callable[..., Path], family: str, fmt: Any) -> None:
+    """From a plain checkpoint, quantised while it is loaded; against f32 weights of the same values."""
+    model = shape(family)
+    expected = outcome(written(family, fmt), make_plan(model, workload=WORK))
+    alone = outcome(written(family), make_plan(model, weights=fmt, workload=WORK))
+    assert off(alone, expected) < CLOSE
+    for plan in (make_plan(model, 3, weights=fmt, workload=WORK), streamed(model, fmt)):
+        assert off(outcome(written(family), plan), alone) < SAME
+
+
+@pytest.mark.parametrize("fmt", ["q4_0", "q4"])
+def test_the_memory_that_the_plan_says_is_enough(written: Callable[..., Path], fmt: Any) -> None:
+    plan = streamed(shape("qwen3"), fmt)
+    used = {use.memory: use.used for use in memory_use(plan)}
+    memories = tuple(
+        memory.model_copy(update={"available": used[memory.name], "capacity": used[memory.name]})
+        for memory in plan.hardware.memories
+    )
+    exact = plan.model_copy(update={"hardware": plan.hardware.model_copy(update={"memories": memories})})
+    Engine.load(exact, written("qwen3"), two_cpus()).close()
+
+
+@pytest.mark.parametrize("split", [None, 3])
+def test_caches_of_eight_bits_compute_nearly_the_same(written: Callable[..., Path], split: int | None) -> None:
+    model = shape("qwen3")
+    expected = outcome(written("qwen3"), make_plan(model, workload=WORK))
+    found = outcome(written("qwen3"), make_plan(model, split, kv="q8_0", workload=WORK))
+    assert 0 < off(found, expected) < CLOSE
+
+
+def test_divided_attention_does_not_read_eight_bits(written: Callable[..., Path]) -> None:
+    frame = replace(make_frame(shape("qwen3"), WORK), kv="q8_0")
+    plan = as_plan(place(frame, make_layout(shape("qwen3"), 0, 4)))
+    with pytest.raises(UsageError, match="read value by value"):
+        Engine.load(plan, written("qwen3"), two_cpus())
