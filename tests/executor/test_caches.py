@@ -112,17 +112,15 @@ class Quantised:
         tokens, chosen = prompts(self.sequences), np.zeros((self.sequences, OUTPUT), np.int32)
         with self.engine as engine:
             engine._feed(tokens)
-            for step in range(OUTPUT):
-                new, past = (PROMPT, 0) if step == 0 else (1, PROMPT + step - 1)
-                engine._pass(new, past)
+            for step, each in enumerate(engine._iterations(tokens, OUTPUT)):
+                engine._pass(each)
                 chosen[:, step] = engine._chosen()
-                self.round(past, past + new)
-            rows, past = [], 0
-            for end in range(PROMPT - 3, PROMPT + 1):
-                engine._feed(tokens[:, past:end])
-                rows.append(engine._pass(end - past, past).logits())
-                self.round(past, end)
-                past = end
+                self.round(each.past, each.context)
+            rows = []
+            for each in engine._iterations(tokens[:, : PROMPT - 3], 4):
+                engine._feed(tokens[:, each.past : each.context])
+                rows.append(engine._pass(each).logits())
+                self.round(each.past, each.context)
         return chosen, np.stack(rows, axis=1)
 
     def round(self, first: int, last: int) -> None:
