@@ -3,13 +3,12 @@
 Their projections are fused and GPT-NeoX computes attention and FFN side by side; operations, bytes and FLOPs are those
 of any decoder. What executes them is the captured graph of their own module."""
 
-from typing import Any, Literal
+from typing import Any
 
 from helmsman.hwdb.config_fields import Fields
 from helmsman.hwdb.rope_config import rope
 from helmsman.schemas.model import LearnedPositions
 
-GPT_FAMILIES: tuple[Literal["gpt2", "gpt_neox"], ...] = ("gpt2", "gpt_neox")
 _MAX_LAYERS, _MAX_HEADS, _MAX_CONTEXT = 1024, 4096, 2**28
 _NORM_EPS = 1e-5
 _GPT2_EOS, _NEOX_EOS = (50256,), (2,)

@@ -3,7 +3,6 @@
 FLOPs are counted as `lowering.ops` does: products and biases, four per normed value, three per rotated value, sums of
 embeddings. Activation functions, residual additions, softmax and what is one number per row are left out."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -50,10 +49,6 @@ class HelmGraph:
     batch: int
     tokens: int
     context: int
-
-    def in_unit(self, unit: int) -> Iterator[Node]:
-        """The nodes of one partition unit that compute something from tokens, in order."""
-        return (node for node in self.nodes if node.unit == unit and node.inputs and not node.positional)
 
     def crossing(self, unit: int) -> tuple[str, ...]:
         """What units from `unit` on read from those before, without what follows from positions alone."""

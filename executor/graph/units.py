@@ -22,8 +22,3 @@ class Units:
         if inside != module:
             return int(inside.partition(".")[0]) + 1
         return self.count - 1 if reached >= self.layers else reached
-
-    def within(self, module: str) -> str:
-        """The path of a module inside its block; the whole path of any other."""
-        inside = module.removeprefix(f"{self.blocks}.")
-        return module if inside == module else inside.partition(".")[2]
