@@ -42,6 +42,12 @@ _GOOD = 0.005
 _EVEN = 1.3
 """So many times the mean seconds of the link a block may have, or a little more."""
 
+_FAR, _SHARES = 0.03, (0.95, 0.9, 0.82, 0.74)
+"""So far above the bound, as a share, what is composed must keep such shares of its limits."""
+
+_AGAIN: Try = (1, 1.7, "any")
+"""Among such ways, then."""
+
 _TRIES = 3
 """So often a search is repeated with less room."""
 
@@ -85,7 +91,18 @@ class Finalists:
                     found += self._tight
                     if not found:
                         return (), self.floor
+        if self.aim.limits and self._composed and _least(found) > min(alone, bound) * (1 + _FAR):
+            found += self._within_less(_least(found))
         return tuple(found), min(alone, bound)
+
+    def _within_less(self, beat: float) -> Iterator[Finalist]:
+        """What keeps lower limits as it adds up: what comes late adds to that."""
+        for share in _SHARES:
+            aim = replace(self.aim, limits={phase: share * limit for phase, limit in self.aim.limits.items()})
+            for space in self._spaces(*_AGAIN):
+                near = list(self._predicted(space, space.search(aim, self._floors, beat), beat, aim))
+                beat = min(beat, _least(near))
+                yield from near
 
     @property
     def any_fits(self) -> bool:
@@ -153,14 +170,15 @@ class Finalists:
         if roles.others:
             yield from ((self.question, each) for each in resident(frame))
 
-    def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
-        """The compositions that take least in order, and one near the best of them, as they are predicted."""
+    def _predicted(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
+        """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
+        they were composed, if not for the own one."""
         if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
             yield from self._ranged(space, found, beat)
             return
         estimates = []
         for ends in dict.fromkeys(ends for ends, _ in found.best):
-            near = Nearby(space, self.aim, ends, self._track(ends))
+            near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
             known = sorted((near.estimate(each) for each in pool), key=lambda each: each.seconds)
             estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
