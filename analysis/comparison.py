@@ -1,10 +1,10 @@
 """Strategies asked one question: each one's plan and its speed, or why there is none, the best first."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from helmsman.lowering.placement import batches_together
-from helmsman.schemas.comparison import Objective, Planned, Row, Speed
+from helmsman.schemas.comparison import Limit, Objective, Planned, Row, Speed
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Interval, Plan
 
@@ -28,15 +28,28 @@ def answer(strategy: str, ask: Callable[[], Plan], ignored: tuple[str, ...] = ()
         return Answer(strategy, error, ignored)
 
 
-def ranked(answers: Iterable[Answer], objective: Objective) -> tuple[Row, ...]:
-    """Rows of the answers: plans by `objective`, then what does not fit, nearest first, then what does not apply."""
-    rows = [_row(each) for each in answers]
-    times = [seconds(row.planned, objective) for row in rows if row.planned is not None]
-    best = min(times, default=0.0)
+def ranked(
+    answers: Iterable[Answer], objective: Objective, limits: Mapping[Limit, float] | None = None
+) -> tuple[Row, ...]:
+    """Rows of the answers: plans that keep the `limits` (seconds) by `objective`, then others by it, then what does not
+    fit, nearest first, then what does not apply."""
+    rows = [_limited(_row(each), limits or {}) for each in answers]
+    times = [(bool(row.misses), seconds(row.planned, objective)) for row in rows if row.planned is not None]
+    _, best = min(times, default=(False, 0.0))
     rows = [_against(row, best, objective) for row in rows]
-    return tuple(
-        sorted(rows, key=lambda row: (_ORDER.index(row.verdict), row.relative or 0.0, sum(row.lacks.values())))
-    )
+    return tuple(sorted(rows, key=_place))
+
+
+def _place(row: Row) -> tuple[int, bool, float, int]:
+    return _ORDER.index(row.verdict), bool(row.misses), row.relative or 0.0, sum(row.lacks.values())
+
+
+def _limited(row: Row, limits: Mapping[Limit, float]) -> Row:
+    """With the limits that its plan misses: for all sequences, as its speed is."""
+    if row.planned is None:
+        return row
+    took: dict[Limit, float] = {"ttft": row.planned.speed.ttft.mid, "tpot": row.planned.speed.step.mid}
+    return row.model_copy(update={"misses": tuple(name for name, limit in limits.items() if took[name] > limit)})
 
 
 def planned(plan: Plan) -> Planned:

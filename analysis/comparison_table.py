@@ -62,7 +62,8 @@ def _cells(row: Sequence[str], widths: Sequence[int]) -> Iterator[tuple[int, tup
 def _title(found: Comparison) -> Iterator[str]:
     yield asked(found)
     words = "TTFT: until every sequence has its first token; step: one more for each; request: until all are there"
-    yield f"sorted by {BY[found.objective]}; {words}"
+    first = ", plans that keep --slo first" if "slo" in found.options else ""
+    yield f"sorted by {BY[found.objective]}{first}; {words}"
     if found.same_software:
         yield "placements alone are compared: engines have the launch times of this machine's record, not their own"
 
@@ -72,6 +73,9 @@ def _plans(found: Comparison) -> Iterator[str]:
     memories = _memories(each for _, each in rows)
     lines = [(*_HEAD, *memories, "vs best")]
     lines += [(row.strategy, *_line(row.strategy, each, memories), f"{row.relative:.2f}x") for row, each in rows]
+    if any(row.misses for row, _ in rows):
+        misses = ["misses", *(" and ".join(row.misses) or "-" for row, _ in rows)]
+        lines = [(*line, missed) for line, missed in zip(lines, misses, strict=True)]
     if rows:
         yield from aligned(lines, 2)
 

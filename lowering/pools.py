@@ -41,6 +41,10 @@ class Pools:
             uses |= dict.fromkeys(self._link[lane_owner(task.resource)], 1)
         return uses
 
+    def called(self, pool: str) -> str:
+        """A pool in words: `dram bandwidth`, `h2d bandwidth`."""
+        return f"{pool.removeprefix(_LINK).removeprefix(_LANES)} bandwidth"
+
     def of_link(self, name: str) -> tuple[str, ...]:
         """What a transfer of a link draws on beside memories."""
         return self._link[name]

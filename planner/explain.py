@@ -85,13 +85,19 @@ def _speed(plan: Plan) -> Iterator[str]:
             "alone were the aim: --objective throughput counts them too, --slo ttft=TIME limits them"
         )
     yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
-    yield f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
-    if (proof := plan.certificate) is not None:
-        ways = f"{proof.ways} {_WAYS[proof.ways > 1]}"
-        yield (
-            f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {ways} "
-            f"takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
-        )
+    yield _bound(plan)
+
+
+def _bound(plan: Plan) -> str:
+    """What a plan is compared with: the proof where it has one, which is the stronger bound, or the hardware's."""
+    decode, proof = plan.predicted.decode, plan.certificate
+    if proof is None:
+        return f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
+    ways = f"{proof.ways} {_WAYS[proof.ways > 1]}"
+    return (
+        f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {ways} "
+        f"takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
+    )
 
 
 def _neglects_prompts(plan: Plan) -> bool:

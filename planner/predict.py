@@ -1,6 +1,7 @@
 """What the cost model expects of a placement: seconds per phase, their terms, memory, bottleneck, gap."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
@@ -22,6 +23,9 @@ from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds,
 from helmsman.schemas.workload import Workload
 
 _PERCENT = 100
+
+_ROUNDING = 1e-9
+"""Relative difference that is none."""
 
 _ENDS: tuple[End, ...] = ("low", "mid", "high")
 
@@ -112,7 +116,7 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
         context=graph.iteration.context,
         seconds=Interval(low=ends[0], mid=mid, high=ends[-1]),
         terms=terms,
-        bottleneck=bottleneck(terms, costs.hardware, mid),
+        bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, sharing.pools)),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
@@ -148,23 +152,41 @@ def gap(seconds: float, bound: float) -> float:
     return max(0.0, seconds / bound - 1) if bound > 0 else 0.0
 
 
-def bottleneck(terms: Iterable[Term], hardware: Hardware, seconds: float) -> str:
-    """The lane that is busy longest, what binds it most, and the share of the `seconds` of the pass in which it is."""
+def bottleneck(
+    terms: Iterable[Term], hardware: Hardware, seconds: float, drawn: Mapping[str, float] | None = None
+) -> str:
+    """The lane that is busy longest, what binds it most, and the share of the `seconds` of the pass in which it is; or
+    the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds)."""
     lanes: dict[str, dict[str, float]] = {}
     for term in terms:
         bounds = lanes.setdefault(term.resource, {})
         wording = _wording(term, hardware)
         bounds[wording] = bounds.get(wording, 0.0) + term.seconds.mid
-    lane = max(lanes, key=lambda name: sum(lanes[name].values()))
-    bound = max(lanes[lane], key=lambda name: lanes[lane][name])
-    return f"{lane} {bound} ({min(1.0, sum(lanes[lane].values()) / seconds) * _PERCENT:.0f} %)"
+    busy = {max(bounds, key=lambda name: bounds[name]): sum(bounds.values()) for bounds in lanes.values()}
+    longest = max(busy, key=lambda name: busy[name])
+    shared = {name: each for name, each in (drawn or {}).items() if each > busy[longest] * (1 + _ROUNDING)}
+    binding = max(shared, key=lambda name: shared[name], default=longest)
+    return f"{binding} ({min(1.0, shared.get(binding, busy[longest]) / seconds) * _PERCENT:.0f} %)"
 
 
 def _wording(term: Term, hardware: Hardware) -> str:
+    """The lane and what binds a term; expanding 4-bit groups is called alike on a stream of its own and beside
+    operations."""
+    lane = f"{lane_owner(term.resource)}:decompress" if term.op.endswith(".decompress") else term.resource
     if term.bound != "memory":
-        return {"link": "link bandwidth"}.get(term.bound, term.bound)
+        return f"{lane} " + {"link": "link bandwidth"}.get(term.bound, term.bound)
     device = next((d for d in hardware.devices if d.name == lane_owner(term.resource)), None)
-    return f"memory bandwidth ({device.memory})" if device else "memory bandwidth"
+    return f"{lane} memory bandwidth ({device.memory})" if device else f"{lane} memory bandwidth"
+
+
+def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:
+    """Seconds that every memory and link must work for all of its users."""
+    times, found = Counter(works.kind), dict[str, float]()
+    for number, (task, price) in enumerate(zip(works.kinds, prices, strict=True)):
+        for pool, seconds in pools.draws(task, price.mid).items():
+            name = pools.called(pool)
+            found[name] = found.get(name, 0.0) + times[number] * seconds
+    return found
 
 
 def _terms(works: Works, prices: Sequence[Estimate]) -> tuple[Term, ...]:

@@ -14,6 +14,9 @@ Objective = Literal["latency", "throughput", "ttft"]
 
 Verdict = Literal["fits", "does-not-fit", "does-not-apply"]
 
+Limit = Literal["ttft", "tpot"]
+"""What a plan may be limited in: `ttft` and `step` of its speed."""
+
 Words = Annotated[str, Field(min_length=1, max_length=4000)]
 
 
@@ -40,8 +43,8 @@ class Planned(Frozen):
 
 
 class Row(Frozen):
-    """What one strategy has to say. `relative`: its objective over the best one's; `ignored`: options of the comparison
-    that it does not have.
+    """What one strategy has to say. `relative`: its objective over the best one's, of those that keep all limits if any
+    does; `misses`: limits (--slo) over which its plan is; `ignored`: options of the comparison that it does not have.
 
     Where there is no plan: why, the remedy, and bytes that are missing by memory."""
 
@@ -49,6 +52,7 @@ class Row(Frozen):
     verdict: Verdict
     planned: Planned | None = None
     relative: Derived | None = None
+    misses: tuple[Limit, ...] = ()
     reason: Words | None = None
     remedy: Words | None = None
     lacks: dict[Name, Total] = Field(default_factory=dict)

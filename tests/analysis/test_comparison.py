@@ -181,3 +181,14 @@ def test_the_front_has_no_point_that_another_beats() -> None:
     for point, (seconds, rate) in zip(found, where, strict=True):
         beaten = any(s <= seconds and r >= rate and (s, r) != (seconds, rate) for s, r in where)
         assert point.front != beaten or where.index((seconds, rate)) + 1 != point.batch
+
+
+def test_plans_that_keep_the_limits_are_first() -> None:
+    """The fastest step takes its time for prompts: it is listed with what it misses, and is not the best."""
+    given = {"slow": plan_of(1.0, 3.0), "late": plan_of(9.0, 2.0), "none": refused(), "slower": plan_of(1.0, 5.0)}
+    rows = ranked([Answer(name, each) for name, each in given.items()], "latency", {"ttft": 2.0, "tpot": 4.0})
+    assert [row.strategy for row in rows] == ["slow", "late", "slower", "none"]
+    assert [row.misses for row in rows] == [(), ("ttft",), ("tpot",), ()]
+    assert [row.relative for row in rows[:3]] == [1.0, 2 / 3, 5 / 3]
+    rows = ranked([Answer(name, each) for name, each in given.items()], "latency", {"ttft": 0.5})
+    assert [row.strategy for row in rows[:2]] == ["late", "slow"] and rows[0].relative == 1.0

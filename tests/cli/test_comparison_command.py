@@ -163,3 +163,19 @@ def test_a_single_strategy_says_why_itself(capfd, options, code, field):
 def test_seconds_of_strategies_are_for_those_who_ask(capfd, document):
     _, out, _ = run(capfd, *NO_GPU, "--strategy", "all", "-v")
     assert out.splitlines()[-1].startswith("seconds      optimal 0.") and "seconds " not in document
+
+
+def test_limits_are_compared_with_every_plan(capfd, document):
+    rows = {row["strategy"]: row for row in json.loads(document)["rows"] if "planned" in row}
+    limit = 1.001 * rows["hetegen"]["planned"]["speed"]["ttft"]["mid"]
+    code, out, _ = run(capfd, *ASKED, "--strategy", "all", "--slo", f"ttft={limit:.9f}s", "--json")
+    found = [row for row in json.loads(out)["rows"] if "planned" in row]
+    late = [row["planned"]["speed"]["ttft"]["mid"] > limit for row in found]
+    assert code == 0 and late == sorted(late) and True in late and not late[0]
+    assert [bool(row.get("misses")) for row in found] == late
+    assert all("slo" not in row.get("ignored", []) for row in found)
+
+
+def test_limits_that_no_plan_keeps_are_refused_after_the_table(capfd):
+    code, out, err = run(capfd, *ASKED, "--strategy", "all", "--slo", "ttft=1ms")
+    assert code == 3 and "misses" in out and "the smallest change: ttft=" in err

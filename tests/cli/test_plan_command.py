@@ -150,6 +150,7 @@ def test_the_default_is_the_optimum_with_its_proof(capsys):
     small = ("--model", "opt-125m", "--hw", "rtx4060-laptop")
     code, out, _ = run(capsys, *small)
     assert code == 0 and "plan         optimal " in out and "proof        decode step" in out
+    assert "lower bound" not in out, "the proof is the stronger bound"
     plan = planned(capsys, "--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
     proof = plan["certificate"]
     assert plan["strategy"]["name"] == "optimal"

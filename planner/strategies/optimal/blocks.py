@@ -168,9 +168,11 @@ class Blocks:
         return found
 
     @cached_property
-    def pace(self) -> tuple[Pace, ...]:
-        """By way, how blocks follow each other in the last of the phases."""
-        phase = self.phases[-1]
+    def pace(self) -> Mapping[Phase, tuple[Pace, ...]]:
+        """By phase and way, how blocks follow each other."""
+        return {phase: self._paced(phase) for phase in self.phases}
+
+    def _paced(self, phase: Phase) -> tuple[Pace, ...]:
         basis, shares = self.bases[phase], self._shares(phase)
         offset = self.lanes.index((phase, CHAIN))
         chain = self.summed.lanes[:, offset]

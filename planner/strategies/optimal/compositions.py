@@ -155,10 +155,10 @@ class Compositions:
         """What every way takes (ways, memories and limited lanes)."""
         return np.hstack([self.ways.kept, self.ways.lanes[:, room.limited]])
 
-    def outside(self, totals: Numbers, room: "Limited") -> float:
-        """Seconds of the last phase's chain that are not in blocks, less those of its busiest lane in `totals`."""
-        last = np.flatnonzero(self.blocks.phase == len(self.blocks.phases) - 1)
-        return float(room.room.ends[last[0]] - totals[last].max())
+    def outside(self, totals: Numbers, room: "Limited", phase: int) -> float:
+        """Seconds of a phase's chain that are not in blocks, less those of its busiest lane in `totals`."""
+        lanes = np.flatnonzero(self.blocks.phase == phase)
+        return float(room.room.ends[lanes[0]] - totals[lanes].max())
 
     @property
     def memories(self) -> tuple[str, ...]:

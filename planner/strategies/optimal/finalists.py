@@ -17,6 +17,7 @@ from helmsman.planner.strategies.optimal.block_ways import in_groups, on_acceler
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.order import exchanged, ordered, roughly
+from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.polish import Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -40,6 +41,12 @@ _GOOD = 0.005
 
 _EVEN = 1.3
 """So many times the mean seconds of the link a block may have, or a little more."""
+
+_FAR, _SHARES = 0.03, (0.95, 0.9, 0.82, 0.74)
+"""So far above the bound, as a share, what is composed must keep such shares of its limits."""
+
+_AGAIN: Try = (1, 1.7, "any")
+"""Among such ways, then."""
 
 _TRIES = 3
 """So often a search is repeated with less room."""
@@ -84,7 +91,18 @@ class Finalists:
                     found += self._tight
                     if not found:
                         return (), self.floor
+        if self.aim.limits and self._composed and _least(found) > min(alone, bound) * (1 + _FAR):
+            found += self._within_less(_least(found))
         return tuple(found), min(alone, bound)
+
+    def _within_less(self, beat: float) -> Iterator[Finalist]:
+        """What keeps lower limits as it adds up: what comes late adds to that."""
+        for share in _SHARES:
+            aim = replace(self.aim, limits={phase: share * limit for phase, limit in self.aim.limits.items()})
+            for space in self._spaces(*_AGAIN):
+                near = list(self._predicted(space, space.search(aim, self._floors, beat), beat, aim))
+                beat = min(beat, _least(near))
+                yield from near
 
     @property
     def any_fits(self) -> bool:
@@ -152,14 +170,15 @@ class Finalists:
         if roles.others:
             yield from ((self.question, each) for each in resident(frame))
 
-    def _predicted(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
-        """The compositions that take least in order, and one near the best of them, as they are predicted."""
+    def _predicted(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
+        """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
+        they were composed, if not for the own one."""
         if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
             yield from self._ranged(space, found, beat)
             return
         estimates = []
         for ends in dict.fromkeys(ends for ends, _ in found.best):
-            near = Nearby(space, self.aim, ends, self.blocks.track(ends))
+            near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
             known = sorted((near.estimate(each) for each in pool), key=lambda each: each.seconds)
             estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
@@ -167,7 +186,7 @@ class Finalists:
         for ends, estimate in estimates[:_FINALISTS]:
             if estimate.seconds >= beat * (inf if self.quarters else _WORSE):
                 return
-            rows = exchanged(estimate.arranged.rows, self.blocks.track(ends), 1 + space.prefetch)
+            rows = exchanged(estimate.arranged.rows, self._track(ends), 1 + space.prefetch)
             chosen = self._assignment(space, ends, rows)
             if (chosen.blocks, ends, chosen.prefetch) not in self._seen:
                 self._seen.add((chosen.blocks, ends, chosen.prefetch))
@@ -191,7 +210,7 @@ class Finalists:
         """Of those that take least in order the first in every order, others in its best."""
 
         def took(each: tuple[Ends, Composition]) -> float:
-            counts, track = self._counts(space, each[1]), self.blocks.track(each[0])
+            counts, track = self._counts(space, each[1]), self._track(each[0])
             return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
 
         best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
@@ -206,6 +225,9 @@ class Finalists:
             if better is None and fitting:
                 better = min(fitting, key=lambda number: fitting[number].seconds)
 
+    def _track(self, ends: Ends) -> Track:
+        return self.blocks.track(ends, self.aim.weights)
+
     @staticmethod
     def _counts(space: Compositions, composition: Composition) -> dict[int, int]:
         """Blocks of each way, by row."""
@@ -213,7 +235,7 @@ class Finalists:
 
     def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
-        orders = ordered(self._counts(space, composition), self.blocks.track(ends), 1 + space.prefetch)
+        orders = ordered(self._counts(space, composition), self._track(ends), 1 + space.prefetch)
         return [self._assignment(space, ends, rows) for rows in orders]
 
     def _found(self, space: Compositions, beat: float) -> Found:

@@ -83,8 +83,14 @@ def _patterned(counts: Mapping[int, int], track: Track, buffers: int, pattern: P
 
 
 def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
-    """Until the last block is done: what comes for a block waits for the link and for buffers that those before have
-    done with, its operations for the block before and for what comes."""
+    """Until the last block is done, in all passes: what comes for a block waits for the link and for buffers that those
+    before have done with, its operations for the block before and for what comes."""
+    others = sum(worth * seconds(rows, other, buffers) for worth, other in track.others)
+    return others + _pass_seconds(rows, track, buffers)
+
+
+def _pass_seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
+    """The same of one pass."""
     if track.batches == 1:
         return _flowed([track.pace[row] for row in rows], track, buffers)
     run = _Run(track, buffers)

@@ -57,9 +57,11 @@ def paced(chain: float, link: float, through: float, after: float) -> Pace:
 @dataclass(frozen=True)
 class Track:
     """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
-    how many `batches` a pass advances, and where it begins and `ends`."""
+    how many `batches` a pass advances, and where it begins and `ends`; `others`: passes through the same blocks, and
+    what a second of each is worth beside one of this."""
 
     pace: tuple[Pace, ...]
     crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
     batches: int = 1
     ends: tuple[int, int] = (HOST, HOST)
+    others: tuple[tuple[float, "Track"], ...] = ()

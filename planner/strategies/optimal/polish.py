@@ -40,14 +40,17 @@ class Nearby:
     track: Track
 
     def estimate(self, composition: Composition, known: Pattern | None = None) -> Estimate:
-        """A composition in order: what it adds up to, and what its order adds to its last phase."""
+        """A composition in order: what it adds up to, and what its order adds to its phases."""
         space = self.space
         counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
         found = arranged(counts, self.track, 1 + space.prefetch, known)
         lanes = self._lanes(self._row(composition)[None])[0]
-        more = max(0.0, found.seconds + space.outside(lanes, self._room))
-        weight = self.aim.weights.get(space.blocks.phases[-1], 0.0)
-        return Estimate(composition, found, composition.seconds + weight * more)
+        weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
+        *_, own = (weight for weight in weights.values() if weight)
+        more = own * found.seconds + sum(
+            weight * space.outside(lanes, self._room, number) for number, weight in enumerate(weights.values())
+        )
+        return Estimate(composition, found, composition.seconds + max(0.0, more))
 
     def polished(self, start: Estimate, pool: Sequence[Composition]) -> Estimate:
         """The best that is found by changing the ways of a block or two, again and again, to one of those of a `pool`

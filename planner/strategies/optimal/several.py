@@ -252,16 +252,29 @@ class AllBlocks:
         """By accelerator and operation, the share of its rows that it has where the host has the others."""
         return {on: blocks.shares for on, blocks in enumerate(self.members)}
 
-    def track(self, ends: Ends) -> Track:
-        """How blocks follow each other in the last of the phases."""
-        batches = self.members[0].iteration(self.phases[-1]).batches
+    def track(self, ends: Ends, weights: Mapping[Phase, float]) -> Track:
+        """How blocks follow each other in the last of the phases that have `weights`, and in the others."""
+        *others, own = (phase for phase in self.phases if weights.get(phase))
+        worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
+        return replace(self._track(ends, own), others=tuple(worth))
+
+    def _track(self, ends: Ends, phase: Phase) -> Track:
+        batches = self.members[0].iteration(phase).batches
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
-        return Track(self._pace, self._crossings, batches, (first, last))
+        return Track(self._paces[phase], self._crossings, batches, (first, last))
 
     @cached_property
+    def _paces(self) -> Mapping[Phase, tuple[Pace, ...]]:
+        return {phase: tuple(self._paced(phase)) for phase in self.phases}
+
+    @property
     def _pace(self) -> tuple[Pace, ...]:
-        pace = (self.members[on].pace[row] for on, row in self._rows)
-        return tuple(_on(each, way) for each, way in zip(pace, self.ways, strict=True))
+        """In the last of the phases."""
+        return self._paces[self.phases[-1]]
+
+    def _paced(self, phase: Phase) -> Iterator[Pace]:
+        for way, (on, row) in zip(self.ways, self._rows, strict=True):
+            yield _on(self.members[on].pace[phase][row], way, phase)
 
     def smooth(self, most: float) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
@@ -345,9 +358,10 @@ class AllBlocks:
         return sum(blocks.coming.shape[1] for blocks in self.members)
 
 
-def _on(pace: Pace, way: BlockWay) -> Pace:
+def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:
     """A pace with where its block begins and ends."""
-    first, last = (HOST if way.parts[place] == "host" else way.on for place in (0, -1))
+    moved = phase == "prefill" and way.prompt == "accelerator"
+    first, last = (HOST if way.parts[place] == "host" and not moved else way.on for place in (0, -1))
     return replace(pace, on=HOST if way.alone else way.on, first=first, last=last)
 
 

@@ -54,8 +54,8 @@ class Asked:
         return replace(self, args=argparse.Namespace(**{**vars(self.args), "objective": "throughput"}), as_known=True)
 
     def ignored(self, strategy: str) -> tuple[str, ...]:
-        """Options given that the strategy does not have."""
-        return tuple(name for name in self.given if name not in {**own_options(strategy), **_PRICES})
+        """Options given that the strategy does not have; all plans are compared with limits of --slo."""
+        return tuple(name for name in self.given if name not in {**own_options(strategy), **_PRICES, "slo": None})
 
     def _of(self, strategy: str) -> argparse.Namespace:
         """The arguments as that strategy alone would be given them."""

@@ -14,7 +14,8 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 if TYPE_CHECKING:
     from helmsman.analysis.comparison import Answer
     from helmsman.analysis.front import Found
-    from helmsman.schemas.comparison import Comparison, Objective, Point
+    from helmsman.scheduler.iteration import Phase
+    from helmsman.schemas.comparison import Comparison, Limit, Objective, Point
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
@@ -64,27 +65,40 @@ def compare(
         objective=objective,
         options=asked.given,
         same_software=args.strategy == ALL or args.same_software,
-        rows=ranked(answers, objective),
+        rows=ranked(answers, objective, _limits(args)),
         points=_points(asked, answers, took) if args.pareto is not None else (),
     )
     return found, took
 
 
 def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping[str, float], drawn: str) -> None:
-    """Print and write it. Raises InfeasibleError, after the table, when nothing fits."""
+    """Print and write it. Raises InfeasibleError, after the table, when nothing fits, or keeps the limits."""
     from helmsman.analysis.comparison import nearest
     from helmsman.analysis.comparison_table import table
 
+    kept = any(row.planned and not row.misses for row in found.rows)
     cost = "\n\nseconds      " + ", ".join(f"{name} {each:.2f}" for name, each in took.items()) if args.verbose else ""
-    if any(row.planned for row in found.rows):
+    if kept:
         emit(args, found.to_json(), lambda: table(found) + cost + drawn)
         return
     if not (args.json or args.quiet):
         say(table(found) + cost)
+    if any(row.planned for row in found.rows):
+        remedy = next((row.remedy for row in found.rows if row.strategy == "optimal" and row.remedy), None)
+        text = f"no strategy's plan keeps {found.options['slo']}"
+        raise InfeasibleError(text, field="--slo", remedy=remedy or "allow more time")
     least = nearest(found.rows)
     remedy = f"{least.strategy}: {least.remedy}" if least else "use another machine or another --strategy"
     lacks = least.lacks if least else None
     raise InfeasibleError(f"no strategy fits {found.model} on {found.hardware}", remedy=remedy, lacks=lacks)
+
+
+def _limits(args: argparse.Namespace) -> "dict[Limit, float]":
+    """Of --slo, by what is limited."""
+    from helmsman.cli.optimum import limits_of
+
+    names: dict[Phase, Limit] = {"prefill": "ttft", "decode": "tpot"}
+    return {names[phase]: seconds for phase, seconds in limits_of(args.slo).items()}
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -92,7 +106,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.pareto is not None and not args.batch <= args.pareto <= MOST_SEQUENCES:
         remedy = f"use --batch ({args.batch}) or more, at most {MOST_SEQUENCES}"
         raise UsageError("not a number of sequences", field="--pareto", value=args.pareto, remedy=remedy)
-    allowed = SHARED if args.strategy == ALL else tuple(name for name in defaults() if name not in _ONE_BATCH)
+    shared = SHARED if args.pareto is not None else (*SHARED, "slo")
+    allowed = shared if args.strategy == ALL else tuple(name for name in defaults() if name not in _ONE_BATCH)
     for name, default in defaults().items():
         if name not in allowed and getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or ask one strategy without --pareto"

@@ -47,7 +47,11 @@ _STEPS_TOO = 1e-3
 
 def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
     """What `optimal` alone has."""
-    group.add_argument("--slo", metavar="ttft=2s,tpot=100ms", help="optimal: no plan that is slower than this")
+    group.add_argument(
+        "--slo",
+        metavar="ttft=2s,tpot=100ms",
+        help="optimal: no plan that is slower than this; all: those first that are not",
+    )
     text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
     group.add_argument("--effort", type=int, metavar="N", help=text)
     text = (
