@@ -25,6 +25,13 @@ HELM_INLINE void load_halves(const uint8_t* from, V* to) {
   for (int i = 0; i < kVectors; ++i) to[i] = Simd::load_f16(reinterpret_cast<const uint16_t*>(from) + i * Simd::lanes);
 }
 
+// Asks for the lines of a block's scales kAhead bytes further on.
+template <size_t size>
+HELM_INLINE void ask_for_scales(const uint8_t* block) {
+#pragma GCC unroll 8
+  for (size_t at = 0; at < size; at += kLine) __builtin_prefetch(block + at + kAhead);
+}
+
 // Register i of a line of codes; asks for the line kAhead bytes further on.
 HELM_INLINE I line_at(const uint8_t* line, int i) {
   if (i == 0) __builtin_prefetch(line + kAhead);
@@ -58,7 +65,10 @@ template <>
 struct Codes<Format::q8_0> {
   static constexpr size_t span = 32, offset = 0;
   static constexpr bool minima = false;
-  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) { load_halves(block, d); }
+  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
+    ask_for_scales<32>(block);
+    load_halves(block, d);
+  }
   HELM_INLINE void scale(size_t, V* to) const {
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) to[i] = d[i];
@@ -83,7 +93,10 @@ template <>
 struct Codes<Format::q4_0> {
   static constexpr size_t span = 32, offset = 8;
   static constexpr bool minima = false;
-  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) { load_halves(block, d); }
+  HELM_INLINE explicit Codes(const uint8_t* block) : codes(block + 32) {
+    ask_for_scales<32>(block);
+    load_halves(block, d);
+  }
   HELM_INLINE void scale(size_t, V* to) const {
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) to[i] = d[i];
@@ -102,6 +115,7 @@ struct Groups {
   static constexpr size_t span = 32, offset = 0;
   static constexpr bool minima = true;
   HELM_INLINE explicit Groups(const uint8_t* block) : codes(block + 64) {
+    ask_for_scales<64>(block);
     load_halves(block, d);
     load_halves(block + 32, low);
   }
@@ -148,6 +162,7 @@ struct Codes<Format::q4_k> {
   static constexpr size_t span = 32, offset = 0;
   static constexpr bool minima = true;
   HELM_INLINE explicit Codes(const uint8_t* block) : six(block + 64), codes(block + 256) {
+    ask_for_scales<256>(block);
     load_halves(block, d);
     load_halves(block + 32, low);
   }
@@ -180,7 +195,10 @@ template <>
 struct Codes<Format::q6_k> {
   static constexpr size_t span = 16, offset = 32;
   static constexpr bool minima = false;
-  HELM_INLINE explicit Codes(const uint8_t* block) : scales(block + 32), codes(block + 288) { load_halves(block, d); }
+  HELM_INLINE explicit Codes(const uint8_t* block) : scales(block + 32), codes(block + 288) {
+    ask_for_scales<288>(block);
+    load_halves(block, d);
+  }
   HELM_INLINE void scale(size_t s, V* to) const {
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i)
