@@ -33,6 +33,8 @@ FORMATS: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
 PROMPT, OUTPUT = 24, 8
 WORK = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=48, batch=2)
 CLOSE = 2e-2
+ROUNDED = 5e-2
+"""Of the largest logit, what rounding every key and value to eight bits may change."""
 """Of the largest logit: kernels may round activations to eight bits."""
 SAME = 1e-3
 
@@ -114,7 +116,7 @@ def test_caches_of_eight_bits_compute_nearly_the_same(written: Callable[..., Pat
     model = shape("qwen3")
     expected = outcome(written("qwen3"), make_plan(model, workload=WORK))
     found = outcome(written("qwen3"), make_plan(model, split, kv="q8_0", workload=WORK))
-    assert 0 < off(found, expected) < CLOSE
+    assert 0 < off(found, expected) < ROUNDED
 
 
 def test_divided_attention_does_not_read_eight_bits(written: Callable[..., Path]) -> None:
