@@ -1,118 +1,111 @@
-"""Decode speed side by side with llama.cpp and transformers, in bf16, on this machine (all-CPU plan).
+"""Speeds beside llama.cpp in one run: the same GGUF file, the same tests, engines in turns.
 
-    python -m benchmarks.peers --model Qwen3-0.6B --checkpoint DIR --plan PLAN [--peer-python PYTHON]
+    python -m benchmarks.peers FILE.gguf --plan PLAN --peer-python PYTHON
+        [-p 128,1024] [-n 48] [-d 0,4096] [--threads 1,2] [--pairs 5] [--json FILE]
 
-`--peer-python` is an interpreter of another environment that has `llama-cpp-python` and `gguf`; without it
-llama.cpp is left out. The same random weights go to every engine. Engines take turns (A B A B ...); the table
-shows medians and the median of the pair-wise ratios, with the share of CPU time that other processes took."""
+PLAN is an all-CPU plan of the file (`helm-plan --model FILE.gguf --hw this`); `--peer-python` is an interpreter of
+another environment that has `llama-cpp-python`. At a depth llama.cpp runs with flash attention and without. A figure
+is not to be quoted when others took more than 8 % of the CPU time."""
 
 import argparse
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from statistics import median
 
-import numpy as np
-
-PROMPT, STEPS, ROUNDS = 16, 48, 7
-THREADS = 2
+from benchmarks.comparison import Row, Side, compare
+from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import read_document
 
 
 def main() -> int:
     """Measure and print."""
     args = _arguments()
-    engines = {"helm": _helm(args), "transformers": _transformers(args)}
-    if args.peer_python:
-        engines["llama.cpp"] = _llama(args)
-    rates = _rounds(engines)
-    print(f"{args.model} bf16, {THREADS} threads, {PROMPT} + {STEPS} tokens, {ROUNDS} rounds")
-    for name, found in rates.items():
-        ratio = median(ours / theirs for ours, theirs in zip(rates["helm"], found, strict=True))
-        print(
-            f"  {name:<14}{median(found):>8.2f} tokens/s  [{min(found):.2f} .. {max(found):.2f}]  helm is {ratio:.2f}x"
-        )
+    rows = []
+    for threads in args.threads:
+        for row in _rows(args, threads):
+            print(row, flush=True)
+            rows.append(row)
+    if args.json:
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="Qwen3-0.6B")
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--plan", type=Path, required=True, help="an all-CPU plan of the model")
-    parser.add_argument("--peer-python", type=Path)
-    parser.add_argument("--gguf", type=Path, default=Path("demo/peer.gguf"))
+    parser.add_argument("gguf", type=Path)
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--peer-python", type=Path, required=True)
+    parser.add_argument("-p", "--prompts", type=_counts, default=(128,))
+    parser.add_argument("-n", "--steps", type=int, default=48)
+    parser.add_argument("-d", "--depths", type=_counts, default=(0,))
+    parser.add_argument("--threads", type=_counts, default=(2,))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
 
-Engine = Callable[[], float]
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
-def _rounds(engines: dict[str, Engine]) -> dict[str, list[float]]:
-    rates: dict[str, list[float]] = {name: [] for name in engines}
-    for turn in range(ROUNDS + 1):
-        for name, run in engines.items():
-            rate = run()
-            if turn:
-                rates[name].append(rate)
-    return rates
+def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
+    """Prompts at depth 0, decode steps at every depth."""
+    tests = (*tests_of(args.prompts, (), (0,)), *tests_of((), (args.steps,), args.depths))
+    context = max(test.context for test in tests)
+    plan = _with(read_document(Plan, args.plan), threads, context)
+    piece = longest_prompt(tests, rewinds=True)
+    with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
+        runner = Runner(engine, piece)
+        for flash in (False, True):
+            peer = _Peer(args, threads, context, flash)
+            for test in tests:
+                if test.depth or not flash:
+                    yield _compared(runner, peer, test, threads, args.pairs)
+            peer.close()
 
 
-def _prompt() -> np.ndarray:
-    return np.asarray([[(37 * i) % 256 for i in range(PROMPT)]], np.int32)
+def _compared(runner: Runner, peer: "_Peer", test: Test, threads: int, pairs: int) -> Row:
+    tokens = test.prompt or test.steps
+    ours = Side(f"helm {test.name}", tokens, lambda: runner.seconds(test))
+    theirs = Side(peer.name, tokens, lambda: peer.seconds(test))
+    ours.seconds()
+    theirs.seconds()
+    return compare(ours, theirs, threads, "tokens/s", pairs)
 
 
-def _helm(args: argparse.Namespace) -> Engine:
-    from helmsman.executor.engine import Engine as Helm
-    from helmsman.executor.machine import Machine
-    from helmsman.schemas.plan import Plan
-    from helmsman.schemas.read import read_document
-
-    engine = Helm.load(read_document(Plan, args.plan), args.checkpoint, Machine.this())
-
-    def run() -> float:
-        done = engine.generate(_prompt(), STEPS + 1, ignore_eos=True)
-        return STEPS / (done.moments[-1] - done.moments[1])
-
-    return run
+def _with(plan: Plan, threads: int, context: int) -> Plan:
+    workload = plan.workload.model_copy(update={"context": context, "prompt_tokens": 1, "output_tokens": 1})
+    schedule = plan.schedule.model_copy(update={"threads": threads})
+    return plan.model_copy(update={"workload": workload, "schedule": schedule})
 
 
-def _transformers(args: argparse.Namespace) -> Engine:
-    import torch
-    from transformers import AutoModelForCausalLM
+class _Peer:
+    """A llama.cpp process that answers every test with its seconds."""
 
-    torch.set_num_threads(THREADS)
-    model = AutoModelForCausalLM.from_pretrained(args.checkpoint, dtype=torch.bfloat16).eval()
-    prompt = torch.from_numpy(_prompt().astype(np.int64))
+    def __init__(self, args: argparse.Namespace, threads: int, context: int, flash: bool) -> None:
+        self.name = "llama.cpp fa" if flash else "llama.cpp"
+        worker = Path(__file__).with_name("llama_worker.py")
+        command = [str(args.peer_python), str(worker), str(args.gguf), str(threads), str(context), str(int(flash))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    @torch.inference_mode()
-    def run() -> float:
-        state = model(prompt, use_cache=True)
-        start = time.monotonic()
-        for _ in range(STEPS):
-            token = state.logits[:, -1:].argmax(-1)
-            state = model(token, past_key_values=state.past_key_values, use_cache=True)
-        return STEPS / (time.monotonic() - start)
+    def seconds(self, test: Test) -> float:
+        """Of one run of a test."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(asdict(test)) + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
 
-    return run
-
-
-def _llama(args: argparse.Namespace) -> Engine:
-    """A llama.cpp process that answers every line with its tokens/s."""
-    worker = Path(__file__).with_name("llama_worker.py")
-    command = [str(args.peer_python), str(worker), str(args.checkpoint), str(args.gguf), str(THREADS), str(STEPS)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdin and process.stdout
-    stdin, stdout = process.stdin, process.stdout
-
-    def run() -> float:
-        stdin.write(json.dumps(_prompt()[0].tolist()) + "\n")
-        stdin.flush()
-        return float(stdout.readline())
-
-    return run
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin
+        self._process.stdin.close()
+        self._process.wait()
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def run_tests(
     """Every test once to warm up, then `repeats` times; `piece`: the longest prompt pass that the engine has room for.
 
     `tell` is told of every run as it ends."""
-    runner = _Runner(engine, piece)
+    runner = Runner(engine, piece)
     return tuple(_result(test, runner, repeats, tell) for test in tests)
 
 
@@ -92,7 +92,7 @@ def weight_bytes(plan: Plan) -> int:
     )
 
 
-def _result(test: Test, runner: "_Runner", repeats: int, tell: Callable[[str], None]) -> BenchTest:
+def _result(test: Test, runner: "Runner", repeats: int, tell: Callable[[str], None]) -> BenchTest:
     runner.seconds(Test(test.prompt, min(test.steps, WARM_UP_STEPS), test.depth))
     tokens, seconds = runner.sequences * (test.prompt or test.steps), []
     for _ in range(repeats):
@@ -113,7 +113,7 @@ def _result(test: Test, runner: "_Runner", repeats: int, tell: Callable[[str], N
     )
 
 
-class _Runner:
+class Runner:
     """Runs tests on random tokens; what fills the cache stays there for the tests after it where it can."""
 
     def __init__(self, engine: Engine, piece: int) -> None:
