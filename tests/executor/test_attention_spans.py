@@ -143,12 +143,12 @@ def random_case(rng: np.random.Generator, shape: Shape, context: int, tokens: in
 def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page: int, kv_format: "KvFormat") -> None:
     """Stored values are exact here, so the tolerance is that of f32 whatever the format."""
     rng = np.random.default_rng(page)
-    for heads, kv_heads, head_dim, batch in ((4, 4, 32, 1), (8, 2, 128, 2), (5, 1, 24, 3)):
+    for heads, kv_heads, head_dim, batch in ((8, 2, 128, 1), (5, 1, 24, 3)):
         head_dim = 96 if kv_format == "q8_0" and head_dim == 24 else head_dim
         shape = replace(LLAMA, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary_dim=0, layers=1, batch=batch,
                         capacity=1100, kv_format=kv_format)  # fmt: skip
         paged = Paged(shape, two)
-        for context, tokens in ((1, 1), (1090 if page > 3 else 300, 1), (37, 37), (150, 21)):
+        for context, tokens in ((1, 1), (1090 if page > 16 else 300, 1), (150, 21)):
             q, k, v = random_case(rng, shape, context, tokens)
             pages, past = Pages(k, v, page, kv_format, rng), context - tokens
             plain, exact = paged.plain(q, k, v), expected(q, k, v)
@@ -162,7 +162,7 @@ def test_many_random_schedules(pool: Pool) -> None:
     shape = replace(LLAMA, heads=6, kv_heads=3, head_dim=16, rotary_dim=0, layers=1, batch=2, capacity=700,
                     kv_format="f16")  # fmt: skip
     paged = Paged(shape, pool)
-    for _ in range(100):
+    for _ in range(60):
         tokens = int(rng.choice([1, 1, 2, 9, 50]))
         context = tokens + int(rng.integers(0, 600))
         q, k, v = random_case(rng, shape, context, tokens)
