@@ -376,8 +376,7 @@ def test_bad_spans_are_refused(two: Pool) -> None:
         with pytest.raises(ValueError, match=says):
             paged.stage.attend(block, [good], True, True, tokens, past)
     spec = cast("StageSpec", Native(Weights(LLAMA), two).spec)
-    for change, says in (({"context": 50}, "context"), ({"paged": True, "context": 39}, "has|context"),
-                         ({"paged": True, "attention": "divided"}, "divided")):  # fmt: skip
+    for change, says in (({"context": 50}, "context"), ({"paged": True, "attention": "divided"}, "divided")):
         with pytest.raises(ValueError, match=says):
             Stage.workspace_size(cast("StageSpec", {**spec, "cos": None, "sin": None, "rotary_dim": 0, **change}))
     with pytest.raises(ValueError, match="paged"):
