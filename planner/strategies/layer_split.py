@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from helmsman.lowering.buffers import buffer_bytes
-from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placement
@@ -165,8 +165,13 @@ class LayerSplit:
         small = self.model.model_copy(update={"layers": 2})
         few = replace(self.options, window=replace(window, tokens=window.tokens or window.least))
         graph = lower(place(small, self.roles, self.workload, few, 0), mean_step(self.workload))
-        staged = staged_pages(graph, lambda task: self.costs.price(task).mid)
-        return replace(self.options, window=replace(window, staged=staged))
+        return replace(self.options, window=replace(window, staged=staged_pages(graph, self._beside_pages)))
+
+    def _beside_pages(self, task: Task) -> float:
+        """Seconds of a task while pages move."""
+        slowed = self.costs.slowed()
+        extra = sum(each for _, each in slowed(task)) if slowed is not None else 0.0
+        return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property
     def _placements(self) -> dict[int, Placement]:

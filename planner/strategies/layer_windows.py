@@ -68,15 +68,15 @@ def extrapolated(blocks: int, seconds: Callable[[int], float]) -> float:
     return least + (blocks - few) * (seconds(more) - least) / (more - few)
 
 
-def staged_pages(graph: TaskGraph, price: Callable[[Task], float]) -> int:
+def staged_pages(graph: TaskGraph, seconds: Callable[[Task], float]) -> int:
     """Buffers for pages that keep the link busy while a block does all but attend: as many pages as come meanwhile, and
     two. `graph`: a pass of two blocks or more."""
     inside = [task for task in graph.tasks if task.layer == 1]
     pages = [task for task in inside if task.kind == "transfer" and f".{PAGE}" in task.id]
     if not pages:
         return LEAST_STAGED
-    busy = sum(price(task) for task in inside if task.kind != "transfer" and task.op != "attention")
-    return LEAST_STAGED + min(len(pages), ceil(busy / max(price(pages[0]), 1e-9)))
+    busy = sum(seconds(task) for task in inside if task.kind != "transfer" and task.op != "attention")
+    return LEAST_STAGED + min(len(pages), ceil(busy / max(seconds(pages[0]), 1e-9)))
 
 
 def _largest(least: Placement, memory: str, window: Window) -> int:
