@@ -25,8 +25,8 @@ layers: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP)
-	$(BIN)/pytest -n 2 --dist loadfile --cov --cov-report=term $(MEASURED)
-	$(BIN)/pytest -n 2 --dist loadfile $(addprefix --ignore=,$(MEASURED))
+	$(BIN)/pytest -n 2 --dist loadfile --durations=12 --cov --cov-report=term $(MEASURED)
+	$(BIN)/pytest -n 2 --dist loadfile --durations=12 $(addprefix --ignore=,$(MEASURED))
 
 nightly: $(STAMP)
 	$(BIN)/pytest -m nightly

@@ -42,9 +42,8 @@ from helmsman.schemas.workload import Workload
 
 FAMILIES = [
     "gpt_neox",
-    "opt",
     "qwen3",
-    *(pytest.param(family, marks=pytest.mark.nightly) for family in ("gpt2", "llama", "mistral", "phi3", "qwen2")),
+    *(pytest.param(each, marks=pytest.mark.nightly) for each in ("gpt2", "llama", "mistral", "opt", "phi3", "qwen2")),
 ]
 BATCH, PROMPT, OUTPUT, CONTEXT = 2, 9, 64, 80
 SPLIT = 2
