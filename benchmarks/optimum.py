@@ -72,7 +72,7 @@ class Question:
     def arguments(self) -> str:
         """Of helm-plan."""
         sizes = f"--prompt-tokens {self.prompt} --output-tokens {self.output} --batch {self.batch}"
-        return f"--model {self.model} --hw {self.machine} {sizes} --objective {self.objective}"
+        return f"--model {self.model} --hw {self.machine} {sizes} --format f16 --objective {self.objective}"
 
     def asked(self, more: str) -> Asked:
         """All strategies, one of them with options of its own."""
