@@ -19,7 +19,13 @@ class Text:
         self._tokenizer = tokenizer
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Token ids, with the special tokens that the tokenizer adds, unless not `special`."""
+        """Token ids, with the special tokens that the tokenizer adds, unless not `special`.
+
+        Raises BadInputError for what came as bytes that are not UTF-8, which Python keeps as surrogates."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise BadInputError("not text: bytes that are not UTF-8", remedy="write UTF-8") from None
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:

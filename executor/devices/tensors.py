@@ -1,8 +1,7 @@
 """Devices that keep torch tensors: memory with a limit, threads, and links that activations cross."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -11,31 +10,6 @@ from torch import Tensor
 from helmsman.executor._kernels import Buffer, CopyEngine, Event
 from helmsman.executor.devices.base import Device, DeviceMemory
 from helmsman.executor.torch_device.buffers import TorchMemory, held_in
-
-
-class TensorDevice(Protocol):
-    """Where the stages of captured graphs run."""
-
-    @property
-    def name(self) -> str:
-        """As plans call it."""
-
-    @property
-    def device(self) -> torch.device:
-        """What torch calls it."""
-
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype, what: str) -> Tensor:
-        """A zeroed tensor in the device's memory. Raises InfeasibleError when it does not fit."""
-
-    def computing(self) -> AbstractContextManager[None]:
-        """While this is open, torch computes as the device does."""
-
-
-class Crossing(Protocol):
-    """A way from one memory to another for activations of one shape."""
-
-    def carry(self, value: Tensor) -> tuple[Tensor, float, float]:
-        """(the value where it arrived, seconds at which its transfer began and ended)."""
 
 
 class DeviceTensors:

@@ -6,14 +6,15 @@ from itertools import pairwise
 import torch
 
 from helmsman.executor.passes import MOVES, Pass, part_of
+from helmsman.executor.torch_device.buffers import DTYPES
 from helmsman.lowering.graph import Task
+from helmsman.lowering.paging import windows
 from helmsman.lowering.rules import homes, kv_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 _CROSSING = ("hidden", "token")
-_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _REMEDY = "plan a layer split: helm-plan --strategy layer-split, or run it without --backend torch"
 
 
@@ -38,6 +39,8 @@ class Layout:
 
 def layout_of(plan: Plan, passes: tuple[Pass, Pass]) -> Layout:
     """Where every unit runs. Raises UsageError for a plan that is more than a split into whole units."""
+    if windows(plan):
+        raise _refused("prompts of plans with windows of caches go through in parts", "kv")
     first, step = (_devices(plan, each) for each in passes)
     if first != step:
         raise _refused("prompts and steps run on different devices", "compute")
@@ -79,10 +82,10 @@ def _types(plan: Plan) -> tuple[torch.dtype, torch.dtype]:
     formats = dict.fromkeys(piece.rule.format for tensor in tensors(plan.model) for piece in homes(plan, tensor))
     caches = dict.fromkeys(kv_rule(plan, layer).format for layer in range(plan.model.layers))
     for found, field in ((formats, "residence"), (caches, "kv")):
-        if len(found) > 1 or next(iter(found)) not in _DTYPES:
+        if len(found) > 1 or next(iter(found)) not in DTYPES:
             shown = ", ".join(found)
-            raise _refused(f"all must have one of the formats {', '.join(_DTYPES)}, not {shown}", field)
-    return _DTYPES[next(iter(formats))], _DTYPES[next(iter(caches))]
+            raise _refused(f"all must have one of the formats {', '.join(DTYPES)}, not {shown}", field)
+    return DTYPES[next(iter(formats))], DTYPES[next(iter(caches))]
 
 
 def _refused(reason: str, field: str) -> UsageError:

@@ -27,6 +27,7 @@ from helmsman.executor.prompt import check_context
 from helmsman.executor.runs import Runs
 from helmsman.executor.storage import open_storage
 from helmsman.executor.weights.checkpoint import check_config
+from helmsman.hwdb.gguf_files import is_gguf
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -47,9 +48,7 @@ def load_graphs(
     Captures the prompt's pass (`prompt_tokens`, the workload's if not given) and the decode step; prompts of other
     lengths are captured when they come. Raises what `Engine.load` does, and UsageError for a plan that does more than
     give whole units to devices, BadInputError for a module that cannot be captured or differs from the plan's model."""
-    if growing:
-        remedy = "leave --kv-cache out, or run with the native backend"
-        raise UsageError("caches of graphs are static", field="--kv-cache", value="growing", remedy=remedy)
+    _check_asked(checkpoint, growing)
     check_executed(plan)
     check_context(plan)
     passes = passes_of(plan)
@@ -66,6 +65,15 @@ def load_graphs(
         program.prepare(count)
     loaded = Loaded(programs, caches_stay=False, tokens=(tokens,))
     return Engine(plan, devices, open_storage(plan, storage), loaded)
+
+
+def _check_asked(checkpoint: Path, growing: bool) -> None:
+    if growing:
+        remedy = "leave --kv-cache out, or run with the native backend"
+        raise UsageError("caches of graphs are static", field="--kv-cache", value="growing", remedy=remedy)
+    if is_gguf(checkpoint):
+        remedy = "name a Hugging Face directory, or leave --backend out"
+        raise UsageError("GGUF files have no module", file=str(checkpoint), field="--backend", remedy=remedy)
 
 
 class _Preparing:

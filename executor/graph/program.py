@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from helmsman.executor.devices.tensors import Crossing, TensorDevice
+from helmsman.executor.devices.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import Pass, name_of
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 
@@ -30,7 +30,7 @@ class Timed:
 class Work:
     """One stage on its device. `call` takes the values of `inputs`; its marks fill stamps begin + 1, begin + 2, ..."""
 
-    device: TensorDevice
+    device: DeviceTensors
     call: Callable[..., Tensor]
     inputs: tuple[str, ...]
     caches: Mapping[str, Tensor]
@@ -41,7 +41,7 @@ class Work:
 class Move:
     """One transfer of an activation or of the chosen tokens: stamps begin and begin + 1."""
 
-    crossing: Crossing
+    crossing: LinkCrossing
     begin: int
     task: int
 

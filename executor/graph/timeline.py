@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.devices.tensors import LinkCrossing, TensorDevice
+from helmsman.executor.devices.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.graph.build import build
 from helmsman.executor.graph.ir import HelmGraph
 from helmsman.executor.graph.layout import unit_of
@@ -45,7 +45,7 @@ class Timeline:
         self._like: Tensor | None = None
 
     def add(
-        self, stage: Stage, device: TensorDevice, placed: Mapping[str, Tensor], caches: Mapping[str, Tensor]
+        self, stage: Stage, device: DeviceTensors, placed: Mapping[str, Tensor], caches: Mapping[str, Tensor]
     ) -> None:
         """The next stage, after what brings its activation."""
         if self._like is not None:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helmsman.executor.devices.tensors import TensorDevice
+from helmsman.executor.devices.tensors import DeviceTensors
 from helmsman.executor.graph.decoder import Decoder
 from helmsman.executor.graph.partition import Stage
 from helmsman.executor.weights.checkpoint import stored_files
@@ -26,20 +26,20 @@ class Weights:
         self._files = stored_files(directory)
         self._kept: dict[tuple[str, str], Tensor] = {}
 
-    def place(self, stage: Stage, device: TensorDevice, constants: dict[str, Tensor]) -> dict[str, Tensor]:
+    def place(self, stage: Stage, device: DeviceTensors, constants: dict[str, Tensor]) -> dict[str, Tensor]:
         """What a stage holds, by attribute: parameters from files, constants as they are."""
         return {
             name: constants[name].to(device.device) if name in constants else self._parameter(name, device)
             for name in stage.attributes
         }
 
-    def _parameter(self, name: str, device: TensorDevice) -> Tensor:
+    def _parameter(self, name: str, device: DeviceTensors) -> Tensor:
         key = device.name, self._decoder.tied[name][0]
         if key not in self._kept:
             self._kept[key] = self._loaded(name, device)
         return self._kept[key]
 
-    def _loaded(self, name: str, device: TensorDevice) -> Tensor:
+    def _loaded(self, name: str, device: DeviceTensors) -> Tensor:
         like = self._decoder.module.get_parameter(name)
         file, stored = self._find(name, tuple(like.shape))
         fmt, values = file.array(stored, tuple(like.shape))

@@ -70,12 +70,14 @@ def test_a_file_is_made_and_run_by_commands(tmp_path: Path, capsys: pytest.Captu
     assert told[0]["tokens"] == told[1]["tokens"] and told[0]["text"] == told[1]["text"]
 
 
-def test_what_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("prompt", ["--text", "--tokens"])
+def test_what_is_no_checkpoint(prompt: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "1").write_text("1")
     (tmp_path / "plan.json").write_text(make_plan(family_model("qwen2"), workload=WORK).to_json())
     for name, content in (("absent.gguf", None), ("m.bin", b""), ("empty.gguf", b""), ("m.gguf", b"GGUF" + bytes(20))):
         if content is not None:
             (tmp_path / name).write_bytes(content)
-        run = [str(tmp_path / "plan.json"), "--checkpoint", str(tmp_path / name), "--text", "a"]
+        run = [str(tmp_path / "plan.json"), "--checkpoint", str(tmp_path / name), prompt, str(tmp_path / "1")]
         assert main(run) == 5
         captured = capsys.readouterr()
         assert name in captured.err and captured.err.count("\n") == 1

@@ -176,10 +176,22 @@ def test_an_empty_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     check_one_line(capsys, "the prompt is empty")
 
 
-@pytest.mark.parametrize("argv", [["--text", "a", "--output-tokens", "0"], ["--text", "a", "--runs", "x"], []])
-def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+def test_a_text_that_is_not_utf_8(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a\udcff") == 5
+    check_one_line(capsys, "not UTF-8")
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--text", "a", "--output-tokens", "0"], "--output-tokens: a positive number is expected (got '0')"),
+        (["--text", "a", "--runs", "x"], "--runs: "),
+        ([], ""),
+    ],
+)
+def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str], says: str) -> None:
     assert run(*argv) == 2
-    check_one_line(capsys)
+    check_one_line(capsys, says)
 
 
 @pytest.mark.parametrize(

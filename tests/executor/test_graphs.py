@@ -12,6 +12,7 @@ import pytest
 import torch
 from graph_configs import GRAPH_CONFIGS
 from oracle import load_oracle, margins, mean_kl, oracle_logits
+from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -277,6 +278,19 @@ def test_plans_that_divide_units_are_refused(case: Loader) -> None:
     refused(found, plan.model_copy(update={"residence": (host,)}), UsageError, "of block 1 would have to be moved")
     mixed = tuple(rule.model_copy(update={"format": fmt}) for rule, fmt in zip(plan.kv, ("f32", "f16"), strict=True))
     refused(found, plan.model_copy(update={"kv": mixed}), UsageError, "one of the formats")
+
+
+def test_windows_of_caches_are_refused(case: Loader) -> None:
+    """Their prompts go through in parts that follow each other, and a captured prompt is a whole one."""
+    found = case("opt")
+    load = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, context=CONTEXT, batch=BATCH)
+    plan = make_paged_plan(found.model, SPLIT, workload=load)
+    refused(found, plan, UsageError, "captured graphs run whole units .*windows of caches")
+
+
+def test_gguf_files_are_refused(case: Loader, tmp_path: Path) -> None:
+    found = case("opt")
+    refused(found, split_plan(found.model), UsageError, "--backend: GGUF files have no module", tmp_path / "a.gguf")
 
 
 def test_prompts_and_steps_on_different_devices_are_refused(case: Loader) -> None:

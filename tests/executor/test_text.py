@@ -125,3 +125,9 @@ def write_json(folder: Path) -> Any:
 
 def test_a_directory_without_a_tokenizer_has_none(tmp_path: Path) -> None:
     assert open_text(tmp_path, 512) is None
+
+
+def test_what_is_not_utf_8_is_bad_input(tmp_path: Path) -> None:
+    """Python keeps such bytes of arguments and of standard input as surrogates."""
+    with pytest.raises(BadInputError, match="bytes that are not UTF-8; write UTF-8"):
+        opened(write(tmp_path / "a.gguf")).encode("a\udcff")

@@ -30,6 +30,14 @@ class Parser(argparse.ArgumentParser):
         field, message = _option_named(message)
         raise UsageError(message, field=field, remedy=f"see {self.prog} --help")
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        """A value as its argument's type reads it; what that refuses names the argument."""
+        try:
+            return super()._get_value(action, arg_string)
+        except UsageError as error:
+            error.field = error.field or "/".join(action.option_strings) or action.dest
+            raise
+
 
 def _option_named(message: str) -> tuple[str | None, str]:
     """(option, rest) of what argparse says."""

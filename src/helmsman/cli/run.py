@@ -71,14 +71,14 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.machine import Machine
 
     plan = _accepted(args)
-    text = _text(args, plan)
+    text, warnings = _text(args, plan)
     if args.chat:
         return _chat(args, plan, text, Machine.this())
     request = _request(args, plan, text)
     machine = Machine.this()
     streamed = _streams(args, plan, text)
     with _loaded(args, plan, machine, request.tokens.shape[1]) as engine:
-        _warn(engine.warnings)
+        _warn((*warnings, *engine.warnings))
         printer = _Printer(text if streamed else None, args.stop)
         measured = _run(engine, request, args, machine, printer.on_token)
         printer.finish()
@@ -121,20 +121,20 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     return plan
 
 
-def _text(args: argparse.Namespace, plan: "Plan") -> "Text | None":
-    """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is only warned about."""
+def _text(args: argparse.Namespace, plan: "Plan") -> "tuple[Text | None, tuple[str, ...]]":
+    """The checkpoint's tokenizer. Token ids need none, so one that cannot be used is a warning, once the rest loads."""
     from helmsman.executor.text import open_text
 
+    found, warnings = None, tuple[str, ...]()
     try:
         found = open_text(args.checkpoint, plan.model.vocab)
     except BadInputError as error:
         if args.tokens is None:
             raise
-        _warn([str(error)])
-        found = None
+        warnings = (str(error),)
     if found is None and args.stop:
         raise UsageError("there is no tokenizer to find texts with", field="--stop", remedy="leave it out")
-    return found
+    return found, warnings
 
 
 def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Request":
