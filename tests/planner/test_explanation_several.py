@@ -73,6 +73,7 @@ def test_prices_are_finite_differences(rooms):
         assert slope.price * unit == pytest.approx(difference / solved.seconds, rel=0.05, abs=1e-4), quantity
 
 
+@pytest.mark.nightly
 def test_equal_accelerators_have_equal_prices_of_memory_and_equal_rules(found):
     prices = {(each.what, each.name): each for each in found.prices}
     vram, vram1 = (prices["capacity", name] for name in ("vram", "vram1"))
@@ -83,6 +84,7 @@ def test_equal_accelerators_have_equal_prices_of_memory_and_equal_rules(found):
     assert first == pytest.approx(second, rel=0.05, abs=3e-3 * found.seconds)
 
 
+@pytest.mark.nightly
 def test_without_one_of_them_a_plan_is_no_worse_than_that_of_one(shared, found):
     """In blocks: the ends may still be there."""
     rows = {each.rule: each for each in found.undone}
@@ -92,6 +94,7 @@ def test_without_one_of_them_a_plan_is_no_worse_than_that_of_one(shared, found):
         assert used == {other} and 0 <= row.seconds_more <= shared.with_one.finalists[0].seconds
 
 
+@pytest.mark.nightly
 def test_no_rule_undone_is_faster_and_the_dearest_comes_first(found):
     costs = [each.seconds_more for each in found.undone]
     known = [cost for cost in costs if cost is not None]

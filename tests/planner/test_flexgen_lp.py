@@ -84,7 +84,7 @@ CASES = [
     ("Qwen3-4B", LAPTOP, {"batch": 16, "batches": 2}),
     ("Qwen3-8B", "a10-xeon6342", {"batch": 64, "batches": 4, "context": 1024}),
     ("opt-30b", "a100-ssd", {"batch": 8, "batches": 2}),
-    ("opt-175b", "a100-fsdax", {"batch": 4}),
+    pytest.param("opt-175b", "a100-fsdax", {"batch": 4}, marks=pytest.mark.nightly),
     ("Llama-2-13b-hf", "rtx3090-epyc7h12", {"batch": 32, "batches": 2, "context": 2048}),
 ]
 
