@@ -16,8 +16,8 @@ def planned(capsys, *argv):
     ("model", "machine", "sizes"),
     [
         ("Qwen3-32B", "a100-cxl-asic", (512, 1, 3)),
-        ("opt-66b", "t4-xeon6130", (2000, 1, 1)),
-        ("opt-66b", "a100-cxl-fpga", (512, 2, 8)),
+        pytest.param("opt-66b", "t4-xeon6130", (2000, 1, 1), marks=pytest.mark.nightly),
+        pytest.param("opt-66b", "a100-cxl-fpga", (512, 2, 8), marks=pytest.mark.nightly),
     ],
 )
 def test_requests_of_few_tokens_are_no_slower_than_twinpilots(capsys, model, machine, sizes):
