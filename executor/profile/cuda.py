@@ -84,9 +84,9 @@ def _read() -> list[float]:
 
 
 def _dtype(fmt: Format) -> "torch.dtype":
-    import torch
+    from helmsman.executor.torch_device.buffers import dtype_of
 
-    return {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}[fmt]
+    return dtype_of(fmt)
 
 
 def _weights(fmt: Format, rows: int, columns: int) -> "list[torch.Tensor]":
