@@ -73,7 +73,8 @@ class ComputeLane(TorchLane):
 
     def _compute(self, stage: TorchStage, first: int, last: int, part: tuple[int, int, bool], taken: "_Stamps") -> None:
         tokens, past, ends = part
-        if self.timed or tokens > 1 or not self._graphs.available:
+        graphs = self._graphs.available and tokens == 1 and stage.replays(first, last)
+        if self.timed or not graphs:
             taken.rewind()
             stage.compute(first, last, tokens, past, ends, taken.add if self.timed else lambda: None)
         else:

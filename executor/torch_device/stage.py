@@ -16,6 +16,7 @@ from helmsman.executor.torch_device.blocks import Block, block_of
 from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer, held_in
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.weights import linear_of, norm_of
+from helmsman.lowering.ops import DIVIDED
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvSpan, Region, StageSpec
@@ -88,6 +89,11 @@ class TorchStage:
     def chooses(self, last: int) -> bool:
         """Whether the operation before `last` chooses tokens."""
         return self._steps[last - 1][1] == "head"
+
+    def replays(self, first: int, last: int) -> bool:
+        """Whether operations [first, last) for one token may be captured once for a bucket: those of divided attention
+        reach as far as the pass that is captured."""
+        return not any(op in DIVIDED for _, op, _ in self._steps[first:last])
 
     def feed(self, ids: torch.Tensor, at: int) -> None:
         """The ids (batch, tokens) that the embedding is to read next, and the position of the first."""

@@ -21,8 +21,10 @@ from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, measure, trace
 from helmsman.executor.torch_device.attention import attend_part, merge
+from helmsman.executor.torch_device.buffers import TorchMemory, held_in
 from helmsman.executor.torch_device.pinning import page_ranges
 from helmsman.executor.torch_device.regions import regions_of
+from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
@@ -180,11 +182,10 @@ def test_every_part_of_attention_merges_exactly() -> None:
     assert torch.allclose(found[1], lse, atol=1e-5)
 
 
-@pytest.mark.parametrize("divided", [False, True])
-@pytest.mark.parametrize("batch", [1, 3, 200])
-def test_workspaces_are_laid_out_as_native_ones(divided: bool, batch: int) -> None:
+def stage_spec(divided: bool, batch: int = 1) -> Any:
+    """A stage of a final norm alone."""
     model = small_model("qwen3")
-    spec: Any = {
+    return {
         **dimensions(model),
         "batch": batch,
         "capacity": 45,
@@ -196,8 +197,29 @@ def test_workspaces_are_laid_out_as_native_ones(divided: bool, batch: int) -> No
         "blocks": [],
         "final_norm": {"weight": np.ones(model.hidden, np.float32), "bias": None},
     }
+
+
+@pytest.mark.parametrize("divided", [False, True])
+@pytest.mark.parametrize("batch", [1, 3, 200])
+def test_workspaces_are_laid_out_as_native_ones(divided: bool, batch: int) -> None:
+    spec = stage_spec(divided, batch)
     size = Stage.workspace_size(spec)
     native = Stage(Pool([0]), spec, Arena(size).alloc(size, "workspace"), 0)
     found = regions_of(spec)
     assert found.size == size
     assert found.at == native.regions()
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_only_what_reaches_no_further_than_it_reads_from_the_device_is_replayed(divided: bool) -> None:
+    """Divided attention takes its reach from the pass: a graph would keep that of the step it was made from."""
+    spec = stage_spec(divided)
+    vectors = dict.fromkeys(("q", "k", "v", "o", "gate", "up", "down", "norm1", "norm2", "q_norm", "k_norm"))
+    block = {**vectors, "keys": None, "values": None}
+    memory = TorchMemory("vram", 1 << 24, torch.device("cpu"))
+    empty: Any = {**spec, "blocks": [block], "final_norm": None}
+    stage = TorchStage(empty, held_in(memory.alloc(regions_of(empty).size, "workspace")), 0)
+    names = stage.ops
+    assert stage.replays(0, len(names)) is not divided
+    assert stage.replays(0, names.index("0.append") + 1)
+    assert stage.replays(names.index("0.o"), len(names))
