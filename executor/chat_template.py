@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,6 @@ def _refuse(message: str) -> None:
 
 
 def _check_installed() -> None:
-    try:
-        import jinja2  # noqa: F401
-    except ImportError:
+    if find_spec("jinja2") is None:
         remedy = "pip install 'helmsman[chat]'"
-        raise UsageError("chat templates need Jinja", field="--chat", remedy=remedy) from None
+        raise UsageError("chat templates need Jinja", field="--chat", remedy=remedy)

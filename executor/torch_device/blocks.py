@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from helmsman.executor.torch_device.caches import HeadsCache, cache_of
 from helmsman.executor.torch_device.weights import TorchLinear, TorchNorm, linear_of, norm_of
@@ -29,9 +29,10 @@ class Block:
 def block_of(spec: "StageSpec", block: "BlockSpec") -> Block:
     """From what native stages are made of too."""
     divided = spec.get("attention") == "divided"
-    linears = {op: linear_of(block[op]) for op in LINEARS}  # type: ignore[literal-required]
+    parts = cast("Mapping[str, Any]", block)
+    linears = {op: linear_of(parts[op]) for op in LINEARS}
     widths = {"norm1": spec["hidden"], "norm2": spec["hidden"], "q_norm": spec["head_dim"], "k_norm": spec["head_dim"]}
-    norms = {name: norm_of(block[name], width) for name, width in widths.items()}  # type: ignore[literal-required]
+    norms = {name: norm_of(parts[name], width) for name, width in widths.items()}
     return Block(
         {op: each for op, each in linears.items() if each is not None},
         {name: each for name, each in norms.items() if each is not None},

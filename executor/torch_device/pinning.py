@@ -53,7 +53,8 @@ class Pinned:
 
 def _cuda() -> Any:
     """CUDA's run-time library, which PyTorch does not type."""
-    return torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    untyped: Any = torch.cuda
+    return untyped.cudart()
 
 
 def _address(buffer: Buffer) -> int:

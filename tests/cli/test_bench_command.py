@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,8 +99,8 @@ def test_every_test_runs_on_as_much_cache_as_it_says(
     """Timed passes of decode at depth d follow exactly d tokens; what fills the cache is not in the samples."""
     made, passes = Engine.generate, []
 
-    def watched(self: Engine, *args: object, **options: object) -> object:
-        found = made(self, *args, **options)  # type: ignore[arg-type]
+    def watched(self: Engine, *args: Any, **options: Any) -> object:
+        found = made(self, *args, **options)
         passes.append([(each.tokens, each.past) for each in found.iterations])
         return found
 
