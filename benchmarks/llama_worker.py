@@ -2,10 +2,15 @@
 
 python llama_worker.py GGUF THREADS CONTEXT FLASH < tests ({"prompt", "steps", "depth"} a line) > seconds a line"""
 
+import ctypes
 import json
 import os
+import struct
 import sys
 import time
+
+COMPUTED = 256
+"""Tokens of a deep cache whose keys and values are computed; those after them repeat these."""
 
 
 def main() -> None:
@@ -36,11 +41,51 @@ def seconds(model, prompt: int, steps: int, depth: int) -> float:
 
 
 def fill(model, depth: int) -> None:
-    """Keep the first `depth` tokens in the cache, and no more."""
+    """Keep `depth` tokens in the cache, and no more."""
     if model.n_tokens < depth:
-        model.eval([token % 256 for token in range(model.n_tokens, depth)])
+        model.reset()
+        model.eval([token % 256 for token in range(min(depth, COMPUTED))])
+        if depth > COMPUTED:
+            deepen(model, depth)
     model.n_tokens = depth
     model._ctx.kv_cache_seq_rm(-1, depth, -1)
+
+
+def deepen(model, depth: int) -> None:
+    """A cache of `depth` tokens that repeat those it has: computing 16,384 with flash attention takes hours here, and
+    no step's time depends on what the values are."""
+    from llama_cpp import llama_state_seq_get_data, llama_state_seq_get_size, llama_state_seq_set_data
+
+    context = model._ctx.ctx
+    state = (ctypes.c_uint8 * llama_state_seq_get_size(context, 0))()
+    llama_state_seq_get_data(context, state, len(state), 0)
+    deep = repeated(memoryview(state).cast("B"), depth)
+    if llama_state_seq_set_data(context, (ctypes.c_uint8 * len(deep)).from_buffer(deep), len(deep), 0) != len(deep):
+        raise RuntimeError(f"llama.cpp refused a cache of {depth} tokens")
+
+
+def repeated(state: memoryview, depth: int) -> bytearray:
+    """A sequence's state as llama.cpp writes it (llama-kv-cache.cpp, state_write), with `depth` cells."""
+    magic, sequence, streams, cells = struct.unpack_from("<IiII", state)
+    deep = bytearray(struct.pack("<IiII", magic, sequence, streams, depth))
+    for position in range(depth):
+        deep += struct.pack("<iIi", position, 1, 0)
+    at = 16 + 12 * cells
+    transposed, layers = struct.unpack_from("<II", state, at)
+    deep += state[at : at + 8]
+    at += 8
+    for values in (False,) * layers + (True,) * layers:
+        if values and transposed:
+            size, count = struct.unpack_from("<II", state, at + 4)
+        else:
+            size, count = struct.unpack_from("<Q", state, at + 4)[0], 1
+        deep += state[at : at + 12]
+        at += 12
+        for _ in range(count):
+            row = bytes(state[at : at + size * cells])
+            deep += (row * (depth // cells + 1))[: size * depth]
+            at += size * cells
+    return deep
 
 
 if __name__ == "__main__":

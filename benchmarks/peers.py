@@ -4,21 +4,26 @@
         [-p 128,1024] [-n 48] [-d 0,4096] [--threads 1,2] [--pairs 5] [--json FILE]
 
 PLAN is an all-CPU plan of the file (`helm-plan --model FILE.gguf --hw this`); `--peer-python` is an interpreter of
-another environment that has `llama-cpp-python`. At a depth llama.cpp runs with flash attention and without. A figure
-is not to be quoted when others took more than 8 % of the CPU time."""
+another environment that has `llama-cpp-python`. At a depth llama.cpp runs with flash attention (its own default) and
+without. Decode steps are also compared with a plain read of the bytes that they stream, weights and KV. A figure is not
+to be quoted when others took more than 8 % of the CPU time; the peer's own count among them."""
 
 import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.kernels import open_bench
 from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
+from helmsman.lowering.lower import lower
+from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
 
@@ -62,6 +67,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     piece = longest_prompt(tests, rewinds=True)
     with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
         runner = Runner(engine, piece)
+        yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
         for flash in (False, True):
             peer = _Peer(args, threads, context, flash)
             for test in tests:
@@ -77,6 +83,22 @@ def _compared(runner: Runner, peer: "_Peer", test: Test, threads: int, pairs: in
     ours.seconds()
     theirs.seconds()
     return compare(ours, theirs, threads, "tokens/s", pairs)
+
+
+def _against_reads(runner: Runner, plan: Plan, tests: Sequence[Test], threads: int, pairs: int) -> Iterator[Row]:
+    """Decode steps beside reads, in GB/s."""
+    bench = open_bench(pairs)
+    for test in tests:
+        gigabytes = _streamed(plan, test) / 1e9
+        ours = Side(f"helm {test.name}", gigabytes, partial(runner.seconds, test))
+        ours.seconds()
+        yield bench.against_read(ours, threads)
+
+
+def _streamed(plan: Plan, test: Test) -> int:
+    """Bytes of weights and KV that the test's steps read: as many a step as in its middle."""
+    middle = decode(plan.workload, max(test.depth, 1) + test.steps // 2)
+    return test.steps * sum(task.bytes for task in lower(plan, middle).tasks)
 
 
 def _with(plan: Plan, threads: int, context: int) -> Plan:
