@@ -15,21 +15,18 @@ import shlex
 import statistics
 import sys
 from collections.abc import Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing
 from dataclasses import dataclass, field
-from io import StringIO
 from itertools import combinations
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.asking import ask
 from helmsman.analysis.check import check
 from helmsman.analysis.rows import Row
-from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
-from helmsman.cli.plan import main as plan_command
 from helmsman.cli.strategies import STRATEGIES
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
@@ -143,17 +140,10 @@ def _fitting(args: argparse.Namespace) -> Iterator[Executed]:
 def _planned(asked: str, args: argparse.Namespace) -> Plan:
     """What helm-plan answers. Raises HelmError with what it says instead."""
     strategy, *options = shlex.split(asked)
-    output = args.steps + 1
-    shape = {"prompt-tokens": args.prompt_tokens, "output-tokens": output, "batch": args.batch, "batches": args.batches}
-    named = {"model": args.checkpoint, "hw": args.hardware, "strategy": strategy, **shape}
-    named |= {"format": args.format, "kv-format": args.kv_format, "vram-avail": args.vram_avail}
-    words = [word for name, value in named.items() if value is not None for word in (f"--{name}", str(value))]
-    said = StringIO()
-    with TemporaryDirectory() as folder, redirect_stdout(said), redirect_stderr(said):
-        file = Path(folder) / "plan.json"
-        if plan_command([*words, *options, "-o", str(file)]):
-            raise HelmError(said.getvalue().strip().removeprefix("error: "))
-        return read_plan(file)
+    work = {"prompt_tokens": args.prompt_tokens, "output_tokens": args.steps + 1, "batch": args.batch}
+    formats = {"format": args.format, "kv_format": args.kv_format, "vram_avail": args.vram_avail}
+    named = {"model": args.checkpoint, "hw": args.hardware, "strategy": strategy, "batches": args.batches}
+    return ask(*options, **named, **work, **formats)
 
 
 def _round(plan: Plan, args: argparse.Namespace) -> Row:
