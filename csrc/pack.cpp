@@ -112,6 +112,14 @@ void pack(const void* source, Format from, void* target, Format to, size_t rows,
   pack_plain(source, from, target, to, rows, columns);
 }
 
+void quantise(const float* source, void* target, Format format, size_t rows, size_t columns) {
+  auto* to = static_cast<uint8_t*>(target);
+  for (size_t row = 0; row < rows; ++row, source += columns, to += row_size(format, columns))
+    each_block(format, columns, [&](size_t i, size_t first, size_t count, size_t runs) {
+      write_block(format, quantise_block(format, source + first, count), runs, to + i * block_of(format).bytes);
+    });
+}
+
 void unpack_row(const void* packed, Format format, size_t columns, size_t row, float* target) {
   if (quantised(format)) {
     const auto* bytes = static_cast<const uint8_t*>(packed);

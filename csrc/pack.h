@@ -9,6 +9,9 @@ namespace helm {
 // are rounded to nearest even, to quantised ones as quantise.h says, in the same quantised format bits are moved.
 void pack(const void* source, Format source_format, void* target, Format format, size_t rows, size_t columns);
 
+// Row-major f32 (rows, columns) to rows of blocks, as GGUF files have them: row_size(format, columns) bytes each.
+void quantise(const float* source, void* target, Format format, size_t rows, size_t columns);
+
 // Row `row` of a packed matrix as f32, times one.
 void unpack_row(const void* packed, Format format, size_t columns, size_t row, float* target);
 

@@ -73,6 +73,9 @@ def pack(
 def unpack(source: Buffer, fmt: StoredFormat, target: SupportsBuffer, rows: int, columns: int) -> None:
     """A packed matrix to row-major f32 (rows, columns)."""
 
+def quantise(source: SupportsBuffer, target: SupportsBuffer, fmt: StoredFormat, rows: int, columns: int) -> None:
+    """Row-major f32 (rows, columns) to rows of blocks of bytes, as GGUF files have them, rounded as `pack` does."""
+
 def decompress(pool: Pool, source: Buffer, target: Buffer, fmt: Format, rows: int, columns: int) -> None:
     """Packed q4 to a packed matrix in `fmt`, by all threads of the pool."""
 

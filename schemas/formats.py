@@ -1,6 +1,8 @@
 """How a number is stored: the formats of weights, KV and activations, and their exact sizes."""
 
-from typing import Literal, TypeGuard
+from typing import Literal
+
+from typing_extensions import TypeIs
 
 Format = Literal["f32", "f16", "bf16"]
 """Values one by one: activations, and what 4-bit groups are expanded to."""
@@ -18,6 +20,15 @@ StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8
 values of a row with an f16 scale and an f16 minimum (PARK-34)."""
 STORED_FORMATS: tuple[StoredFormat, ...] = (*FORMATS, "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
 
+Blocks = Literal["q8_0", "q4_0", "q4_k", "q6_k"]
+"""Those of GGUF files, whose rows are whole blocks."""
+BLOCKS: tuple[Blocks, ...] = ("q8_0", "q4_0", "q4_k", "q6_k")
+
+FileFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m"]
+"""What checkpoints are written in. `q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and q8_0 for rows
+that are whole blocks of neither."""
+FILE_FORMATS: tuple[FileFormat, ...] = (*FORMATS, *BLOCKS, "q4_k_m")
+
 _BYTES: dict[StoredFormat, int] = {"f32": 4, "f16": 2, "bf16": 2}
 
 _BLOCKS: dict[StoredFormat, tuple[int, int]] = {
@@ -30,21 +41,18 @@ _BLOCKS: dict[StoredFormat, tuple[int, int]] = {
 }
 """(values, bytes) of a block."""
 
-_WHOLE_BLOCKS: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "q4_k", "q6_k")
-"""Formats of GGUF: no block is shorter than the others."""
-
 Q4_CODES = 16
 """Values of a row in 4-bit groups whose codes are stored together."""
 
 
-def is_plain(fmt: StoredFormat) -> TypeGuard[Format]:
+def is_plain(fmt: StoredFormat) -> TypeIs[Format]:
     """Whether values are stored one by one."""
     return fmt in FORMATS
 
 
 def block_of(fmt: StoredFormat) -> int:
     """How many columns of a matrix make a block: their number is a multiple of it; 1 where any number will do."""
-    return _BLOCKS[fmt][0] if fmt in _WHOLE_BLOCKS else 1
+    return _BLOCKS[fmt][0] if fmt in BLOCKS else 1
 
 
 def rows_size(rows: int, width: int, fmt: StoredFormat) -> int:

@@ -46,6 +46,16 @@ void unpack_checked(const Buffer& source, const std::string& format, const py::b
     unpack_row(source.data, from.format, from.columns, row, out + row * from.columns);
 }
 
+void quantise_checked(const py::buffer& source, const py::buffer& target, const std::string& name, long long rows,
+                      long long columns) {
+  const Packed to(name, rows, columns);
+  if (!quantised(to.format)) throw py::value_error(name + " is not a quantised format");
+  const View from("source", source, product({to.rows, to.columns}), sizeof(float), false);
+  const View made("target", target, product({to.rows, row_size(to.format, to.columns)}), 1, true);
+  const py::gil_scoped_release release;
+  quantise(static_cast<const float*>(from.data()), made.data(), to.format, to.rows, to.columns);
+}
+
 void decompress_checked(Pool& pool, const Buffer& source, const Buffer& target, const std::string& format,
                         long long rows, long long columns) {
   const std::function<void()> run = decompression(pool, source, target, format, rows, columns);
@@ -129,6 +139,8 @@ void register_compress(py::module_& module) {
   module.def("pack", &pack_checked, py::arg("source"), py::arg("source_format"), py::arg("target"), py::arg("fmt"),
              py::arg("rows"), py::arg("columns"));
   module.def("unpack", &unpack_checked, py::arg("source"), py::arg("fmt"), py::arg("target"), py::arg("rows"),
+             py::arg("columns"));
+  module.def("quantise", &quantise_checked, py::arg("source"), py::arg("target"), py::arg("fmt"), py::arg("rows"),
              py::arg("columns"));
   module.def("turn_rows", &turn_rows_checked, py::arg("pool"), py::arg("source"), py::arg("source_offset"),
              py::arg("source_strides"), py::arg("target"), py::arg("target_offset"), py::arg("target_strides"),

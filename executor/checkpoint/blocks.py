@@ -1,50 +1,59 @@
-"""Quantising rows to the blocks of GGUF files, row-major, byte by byte as ggml's reference does."""
+"""Quantising rows to the blocks of GGUF files, row-major, and which blocks the matrices of a file are kept in."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from helmsman.executor._kernels import quantise as quantise_rows
+from helmsman.executor.weights.names import Stored
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import Blocks, FileFormat, Format, block_of, size_of
+from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-BLOCK = 32
-QUANTISED = ("q8_0", "q4_0")
+MORE_BITS = ("v", "down")
 
 
-def quantise(values: "NDArray[np.float32]", fmt: str) -> "NDArray[np.uint8]":
-    """f32 (rows, columns), columns a multiple of 32, to uint8 (rows, bytes per row) of `q8_0` or `q4_0` blocks."""
-    blocks = values.reshape(-1, BLOCK)
-    coded = _q8_0(blocks) if fmt == "q8_0" else _q4_0(blocks)
-    return coded.reshape(values.shape[0], -1)
-
-
-def _q8_0(blocks: "NDArray[np.float32]") -> "NDArray[np.uint8]":
-    """f16 scale, then 32 signed bytes: the largest magnitude becomes 127."""
+def quantise(values: "NDArray[np.float32]", fmt: Blocks) -> "NDArray[np.uint8]":
+    """f32 (rows, columns), columns whole blocks, to uint8 (rows, bytes per row)."""
     import numpy as np
 
-    scale = np.abs(blocks).max(axis=1, keepdims=True) / np.float32(127)
-    scaled = blocks * _inverse(scale)
-    magnitude = np.abs(scaled)
-    whole = np.floor(magnitude)
-    codes = np.copysign(whole + (magnitude - whole >= 0.5), scaled)  # halves go away from zero
-    return np.concatenate([_f16_bytes(scale), codes.astype(np.int8).view(np.uint8)], axis=1)
+    rows, columns = values.shape
+    found = np.empty((rows, size_of(columns, fmt)), np.uint8)
+    quantise_rows(np.ascontiguousarray(values, np.float32).data, found.data, fmt, rows, columns)
+    return found
 
 
-def _q4_0(blocks: "NDArray[np.float32]") -> "NDArray[np.uint8]":
-    """f16 scale, then 16 bytes of values i (low half) and i + 16: the value of largest magnitude becomes -8."""
-    import numpy as np
+def formats_of(model: Model, stored: Iterable[Stored], fmt: FileFormat) -> dict[str, Format | Blocks]:
+    """By name in the file, the format of every tensor: vectors are f32.
 
-    largest = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)
-    scale = largest / np.float32(-8)
-    codes = np.minimum(blocks * _inverse(scale) + np.float32(8.5), np.float32(15)).astype(np.uint8)
-    low, high = codes[:, : BLOCK // 2], codes[:, BLOCK // 2 :]
-    return np.concatenate([_f16_bytes(scale), low | high << 4], axis=1)
+    Raises UsageError for a matrix of which no whole blocks can be made."""
+    return {item.name: _format_of(model, item, fmt) if len(item.shape) == 2 else "f32" for item in stored}
 
 
-def _inverse(scale: "NDArray[np.float32]") -> "NDArray[np.float32]":
-    import numpy as np
+def _format_of(model: Model, item: Stored, fmt: FileFormat) -> Format | Blocks:
+    if fmt != "q4_k_m":
+        _check_blocks(item, fmt)
+        return fmt
+    chosen: Blocks = "q6_k" if _more_bits(model, item) else "q4_k"
+    fits: Blocks = chosen if item.shape[1] % block_of(chosen) == 0 else "q8_0"
+    _check_blocks(item, fits)
+    return fits
 
-    return np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale != 0)
+
+def _more_bits(model: Model, item: Stored) -> bool:
+    """As llama.cpp chooses them: the output, and in the first and the last eighth of the blocks and every third of the
+    others the projections of values and `down`."""
+    tensor = item.parts[0]
+    if tensor.layer is None:
+        return tensor.op == "head" or model.tied_embeddings
+    layer, eighth = tensor.layer, model.layers // 8
+    return tensor.op in MORE_BITS and (layer < eighth or layer >= 7 * model.layers // 8 or (layer - eighth) % 3 == 2)
 
 
-def _f16_bytes(scale: "NDArray[np.float32]") -> "NDArray[Any]":
-    return scale.astype("<f2").view("u1")
+def _check_blocks(item: Stored, fmt: Format | Blocks) -> None:
+    if item.shape[1] % block_of(fmt):
+        message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {block_of(fmt)}"
+        raise UsageError(message, field="--format", value=fmt, remedy="use --format f16")

@@ -2,12 +2,12 @@
 
 import struct
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from helmsman.executor.checkpoint.blocks import BLOCK, QUANTISED, quantise
+from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_tensors
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
@@ -18,29 +18,28 @@ from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
+from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain
 from helmsman.schemas.model import Model
 
 if TYPE_CHECKING:
     import numpy as np
 
-FORMATS = ("f32", "f16", "bf16", *QUANTISED)
 _NUMBERS = {found.name: number for number, found in BLOCK_TYPES.items()}
 _STRING, _ARRAY = 8, 9
 _KINDS = {bool: (7, "<?"), int: (4, "<I"), float: (6, "<f")}
 
 
 def write_gguf(
-    model: Model, path: Path, seed: int = 0, fmt: str = "f16", progress: Callable[[int], None] | None = None
+    model: Model, path: Path, seed: int = 0, fmt: FileFormat = "f16", progress: Callable[[int], None] | None = None
 ) -> Written:
-    """Write `model` with random weights as one GGUF file: matrices in `fmt`, vectors in f32.
+    """Write `model` with random weights as one GGUF file: matrices as `fmt` says, vectors in f32.
 
     The values depend on seed and tensor, as in `write_checkpoint`; quantised ones are rounded from f32. At most one
     tensor is in memory. The file appears when it is complete. Raises UsageError when `path` is not writable or
     exists, the family has no GGUF form or a matrix no whole blocks; HardwareUnavailableError on a full disk."""
     architecture(model)
     stored = stored_tensors(model, gguf_name)
-    formats = {item.name: fmt if len(item.shape) == 2 else "f32" for item in stored}
-    _check_blocks(stored, fmt)
+    formats = formats_of(model, stored, fmt)
     header = _header(model, stored, formats, fmt)
     sizes = {item.name: _size(item.shape, formats[item.name]) for item in stored}
 
@@ -55,14 +54,7 @@ def write_gguf(
     return Written(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
 
 
-def _check_blocks(stored: tuple[Stored, ...], fmt: str) -> None:
-    for item in stored:
-        if fmt in QUANTISED and len(item.shape) == 2 and item.shape[1] % BLOCK:
-            message = f"{item.name} has rows of {item.shape[1]} values, and blocks have {BLOCK}"
-            raise UsageError(message, field="--format", value=fmt, remedy="use --format f16")
-
-
-def _header(model: Model, stored: tuple[Stored, ...], formats: dict[str, str], fmt: str) -> bytes:
+def _header(model: Model, stored: tuple[Stored, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)
     shapes = {**{name: (len(values),) for name, values in factors.items()}, **{s.name: s.shape for s in stored}}
@@ -95,7 +87,7 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
-def _stored_bytes(model: Model, item: Stored, fmt: str, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+def _stored_bytes(model: Model, item: Stored, fmt: Format | Blocks, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
     for part in item.parts:
         chunks = _part_rows(model, part, fmt, seed)
         if architecture(model) in INTERLEAVED and part.op in ("q", "k"):
@@ -103,11 +95,11 @@ def _stored_bytes(model: Model, item: Stored, fmt: str, seed: int) -> "Iterator[
         yield from chunks
 
 
-def _part_rows(model: Model, part: Tensor, fmt: str, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
+def _part_rows(model: Model, part: Tensor, fmt: Format | Blocks, seed: int) -> "Iterator[np.ndarray[Any, Any]]":
     rows, columns = (*part.shape, 1)[:2]
-    drawn: Any = "f32" if fmt in QUANTISED else fmt
+    drawn = fmt if is_plain(fmt) else "f32"
     for chunk in value_chunks(recipe(model, part), rows, columns, drawn, seed, stream_name(part)):
-        yield quantise(chunk, fmt) if fmt in QUANTISED else chunk
+        yield chunk if is_plain(fmt) else quantise(chunk, fmt)
 
 
 def _interleaved(chunks: "list[np.ndarray[Any, Any]]", head_dim: int) -> "np.ndarray[Any, Any]":

@@ -1,21 +1,29 @@
 """GGUF files run: the same as the directory of the same weights, and their blocks as they are."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from family_models import family_model
 from numpy.typing import NDArray
+from op_plans import as_plan
 from plans import make_plan
+from splits import make_frame, make_layout
 
 from helmsman.cli.make_checkpoint import main as make
+from helmsman.cli.native_formats import file_formats
 from helmsman.cli.run import main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.mixed_formats import with_formats
+from helmsman.planner.strategies.streaming.place import place as put
 from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
@@ -26,9 +34,12 @@ CLOSE = 2e-2
 
 
 def logits(place: Path, family: str, fmt: StoredFormat, on_cpu: int | None = None) -> NDArray[np.float32]:
-    model = family_model(family)
-    tokens = np.random.default_rng(0).integers(0, model.vocab, (1, 24)).astype(np.int32)
-    with Engine.load(make_plan(model, on_cpu, weights=fmt, workload=WORK), place, Machine.this()) as engine:
+    return computed(place, make_plan(family_model(family), on_cpu, weights=fmt, workload=WORK))
+
+
+def computed(place: Path, plan: Plan) -> NDArray[np.float32]:
+    tokens = np.random.default_rng(0).integers(0, plan.model.vocab, (1, 24)).astype(np.int32)
+    with Engine.load(plan, place, Machine.this()) as engine:
         return engine.logits(tokens, 12)[0]
 
 
@@ -50,6 +61,23 @@ def test_blocks_are_multiplied_as_they_are(fmt: StoredFormat, family: str, tmp_p
     other: StoredFormat = "q4_0" if fmt == "q8_0" else "q8_0"
     through = logits(tmp_path / "m.gguf", family, other)
     assert np.corrcoef(through.ravel(), values.ravel())[0, 1] > (0.99 if other == "q8_0" else 0.7)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_matrices_of_several_formats_are_multiplied_as_they_are(family: str, streamed: bool, tmp_path: Path) -> None:
+    """What llama.cpp calls Q4_K_M: where matrices live, and where one operation's comes after another's."""
+    model, place = family_model(family), tmp_path / "m.gguf"
+    write_gguf(model, place, 1, "q4_k_m")
+    if streamed:
+        frame = replace(make_frame(model, WORK), weights="q4_k")
+        plan = as_plan(put(frame, make_layout(model, 3, 13, {"q": 2, "scores": 2, "wv": 2, "down": 3})))
+    else:
+        plan = make_plan(model, 2, weights="q4_k", workload=WORK)
+    mixed = with_formats(plan, file_formats(place, model), CostModel(plan.hardware, CostOptions()))
+    assert {rule.format for rule in mixed.residence} == {"q4_k", "q6_k", "q8_0"}
+    found, values = (computed(place, each) for each in (mixed, make_plan(model, workload=WORK)))
+    assert np.abs(found - values).max() < 1e-3 * np.abs(values).max()
 
 
 def test_a_file_is_made_and_run_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,18 +10,20 @@ import pytest
 from family_models import family_model
 from gguf_bytes import gguf, u32
 
-from helmsman.executor.checkpoint.blocks import quantise
+from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
+from helmsman.executor.weights.names import gguf_name, stored_tensors
 from helmsman.executor.weights.opening import Weights, open_weights
 from helmsman.executor.weights.store import as_f32
 from helmsman.hwdb.gguf_header import Header, read_header
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.formats import FileFormat, is_plain
 
 IN_GGUF = ("llama", "mistral", "phi3", "qwen2", "qwen3")
 Written = Callable[[str, str], Path]
@@ -61,15 +63,21 @@ def test_every_tensor_is_that_of_the_directory(family: str, written: Written) ->
 
 
 @pytest.mark.parametrize("family", ["llama", "phi3", "qwen3"])
-@pytest.mark.parametrize("fmt", ["q8_0", "q4_0"])
-def test_blocks_come_as_they_are_row_by_row(family: str, fmt: str, written: Written) -> None:
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_0", "q4_k_m"])
+def test_blocks_come_as_they_are_row_by_row(family: str, fmt: FileFormat, written: Written) -> None:
     """Q and K rows of llama are interleaved in the file: quantised rows move whole."""
     model = family_model(family)
+    formats = formats_of(model, stored_tensors(model, gguf_name), fmt)
+    embedding = tensors(model)[0]
+    if fmt == "q4_k_m":
+        assert set(formats.values()) == {"f32", "q4_k", "q6_k", "q8_0"}
     file, directory = open_weights(written(family, fmt), model), open_weights(written(family, "hf"), model)
     for tensor in tensors(model):
         plain, (found, blocks) = values(directory, tensor), file.tensor(tensor)
         if len(tensor.shape) == 2:
-            assert found == fmt and np.array_equal(blocks, quantise(plain, fmt)), tensor
+            kept = formats[gguf_name(model.family, embedding if tensor.tied_to else tensor)]
+            assert found == kept and not is_plain(kept), tensor
+            assert np.array_equal(blocks, quantise(plain, kept)), tensor
         else:
             assert found == "f32" and np.array_equal(blocks, plain)
         with pytest.raises(ValueError, match="read-only"):

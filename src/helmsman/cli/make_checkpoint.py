@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, say, to_json
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat
 from helmsman.schemas.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from helmsman.executor.checkpoint.write import Written
     from helmsman.schemas.model import Model
 
-FORMATS = ("f32", "f16", "bf16", "q8_0", "q4_0")
+MOSTLY: dict[FileFormat, FileFormat] = {"q4_k_m": "q4_k"}
+"""What most matrices are in where files mix formats."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,8 +34,10 @@ def _parser() -> Parser:
     )
     parser.add_argument("--model", required=True, help="catalogue name, directory, config.json or plan")
     parser.add_argument("--seed", type=int, default=0, help="selects the weights (default 0)")
-    parser.add_argument("--format", choices=FORMATS, help="of the weights (default: the model's own)")
-    parser.add_argument("--gguf", action="store_true", help="write one GGUF file; q8_0 and q4_0 need it")
+    parser.add_argument(
+        "--format", choices=FILE_FORMATS, help="of the weights (default: the model's own); q4_k_m mixes"
+    )
+    parser.add_argument("--gguf", action="store_true", help="write one GGUF file; quantised formats need it")
     parser.add_argument("--shard-size", default="2GB", metavar="SIZE", help="largest file (default 2GB)")
     parser.add_argument("--layers", type=int, metavar="N", help="only the first N blocks: a shallower model")
     return parser
@@ -58,11 +62,12 @@ def _execute(args: argparse.Namespace) -> int:
     return 0
 
 
-def _write_directory(args: argparse.Namespace, model: "Model", fmt: str, progress: Callable[[int], None]) -> "Written":
+def _write_directory(
+    args: argparse.Namespace, model: "Model", fmt: FileFormat, progress: Callable[[int], None]
+) -> "Written":
     from helmsman.executor.checkpoint.write import write_checkpoint
-    from helmsman.schemas.formats import FORMATS as PLAIN
 
-    plain = next((each for each in PLAIN if each == fmt), None)
+    plain = next((each for each in FORMATS if each == fmt), None)
     if plain is None:
         raise UsageError("only GGUF files hold this format", field="--format", value=fmt, remedy="add --gguf")
     shard_size = parse_bytes(args.shard_size, "--shard-size")
@@ -71,7 +76,9 @@ def _write_directory(args: argparse.Namespace, model: "Model", fmt: str, progres
     return write_checkpoint(model, args.out, args.seed, plain, shard_size, progress)
 
 
-def _write_gguf(args: argparse.Namespace, model: "Model", fmt: str, progress: Callable[[int], None]) -> "Written":
+def _write_gguf(
+    args: argparse.Namespace, model: "Model", fmt: FileFormat, progress: Callable[[int], None]
+) -> "Written":
     from helmsman.executor.checkpoint.gguf_write import write_gguf
     from helmsman.hwdb.gguf_files import SUFFIX
 
@@ -90,14 +97,14 @@ def _shallower(model: "Model", layers: int | None) -> "Model":
 
 
 @contextmanager
-def _progress(args: argparse.Namespace, model: "Model", fmt: str) -> Iterator[Callable[[int], None]]:
+def _progress(args: argparse.Namespace, model: "Model", fmt: FileFormat) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, only on a terminal."""
     from tqdm import tqdm
 
     from helmsman.hwdb.gguf_types import BLOCK_TYPES
     from helmsman.lowering.tensors import parameters
 
-    total = next(found for found in BLOCK_TYPES.values() if found.name == fmt).size(parameters(model))
+    total = next(found for found in BLOCK_TYPES.values() if found.name == MOSTLY.get(fmt, fmt)).size(parameters(model))
     hidden = args.quiet or not sys.stderr.isatty()
     with tqdm(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
         yield lambda size: bar.update(size) and None
