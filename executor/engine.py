@@ -11,7 +11,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.devices.accelerators import check_tasks
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native
@@ -73,7 +72,6 @@ class Engine:
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
-        check_tasks(plan.hardware, (task for each in passes for task in each.tasks))
         lanes = [*(lane for each in passes for lane in each.lanes), *chain(*page_links(plan).values())]
         devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
         longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)

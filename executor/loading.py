@@ -13,7 +13,7 @@ from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import Caches, allocate_caches
-from helmsman.executor.moves import Move
+from helmsman.executor.moves import UNLIMITED, Move
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.pager import Pager
 from helmsman.executor.passes import Pass, caches_stay, page_links
@@ -28,13 +28,11 @@ from helmsman.executor.weights.opening import open_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.buffers import chunk_tokens
 from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
     from helmsman.executor.torch_device.pinning import Pinned
-
-UNLIMITED = 1e15
-"""Bytes/s of copies that nothing throttles."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,9 @@ def open_lanes(plan: Plan, passes: tuple[Pass, Pass], devices: Devices, caches: 
     engines = {name: lane.engine for name, lane in devices.lanes.items()}
     host = min((cpu for device in devices.by_name.values() for cpu in device.cpus), default=-1)
     for task in (task for each in passes for task in each.tasks):
-        if task.kind == "pin" and task.resource + PIN_LANE not in engines:
+        if task.kind in ("decompress", "reshape") and task.resource not in queues:
+            queues[task.resource] = devices.by_name[lane_owner(task.resource)].open_queue()
+        elif task.kind == "pin" and task.resource + PIN_LANE not in engines:
             engines[task.resource + PIN_LANE] = CopyEngine(UNLIMITED, 0.0, host)
         elif task.kind == "transfer" and task.resource not in engines and task.resource not in queues:
             queues[task.resource] = Queue()

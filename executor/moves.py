@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from helmsman.executor._kernels import Buffer, CopyEngine, DiskFile, Event, Pool, Queue
 from helmsman.schemas.formats import Format, KeptFormat, StoredFormat, size_of
 
+UNLIMITED = 1e15
+"""Bytes/s of copies that nothing throttles."""
+
 Submit = Callable[[int, int], None]
 """What a pass calls with its tokens and its past."""
 

@@ -16,11 +16,9 @@ from helmsman.executor.moves import (
     Signals,
     Submit,
     Turn,
-    submit_expansion,
     submit_lookup,
     submit_move,
     submit_read,
-    submit_turn,
 )
 from helmsman.executor.order import Ordered
 from helmsman.executor.pager import Pager
@@ -30,6 +28,7 @@ from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together,
 from helmsman.executor.seats import Seat, Seats
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
+from helmsman.schemas.hardware import lane_owner
 
 Part = Move | Lookup | Read | Expansion | Turn
 
@@ -202,11 +201,7 @@ class _Builder:
             return submit_lookup(self._lanes.engines[lane], part, signals)
         if isinstance(part, Read):
             return submit_read(self._lanes.queues[lane], part, signals)
-        pool = self._lanes.devices.by_name[lane].pool
-        assert pool is not None, "plans that expand or turn elsewhere are refused"
-        if isinstance(part, Turn):
-            return submit_turn(self._lanes.queues[lane], pool, part, signals)
-        return submit_expansion(self._lanes.queues[lane], pool, part, signals)
+        return self._lanes.devices.by_name[lane_owner(lane)].expanding(self._lanes.queues[lane], part, signals)
 
     def _take(self, count: int) -> slice:
         self._used += count

@@ -1,11 +1,16 @@
 """Buffers of a device: what an executor needs beside weights and KV."""
 
+from helmsman.lowering.ops import PANEL
 from helmsman.lowering.tensors import block_tensors
 from helmsman.schemas.model import LearnedPositions, Model
 from helmsman.schemas.workload import Workload
 
 CHUNK_ROWS = 128
 """Rows (sequences x tokens) that pass through a stage at a time; csrc/stage.h's kChunkRows."""
+
+EXPANDED_VALUES = 1 << 22
+"""Values of a quantised matrix that are in f32 at a time, for a product that reads nothing else: caches of GPUs hold
+them."""
 
 _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
@@ -14,6 +19,12 @@ _SMALL_BUFFERS = 1 << 20
 def chunk_tokens(batch: int) -> int:
     """Tokens of each of `batch` sequences that pass through a stage at a time; more pass chunk by chunk."""
     return max(1, CHUNK_ROWS // batch)
+
+
+def expanded_values(rows: int, columns: int) -> int:
+    """Values of a quantised matrix that are expanded at a time, where they are before they are read: whole panels."""
+    panels = min(-(-rows // PANEL), max(1, EXPANDED_VALUES // (PANEL * columns)))
+    return panels * PANEL * columns
 
 
 def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
+from helmsman.lowering.buffers import buffer_bytes, expanded_values, held_together, kept_bytes
 from helmsman.lowering.caches import passing, pieces_of
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import Placed, batches_together, known
@@ -15,7 +15,7 @@ from helmsman.planner.alike_blocks import alike, counted_tensors
 from helmsman.planner.cache_bytes import kv_block_bytes, page_bytes, piece_bytes
 from helmsman.planner.devices_used import devices_used, memory_of
 from helmsman.scheduler.iteration import PHASES, Phase
-from helmsman.schemas.formats import size_of
+from helmsman.schemas.formats import is_plain, size_of
 from helmsman.schemas.plan import Path, Residence
 from helmsman.schemas.storage import BLOCK, STORAGE
 from helmsman.schemas.workload import Workload
@@ -43,12 +43,28 @@ def buffers_by_memory(placed: Placed) -> dict[str, int]:
     batches = batches_together(placed)
     paged = bool(windows(placed))
     buffers = buffer_bytes(placed.model, _passing(placed), divided=_divided(placed), batches=batches, paged=paged)
-    working = [memory_of(placed, name) for name in devices_used(placed)]
+    used = [placed.hardware.device(name) for name in devices_used(placed)]
+    working = [device.memory for device in used]
     for memory in working:
         total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
+    for memory in {device.memory for device in used if device.expands}:
+        total[memory] += batches * _expanded(placed, expands=False) + _expanded(placed, expands=True)
     for memory in _resting(placed).difference(working):
         total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
+
+
+def _expanded(placed: Placed, expands: bool) -> int:
+    """Where values of quantised weights are before they are read, an upper bound over all stages; or, `expands`, those
+    of 4-bit groups on their way to another format."""
+    kept = (
+        expanded_values(*tensor.shape)
+        for tensor, _ in counted_tensors(placed)
+        if tensor.quantised
+        for piece in homes(placed, tensor)
+        if (piece.rule.expands if expands else not is_plain(piece.rule.used))
+    )
+    return 4 * max(kept, default=0)
 
 
 def _passing(placed: Placed) -> Workload:

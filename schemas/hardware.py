@@ -90,6 +90,11 @@ class Device(Frozen):
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
 
     @property
+    def expands(self) -> bool:
+        """Whether products read values only, so that quantised weights become some first, a piece at a time."""
+        return self.kind in ("cuda", "rocm")
+
+    @property
     def decompression_lane(self) -> str:
         """Where 4-bit groups are expanded: a GPU has a stream for that (PARK-36), other devices their only one."""
         return f"{self.name}:decompress" if self.kind in ("cuda", "rocm") else self.name

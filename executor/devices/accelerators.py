@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import DeviceMemory, Lane, LinkSample
 from helmsman.executor.machine import Machine
-from helmsman.lowering.graph import Task
-from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
-from helmsman.schemas.hardware import Hardware, Link, lane_owner
+from helmsman.schemas.hardware import Hardware, Link
 
 if TYPE_CHECKING:
     import torch
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from helmsman.executor.torch_device.pinning import Pinned
 
 KINDS = ("cuda",)
-MOVES_ONLY = ("decompress", "reshape")
-"""Tasks that only processors do."""
 LARGE, SMALL = 64 << 20, 64
 """Bytes of copies that tell a link's rate and its latency."""
 
@@ -70,19 +67,6 @@ def open_accelerators(hardware: Hardware, records: Sequence[DeviceRecord], machi
         if record.kind in KINDS:
             found[record.name] = _open(hardware, record, machine)
     return Accelerators(found)
-
-
-def check_tasks(hardware: Hardware, tasks: Iterable[Task]) -> None:
-    """Raise UsageError for 4-bit groups that such a device would expand, and caches that it would turn."""
-    theirs = {device.name for device in hardware.devices if device.kind in KINDS}
-    for task in tasks:
-        if task.kind in MOVES_ONLY and lane_owner(task.resource) in theirs:
-            raise UsageError(
-                f"{task.id} expands or turns what comes to {lane_owner(task.resource)}, which only processors do",
-                field="format",
-                value=task.format,
-                remedy="plan without 4-bit groups and reshaped caches on that device",
-            )
 
 
 def _open(hardware: Hardware, record: DeviceRecord, machine: Machine) -> "TorchDevice":

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
+from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
+from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
@@ -76,12 +77,11 @@ class Device(Protocol):
     def cpus(self) -> tuple[int, ...]:
         """Of the host; none where it has processors of its own."""
 
-    @property
-    def pool(self) -> Pool | None:
-        """Its threads, where it has any."""
-
     def open_queue(self) -> Queue:
         """The lane on which it computes."""
+
+    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+        """What expands or turns on one of its queues in a pass."""
 
     def workspace_size(self, spec: "StageSpec") -> int:
         """Bytes of scratch that a stage needs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
 from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.moves import Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.probe import product_rate, read_rate
 from helmsman.schemas.formats import StoredFormat
 
@@ -28,6 +29,12 @@ class CpuDevice:
     def open_queue(self) -> Queue:
         """A thread that hands work to the pool; of one CPU it takes the place."""
         return Queue(self.cpus[0] if len(self.cpus) == 1 else -1)
+
+    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+        """By all threads."""
+        if isinstance(part, Turn):
+            return submit_turn(queue, self.pool, part, signals)
+        return submit_expansion(queue, self.pool, part, signals)
 
     def workspace_size(self, spec: "StageSpec") -> int:
         """Bytes of scratch that a stage needs."""

@@ -33,7 +33,8 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
     Raises HardwareUnavailableError for a device that this machine does not have."""
     names = list(dict.fromkeys(resources))
     links = {link.name: link for link in hardware.links}
-    records = [_record(hardware, name) for name in names if lane_owner(name) not in links]
+    owners = dict.fromkeys(lane_owner(name) for name in names)
+    records = [_record(hardware, name) for name in owners if name not in links]
     _check_exclusive(records)
     others = open_accelerators(hardware, records, machine)
     bounded = {

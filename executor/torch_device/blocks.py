@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from helmsman.executor.torch_device.caches import HeadsCache, cache_of
+from helmsman.executor.torch_device.regions import LINEARS
 from helmsman.executor.torch_device.weights import TorchLinear, TorchNorm, linear_of, norm_of
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block as BlockSpec
     from helmsman.executor._kernels import StageSpec
-
-LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,11 @@ class Block:
     weighted_heads: range
 
 
-def block_of(spec: "StageSpec", block: "BlockSpec") -> Block:
-    """From what native stages are made of too."""
+def block_of(spec: "StageSpec", block: "BlockSpec", space: torch.Tensor) -> Block:
+    """From what native stages are made of too; `space`: where quantised weights are expanded."""
     divided = spec.get("attention") == "divided"
     parts = cast("Mapping[str, Any]", block)
-    linears = {op: linear_of(parts[op]) for op in LINEARS}
+    linears = {op: linear_of(parts[op], space) for op in LINEARS}
     widths = {"norm1": spec["hidden"], "norm2": spec["hidden"], "q_norm": spec["head_dim"], "k_norm": spec["head_dim"]}
     norms = {name: norm_of(parts[name], width) for name, width in widths.items()}
     return Block(

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer
-from helmsman.executor.weights.conversion import rows_as_f32
+from helmsman.executor._kernels import Arena, Buffer, packed_size
+from helmsman.executor.weights.conversion import pack_rows, rows_as_f32
 from helmsman.schemas.errors import InfeasibleError, UsageError
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import StoredFormat, is_plain
 from helmsman.schemas.units import format_bytes
 
 ALIGNMENT = 256
@@ -98,10 +98,10 @@ class TorchMemory:
         return buffer
 
     def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
-        """A matrix in `fmt`, row after row, as products read it; bf16 comes as uint16.
-
-        It takes as much as its rows in whole panels of 16, which is what plans count. Raises UsageError for formats
-        that PyTorch does not multiply."""
+        """A matrix in `fmt`: row after row, as products read it, or quantised as the host packs it; bf16 comes as
+        uint16. It takes as much as its rows in whole panels of 16, which is what plans count."""
+        if not is_plain(fmt):
+            return self._packed(source, source_format, fmt, columns, what)
         rows, dtype = len(source), dtype_of(fmt)
         given = DTYPES.get(source_format, torch.float32)
         if source_format not in DTYPES:
@@ -109,6 +109,13 @@ class TorchMemory:
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
         values = torch.from_numpy(np.ascontiguousarray(source).reshape(-1).view(np.uint8).copy())
         held_in(buffer).view(dtype, rows, columns).copy_(values.view(given).view(rows, columns))
+        return buffer
+
+    def _packed(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        size = packed_size(fmt, len(source), columns)
+        buffer, packed = self.alloc(size, what), Arena(size).alloc(size, what)
+        pack_rows(source, source_format, packed, fmt, columns)
+        held_in(buffer).bytes.copy_(torch.frombuffer(memoryview(packed), dtype=torch.uint8))
         return buffer
 
     def _full(self, size: int, what: str) -> InfeasibleError:

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from helmsman.executor.torch_device.buffers import dtype_of, held_in
-from helmsman.schemas.errors import UsageError
+from helmsman.executor.torch_device.groups import pack_groups
+from helmsman.schemas.formats import rows_size
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Kept, StageSpec
 
 Pieces = tuple[tuple[int, int, torch.Tensor], ...]
 """(begin, end, tensor) of KV heads; tensors (batch, heads, capacity, head_dim), transposed keys (batch, heads,
-head_dim, capacity)."""
+head_dim, capacity); kept in 4-bit groups uint8 (batch, heads, capacity, bytes of a row)."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class HeadsCache:
             else:
                 held.index_copy_(2, at, new)
         for begin, end, held in self.kept:
-            held.index_copy_(2, at, rows[:, begin:end].to(held.dtype))
+            held.index_copy_(2, at, _as_kept(rows[:, begin:end], held.dtype))
 
     def read(self, heads: range, count: int) -> torch.Tensor:
         """(batch, heads, count, head_dim) of the first `count` positions; transposed, the last two swapped."""
@@ -62,18 +63,16 @@ def cache_of(spec: "StageSpec", content: object, kept: "list[Kept]", transposed:
     return HeadsCache(pieces, tuple(_kept(spec, each) for each in kept), transposed)
 
 
+def _as_kept(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return pack_groups(rows) if dtype == torch.uint8 else rows.to(dtype)
+
+
 def _kept(spec: "StageSpec", each: "Kept") -> tuple[int, int, torch.Tensor]:
-    """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, head_dim)."""
-    if each["groups"]:
-        raise UsageError(
-            "a PyTorch device does not write caches in 4-bit groups",
-            field="kv",
-            value="q4",
-            remedy="keep the cache in f32, f16 or bf16",
-        )
+    """Rows of some heads as a memory keeps them, seen as (batch, heads, capacity, values or bytes)."""
     begin, end = each["heads"]
-    dtype, count = dtype_of(spec["kv_format"]), end - begin
-    batch, capacity, width = spec["batch"], spec["capacity"], spec["head_dim"]
+    count, batch, capacity, width = end - begin, spec["batch"], spec["capacity"], spec["head_dim"]
+    dtype = torch.uint8 if each["groups"] else dtype_of(spec["kv_format"])
+    width = rows_size(1, width, "q4") if each["groups"] else width
     if each["by_token"]:
         rows = held_in(each["rows"]).view(dtype, batch, capacity, count, width).transpose(1, 2)
     else:

@@ -1,15 +1,17 @@
 """The copy lanes of a PyTorch device: bytes between its memory and the host's, on streams of their own."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import product
 
 import torch
 from typing_extensions import Buffer as SupportsBuffer
 
-from helmsman.executor._kernels import Buffer, Event
-from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, packed_size
+from helmsman.executor.moves import UNLIMITED
+from helmsman.executor.torch_device.buffers import TorchBuffer
 from helmsman.executor.torch_device.lane import TorchLane
-from helmsman.executor.torch_device.weights import PANEL
+from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
 
 Place = Buffer | TorchBuffer
@@ -76,15 +78,22 @@ class CopyLane(TorchLane):
         done: Event | None = None,
         times: SupportsBuffer | None = None,
     ) -> None:
-        """Like submit, for `count` rows of a packed matrix of the host, one after the other in the target."""
-        to, panels = _bytes(target), _bytes(table).view(dtype_of(fmt)).view(-1, columns, PANEL)
+        """Like submit, for `count` rows of a packed matrix of the host, which finds them, one after the other in the
+        target."""
+        to, size = _bytes(target), count * packed_size(fmt, PANEL, columns) // PANEL
 
         def work() -> None:
-            wanted = torch.frombuffer(memoryview(ids), dtype=torch.int32)[:count].long()
-            found = panels[wanted // PANEL, :, wanted % PANEL].contiguous().view(-1).view(torch.uint8)
-            to[target_offset : target_offset + found.numel()].copy_(found)
+            found, here = Arena(size).alloc(size, "rows of tokens"), Event()
+            self._host.submit_lookup(found, 0, table, fmt, rows, columns, ids, count, done=here)
+            here.wait()
+            to[target_offset : target_offset + size].copy_(_bytes(found))
 
         self.submit_work(work, wait, done, times)
+
+    @cached_property
+    def _host(self) -> CopyEngine:
+        """What finds rows of tables that the host has packed."""
+        return CopyEngine(UNLIMITED, 0.0, -1)
 
 
 def _bytes(place: Place) -> torch.Tensor:

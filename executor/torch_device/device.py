@@ -1,16 +1,23 @@
 """A device that PyTorch drives, as the executor knows devices."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Pool, Queue, Stage
+import torch
+
+from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
+from helmsman.executor.formats import F32_BYTES
+from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.torch_device.buffers import TorchMemory, held_in
 from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
+from helmsman.executor.torch_device.expansion import expand, turn
 from helmsman.executor.torch_device.probe import product_rate, read_rate
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
+from helmsman.lowering.buffers import expanded_values
 from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
@@ -24,11 +31,25 @@ class TorchDevice:
         self.name = name
         self.memory = memory
         self.cpus: tuple[int, ...] = ()
-        self._compute = ComputeLane(memory.device)
+        self._lanes: list[ComputeLane] = []
+        self._space = torch.empty(0)
 
     def open_queue(self) -> Queue:
-        """The lane on which it computes."""
-        return cast(Queue, self._compute)
+        """A lane on which it computes."""
+        self._lanes.append(ComputeLane(self.memory.device))
+        return cast(Queue, self._lanes[-1])
+
+    def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
+        """By operations of their own; matrices take turns in one space for values."""
+        lane = cast(ComputeLane, queue)
+
+        def submit(run: Callable[[int], None]) -> Submit:
+            return lambda tokens, past: lane.submit_work(partial(run, past), signals.wait, signals.done, signals.times)
+
+        if isinstance(part, Turn):
+            return submit(partial(turn, part))
+        self._make_space(expanded_values(part.rows, part.columns))
+        return submit(lambda past: expand(part, self._space))
 
     def open_engine(self) -> CopyEngine:
         """A lane for one direction of a link."""
@@ -42,11 +63,6 @@ class TorchDevice:
         """A stage over `workspace`."""
         return cast(Stage, TorchStage(spec, held_in(workspace), first_layer))
 
-    @property
-    def pool(self) -> Pool | None:
-        """It has processors of its own."""
-        return None
-
     def read_rate(self, pieces: Sequence[Buffer]) -> float:
         """Bytes/s at which it reads its memory now."""
         return read_rate(self.memory.device)
@@ -57,4 +73,10 @@ class TorchDevice:
 
     def time_operations(self, timed: bool) -> None:
         """Whether every operation of the next passes is timed by itself, which graphs do not do."""
-        self._compute.timed = timed
+        for lane in self._lanes:
+            lane.timed = timed
+
+    def _make_space(self, values: int) -> None:
+        if values > self._space.numel():
+            held = held_in(self.memory.alloc(F32_BYTES * values, "expanded values"))
+            self._space = held.view(torch.float32, values)

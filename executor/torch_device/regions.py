@@ -1,14 +1,18 @@
 """Where a stage's activations are in its workspace: as native stages have them, so that either kind can send rows to
 the other."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from helmsman.executor.formats import F32_BYTES
-from helmsman.lowering.buffers import chunk_tokens
+from helmsman.lowering.buffers import chunk_tokens, expanded_values
+from helmsman.schemas.formats import is_plain
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Region, StageSpec
+    from helmsman.executor._kernels import Linear, Region, StageSpec
+
+LINEARS = ("q", "k", "v", "o", "gate", "up", "down")
 
 LINE = 16
 """Values to whose multiples regions are rounded: 64 bytes."""
@@ -16,16 +20,19 @@ LINE = 16
 
 @dataclass(frozen=True)
 class Regions:
-    """`at`: by name; `rows`: sequences x tokens that pass at a time; offsets and `size` in bytes."""
+    """`at`: by name; `rows`: sequences x tokens that pass at a time; offsets and `size` in bytes.
+
+    `expanded`: where values of quantised matrices are before they are read, up to the end; native stages have none."""
 
     at: "dict[str, Region]"
     rows: int
     logits: int
+    expanded: int
     size: int
 
 
 def regions_of(spec: "StageSpec") -> Regions:
-    """The closed form of csrc/stage.cpp's workspace."""
+    """The closed form of csrc/stage.cpp's workspace, then room for expanded values."""
     batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
     q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
     rows = batch * min(spec["max_tokens"], chunk_tokens(batch))
@@ -49,7 +56,17 @@ def regions_of(spec: "StageSpec") -> Regions:
     if divided:
         places["scores"] = (scores, line)
     at = {name: _region(start, width) for name, (start, width) in places.items()}
-    return Regions(at, rows, F32_BYTES * logits, F32_BYTES * (scores + (rows * line if divided else 0)))
+    expanded = scores + (rows * line if divided else 0)
+    most = max((expanded_values(each["rows"], each["columns"]) for each in _quantised(spec)), default=0)
+    return Regions(at, rows, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
+
+
+def _quantised(spec: "StageSpec") -> "Iterator[Linear]":
+    """The quantised matrices of a stage."""
+    blocks = [cast("dict[str, Any]", block) for block in spec["blocks"]]
+    for each in (spec["embedding"], spec["head"], *(block[op] for block in blocks for op in LINEARS)):
+        if each is not None and not is_plain(each["format"]):
+            yield each
 
 
 def _region(start: int, width: int) -> "Region":

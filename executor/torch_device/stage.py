@@ -1,8 +1,8 @@
 """All consecutive operations of a PyTorch device: what csrc/stage.h is for processors.
 
-The residual stream, norms and what crosses links are f32; products read weights in their own format, and attention
-reads the cache in its own. Passes of one token take their position from the device, so that a captured graph serves
-every position of a bucket."""
+The residual stream, norms and what crosses links are f32; products read weights in their own format, or the f32
+values of quantised ones, and attention reads the cache in its own. Passes of one token take their position from the
+device, so that a captured graph serves every position of a bucket."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from helmsman.executor.torch_device.attention import Seen, attend_part, merge
 from helmsman.executor.torch_device.blocks import Block, block_of
 from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer, held_in
 from helmsman.executor.torch_device.regions import regions_of
-from helmsman.executor.torch_device.weights import linear_of, norm_of
+from helmsman.executor.torch_device.weights import linear_of, lookup_of, norm_of
 from helmsman.lowering.ops import DIVIDED
 
 if TYPE_CHECKING:
@@ -42,8 +42,11 @@ class TorchStage:
         self._places = {name: _columns(workspace, each, self._regions.rows) for name, each in self._regions.at.items()}
         after = workspace.part(self._regions.logits, workspace.size - self._regions.logits)
         self._logits = after.view(torch.float32, spec["batch"], spec["vocab"])
-        self._blocks = [block_of(spec, each) for each in spec["blocks"]]
-        self._embedding, self._head = linear_of(spec["embedding"]), linear_of(spec["head"])
+        space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
+        values = space.bytes.view(torch.float32)
+        self._blocks = [block_of(spec, each, values) for each in spec["blocks"]]
+        self._embedding = lookup_of(spec["embedding"], values, spec.get("looked_up", False))
+        self._head = linear_of(spec["head"], values)
         self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
         half, rows = spec["rotary_dim"] // 2, spec.get("context", spec["capacity"])
         self._cos, self._sin = (_table(spec[name], rows, half) for name in ("cos", "sin"))
@@ -167,11 +170,8 @@ class TorchStage:
         return activation(self._rows("gate", tokens)[:, first : first + rows]) * up
 
     def _embed(self, tokens: int, past: int) -> None:
-        table = self._embedding
-        assert table is not None
-        count = self._spec["batch"] * tokens
-        rows = table.matrix[:count] if self._spec.get("looked_up", False) else table.matrix[self._ids[:count]]
-        found = rows.float()
+        assert self._embedding is not None
+        found = self._embedding(self._ids[: self._spec["batch"] * tokens])
         if self._positions is not None:
             found = found + self._positions[self._span(tokens, past)].repeat(self._spec["batch"], 1)
         self._rows("hidden", tokens).copy_(found)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from layer_machines import two_cpus
+from on_torch import on_torch
 from op_plans import as_plan
 from plans import make_plan
 from quantised import write_quantised
@@ -25,6 +26,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import Plan, Residence, Select
+from helmsman.schemas.read import digest
 from helmsman.schemas.workload import Workload
 
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
@@ -74,10 +76,10 @@ def streamed(model: Model, fmt: StoredFormat) -> Plan:
     return plan.model_copy(update={"residence": (*tables, *plan.residence)})
 
 
-def outcome(checkpoint: Path, plan: Plan) -> Any:
+def outcome(checkpoint: Path, plan: Plan, machine: Machine | None = None) -> Any:
     """Logits of a prompt and of the tokens behind it."""
     tokens = np.random.default_rng(7).integers(3, 500, (WORK.batch, PROMPT), dtype=np.int32)
-    with Engine.load(accept(plan), checkpoint, two_cpus()) as engine:
+    with Engine.load(accept(plan), checkpoint, machine or two_cpus()) as engine:
         assert np.array(engine.generate(tokens, OUTPUT, ignore_eos=True).tokens).shape == (WORK.batch, OUTPUT)
         return engine.logits(tokens, prompt=PROMPT - 4)
 
@@ -99,16 +101,32 @@ def test_quantised_weights_compute_what_they_stand_for(written: Callable[..., Pa
         assert off(outcome(written(family), plan), alone) < SAME
 
 
+@pytest.mark.parametrize("fmt", ["q8_0", "q4_k", "q4"])
+def test_pytorch_devices_compute_what_native_ones_do(written: Callable[..., Path], fmt: Any) -> None:
+    """From matrices that live there and that come, and from rows of tokens; with room for what the plan says."""
+    model = shape("qwen3")
+    native = outcome(written("qwen3"), make_plan(model, weights=fmt, workload=WORK))
+    machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)})
+    for plan in (make_plan(model, 0, weights=fmt, workload=WORK), streamed(model, fmt)):
+        found = outcome(written("qwen3"), with_exact_memories(on_torch(plan)), machine)
+        assert off(found, native) < SAME
+        assert np.array_equal(found.argmax(-1), native.argmax(-1))
+
+
 @pytest.mark.parametrize("fmt", ["q4_0", "q4"])
 def test_the_memory_that_the_plan_says_is_enough(written: Callable[..., Path], fmt: Any) -> None:
-    plan = streamed(shape("qwen3"), fmt)
+    Engine.load(with_exact_memories(streamed(shape("qwen3"), fmt)), written("qwen3"), two_cpus()).close()
+
+
+def with_exact_memories(plan: Plan) -> Plan:
+    """The plan on memories that have no more than it says that it needs."""
     used = {use.memory: use.used for use in memory_use(plan)}
     memories = tuple(
-        memory.model_copy(update={"available": used[memory.name], "capacity": used[memory.name]})
+        memory.model_copy(update={"available": used[memory.name] or 1, "capacity": used[memory.name] or 1})
         for memory in plan.hardware.memories
     )
-    exact = plan.model_copy(update={"hardware": plan.hardware.model_copy(update={"memories": memories})})
-    Engine.load(exact, written("qwen3"), two_cpus()).close()
+    hardware = plan.hardware.model_copy(update={"memories": memories})
+    return plan.model_copy(update={"hardware": hardware, "hardware_sha256": digest(hardware)})
 
 
 @pytest.mark.parametrize("split", [None, 3])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from layer_machines import two_cpus
+from on_torch import on_torch
 from op_plans import make_op_split_plan
 from paged import make_paged_plan
 from plans import make_plan
@@ -28,7 +29,7 @@ from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
-from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
+from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -38,17 +39,6 @@ TOLERANCE = 1e-4
 
 def workload(batch: int = 1, batches: int = 1, prompt: int = PROMPT) -> Workload:
     return Workload(prompt_tokens=prompt, output_tokens=OUTPUT, batch=batch, batches=batches, context=prompt + OUTPUT)
-
-
-def on_torch(plan: Plan, **changes: Any) -> Plan:
-    """The plan with its loopback accelerator as a CUDA device, and its memory changed."""
-    hardware = plan.hardware
-    devices = (
-        each.model_copy(update={"kind": "cuda"}) if each.kind == "loopback" else each for each in hardware.devices
-    )
-    memories = (each.model_copy(update=changes) if each.kind == "loopback" else each for each in hardware.memories)
-    changed = hardware.model_copy(update={"devices": tuple(devices), "memories": tuple(memories)})
-    return plan.model_copy(update={"hardware": changed})
 
 
 def prompts(sequences: int, length: int = PROMPT) -> Any:
@@ -150,11 +140,17 @@ def test_its_memory_ends_where_the_record_says(checkpoints: Callable[[str], Path
         Engine.load(plan, checkpoints("qwen3"), there)
 
 
-def test_groups_that_it_would_expand_are_refused(checkpoints: Callable[[str], Path], there: Machine) -> None:
-    frame = make_frame(small_model("opt"), workload())
-    plan = on_torch(FlexGen(frame, True, False, CostOptions()).decide({}).plan)
-    with pytest.raises(UsageError, match="only processors do"):
-        Engine.load(plan, checkpoints("opt"), there)
+@pytest.mark.parametrize("changes", [{}, {"reshape": True, "expand": "before-use"}])
+def test_four_bit_groups_are_expanded_as_the_host_does(
+    checkpoints: Callable[[str], Path], there: Machine, changes: dict[str, Any]
+) -> None:
+    """Of weights and of caches, which it also writes in groups and turns."""
+    frame = make_frame(small_model("opt"), workload(2, 2))
+    plan = FlexGen(frame, True, False, CostOptions()).decide({}).plan
+    plan = plan.model_copy(update={"schedule": plan.schedule.model_copy(update=changes)})
+    found, expected = (outcome(checkpoints("opt"), *each) for each in ((on_torch(plan), there), (plan, two_cpus())))
+    assert np.abs(found[1] - expected[1]).max() < TOLERANCE * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
 
 
 def test_pages_are_locked_once() -> None:
