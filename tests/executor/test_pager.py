@@ -26,13 +26,16 @@ from helmsman.lowering.paging import passes_of
 from helmsman.planner.accept import accept
 from helmsman.planner.memory import memory_use
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.model import Model
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.pricing import cost_model
 
 TOLERANCE = 1e-5
 """Of the largest logit, in f32."""
+
+EIGHT_BITS = 1e-3
+"""The same of caches in eight bits, where a difference in the last place may round a value to another code."""
 
 Checkpoints = Callable[[str], Path]
 
@@ -97,6 +100,27 @@ def test_a_context_six_times_the_window(tmp_path: Path) -> None:
     found = outcome(plan, tmp_path / "longer")
     compare(found, outcome(make_plan(longer, workload=work), tmp_path / "longer"))
     assert found[2]["d2h"] == 2 * 41 * 32 * 2 * longer.kv_width * 4
+
+
+def test_a_window_of_eight_bits(tmp_path: Path) -> None:
+    """Pages of codes and scales, of two sequences: the tokens of the same cache in one place."""
+    work = Workload(prompt_tokens=150, output_tokens=20, context=170, batch=2)
+    wide = model(head_dim=32, position=Rope(theta=1e4, rotary_dim=32), layers=2)
+    write_checkpoint(wide, tmp_path / "wide", seed=1, fmt="f32")
+    plan = make_paged_plan(wide, kv="q8_0", workload=work)
+    found, expected = (outcome(each, tmp_path / "wide") for each in (plan, make_plan(wide, kv="q8_0", workload=work)))
+    assert np.abs(found[1] - expected[1]).max() <= EIGHT_BITS * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+    assert found[2]["d2h"] == 2 * 3 * 32 * 2 * wide.kv_heads * 34 * 2
+
+
+def test_weights_may_come_beside_pages(checkpoints: Checkpoints) -> None:
+    """Over one link, from plans by hand: strategies give windows to layer splits only."""
+    work = Workload(prompt_tokens=150, output_tokens=20, context=170, batch=2)
+    plan = make_paged_plan(model(), workload=work)
+    streamed = [Residence(select=Select(names=name), memory="dram", format="f32") for name in ("up.*", "q.*")]
+    plan = plan.model_copy(update={"residence": (*streamed, *plan.residence)})
+    compare(outcome(plan, checkpoints("qwen3")), outcome(make_plan(model(), workload=work), checkpoints("qwen3")))
 
 
 def random_plan(seed: int) -> tuple[Plan, Plan]:
