@@ -1,7 +1,8 @@
 """Whether `optimal` is the best of all strategies, and how tight its proofs are: `python -m benchmarks.optimum`.
 
 Random questions (a dense model of the catalogue on a machine of hwdb, prompts of 128 to 2048 tokens, outputs of 32 to
-512, batches of 1 to 32, most of them 1; decode steps, or whole requests) that at least one strategy has a plan for. All
+512, batches of 1 to 32, most of them 1; decode steps, or whole requests; with `--few` outputs of 1 to 32, and the
+prompt pass or whole requests) that at least one strategy has a plan for. All
 strategies are asked under the same software, op-split with fused attention and FlexGen with attention on the host too;
 every plan is lowered and *simulated*, with contention, and what is compared is simulated seconds. Bars, of 200 cases:
 
@@ -24,6 +25,7 @@ from itertools import count
 from multiprocessing import Pool
 
 from helmsman.cli.asked import Asked
+from helmsman.cli.optimum import aim
 from helmsman.cli.plan import build_parser
 from helmsman.cli.strategies import STRATEGIES
 from helmsman.hwdb.load_hardware import load_hardware, system_names
@@ -47,9 +49,12 @@ RIVALS = {name: name for name in STRATEGIES if name != OURS} | {
 }
 """What is compared with `optimal`: arguments, and the strategy that they are for."""
 
+FEW = (1, 2, 8, 32)
+"""Outputs of `--few`: prompts count."""
+
 PROMPTS, OUTPUTS = (128, 256, 512, 1024, 2048), (32, 64, 128, 256, 512)
 BATCHES = (1, 1, 1, 1, 1, 1, 2, 4, 8, 16, 32)
-OBJECTIVES = ("latency", "latency", "latency", "throughput")
+OBJECTIVES, PROMPT_OBJECTIVES = ("latency", "latency", "latency", "throughput"), ("ttft", "throughput")
 
 CASES, WON, TIGHT = 200, 20, 0.95
 """Of so many cases so many are won, and this share of all has a small gap."""
@@ -157,32 +162,34 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first case")
     parser.add_argument("--seed", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
+    text = f"outputs of {FEW}, objectives {PROMPT_OBJECTIVES}: what prompts take counts"
+    parser.add_argument("--few", action="store_true", help=text)
     args = parser.parse_args()
     cases = []
     with Pool(args.jobs) as pool:
         numbers = range(args.first, args.first + args.cases)
-        for case in pool.imap_unordered(partial(found, args.seed), numbers):
+        for case in pool.imap_unordered(partial(found, args.seed, args.few), numbers):
             print("\n".join([str(case), *(case.lost() if case.worse else ())]), flush=True)
             cases.append(case)
     return _summary(sorted(cases, key=lambda each: each.number))
 
 
-def found(seed: int, number: int) -> Case:
+def found(seed: int, few: bool, number: int) -> Case:
     """The first of random questions that any strategy has a plan for."""
     _warm()
     for attempt in count():
-        case = _case(number, drawn(random.Random(f"{seed} {number} {attempt}")))
+        case = _case(number, drawn(random.Random(f"{seed} {number} {attempt}"), few))
         if case.ours is not None or case.others:
             return case
     raise AssertionError("unreachable")
 
 
-def drawn(chosen: random.Random) -> Question:
-    """A question about a prompt and an output that the model has room for."""
+def drawn(chosen: random.Random, few: bool = False) -> Question:
+    """A question about a prompt and an output that the model has room for; `few` outputs, so that prompts count."""
     model, machine = chosen.choice(catalogue_names()), chosen.choice(system_names())
     longest = load_model(model).longest_context
-    prompt, output = chosen.choice(PROMPTS), chosen.choice(OUTPUTS)
-    batch, objective = chosen.choice(BATCHES), chosen.choice(OBJECTIVES)
+    prompt, output = chosen.choice(PROMPTS), chosen.choice(FEW if few else OUTPUTS)
+    batch, objective = chosen.choice(BATCHES), chosen.choice(PROMPT_OBJECTIVES if few else OBJECTIVES)
     return Question(model, machine, min(prompt, longest - output), output, batch, objective)
 
 
@@ -209,12 +216,11 @@ def _planned(question: Question, strategy: str, options: str) -> Plan | None:
 
 def _answer(plan: Plan, objective: str) -> Answer:
     work, together, predicted = plan.workload, batches_together(plan), plan.predicted
-    steps = work.decode_steps * work.batches // together
-    step, told = _simulated(plan, mean_step(work, together)), predicted.decode.seconds.mid
-    if objective == "latency":
-        return Answer(plan.label, told, step)
-    first = _simulated(plan, prefill(work, together))
-    return Answer(plan.label, predicted.prefill.seconds.mid + steps * told, first + steps * step)
+    weights = aim(argparse.Namespace(objective=objective, slo=None), work).weights
+    told = {"prefill": predicted.prefill.seconds.mid, "decode": predicted.decode.seconds.mid}
+    passes = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
+    took = {phase: _simulated(plan, passes[phase]) for phase in weights}
+    return Answer(plan.label, *(sum(weights[phase] * of[phase] for phase in weights) for of in (told, took)))
 
 
 def _simulated(plan: Plan, iteration: Iteration) -> float:

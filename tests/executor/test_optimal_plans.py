@@ -49,11 +49,13 @@ def drawn(asked: Question, seed: int) -> Assignment:
     source = random.Random(seed)
     model = asked.frame.model
     stored, quarters = asked.frame.store is not None, asked.frame.quarters
-    every = block_ways(model, storage=stored, quarters=quarters)
+    every = block_ways(model, storage=stored, quarters=quarters, prompts=True)
     some = [way for way in every if bool(way.stored) == stored and bool(way.q4) == bool(quarters)]
     ways: list[BlockWay] = [source.choice(some), *(source.choice(every) for _ in range(model.layers - 1))]
     ends = source.choice(("host", "accelerator")), source.choice(("host", "accelerator"))
-    return Assignment(tuple(ways), *ends, Optimal(asked, Aim("step", {"decode": 1.0})).blocks.shares, 1 + seed % 2)
+    return Assignment(
+        tuple(ways), *ends, Optimal(asked, Aim("request", {"prefill": 1.0, "decode": 1.0})).blocks.shares, 1 + seed % 2
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -12,6 +12,7 @@ from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.layer_search import decide as decide_split
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
@@ -23,8 +24,8 @@ from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.twinpilots import TwinPilots
 from helmsman.schemas.errors import InfeasibleError
 
-STEP = Aim("decode step", {"decode": 1.0})
-REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
+STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0, "decode": 1e-3})
+REQUEST, FEW = (Aim("request", {"prefill": 1.0, "decode": steps}) for steps in (127.0, 1.0))
 MB = 10**6
 
 
@@ -65,6 +66,25 @@ def test_beats_what_streams_whole_blocks_beside_the_host():
     question = asked("Qwen3-0.6B", vram=500 * MB)
     ours, theirs = Optimal(question, STEP).decide({}), TwinPilots(question).decide({})
     assert ours.seconds < 0.98 * theirs.seconds
+
+
+@pytest.mark.parametrize(
+    ("machine", "prompt", "aim"),
+    [
+        ("p40-xeon-e5-2696v3", 1000, PROMPT),
+        pytest.param("rtx4070tis-7800x3d", 256, FEW, marks=pytest.mark.nightly),
+    ],
+    ids=str,
+)
+def test_prompts_have_shares_of_their_own(machine, prompt, aim):
+    """HeteGen divides the rows of prompts otherwise than those of decode steps: neither faster, nor below the bound."""
+    question = asked("Qwen3-0.6B", machine, layers=8, vram=450 * MB, prompt_tokens=prompt, context=prompt + 128)
+    optimal, theirs = Optimal(question, aim), HeteGen(question).decide({}).plan.predicted
+    seconds = {"prefill": theirs.prefill.seconds.mid, "decode": theirs.decode.seconds.mid}
+    took = sum(weight * seconds[phase] for phase, weight in aim.weights.items())
+    ours = optimal.decide({})
+    assert optimal.bound <= min(took, ours.seconds) and ours.seconds <= took
+    assert any(way.prompt == "divided" for way in optimal.finalists[0].chosen.blocks)
 
 
 def test_the_simulator_takes_as_long_as_the_plan_says():
@@ -122,8 +142,8 @@ def test_what_fits_nowhere_says_what_is_missing():
 
 def test_ways_are_each_there_once():
     model = asked("Qwen3-8B").frame.model
-    ways = block_ways(model)
-    assert len(set(ways)) == len(ways)
+    ways = block_ways(model, prompts=True)
+    assert len(set(ways)) == len(ways) and set(block_ways(model)) < set(ways)
     assert {on_host(model), on_accelerator(model), on_accelerator(model, False, "host")} <= set(ways)
 
 

@@ -63,6 +63,11 @@ class Alike:
         return np.asarray(self._folded(self.all.exact(int(self.rows[row]))[None])[0])
 
     @property
+    def prompts(self) -> Chosen:
+        """By way, a number that is equal for those whose prompts are computed in the same way."""
+        return self.all.prompts[self.rows]
+
+    @property
     def known(self) -> Chosen:
         """The rows of ways that were lowered themselves."""
         return np.flatnonzero(np.isin(self.rows, self.all.known))

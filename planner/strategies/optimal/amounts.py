@@ -15,7 +15,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.predict import scheduled
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.chains import OPS, Doing, chained
-from helmsman.planner.strategies.optimal.critical_path import Crossed
+from helmsman.planner.strategies.optimal.critical_path import Crossed, finished
 from helmsman.planner.strategies.optimal.lowered_parts import SIDES, TURNING, Beside, LoweredParts
 from helmsman.planner.strategies.optimal.task_kinds import (
     OUTPUT,
@@ -107,7 +107,9 @@ class Basis(LoweredParts):
         total = self._total([task for task in tasks if task.layer is not None and not entering(task)])
         work = TaskGraph(self.iteration, settled(tasks))
         path, times = self._path(work), [self._inside(task) for task in work.tasks]
-        delayed = scheduled(work, self.costs.hardware, self._inside, self.costs.slowed()) - path.makespan(times)
+        delayed = self._delayed(work)
+        if self.iteration.phase == "prefill" and any(map(goes_home, tasks)):
+            delayed = max(delayed, self._delayed(TaskGraph(self.iteration, settled(tasks, True))))
         total[0] = delayed + min(path.at(times))
         for name, until in zip(TURNING, path.until(times), strict=True):
             total[self._places[name]] = delayed + until
@@ -122,6 +124,19 @@ class Basis(LoweredParts):
             slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
             total[self._places[name]] = path.until(slower, 1 - each.share)[1] + each.share * busy
         return np.maximum(total, summed)
+
+    def _delayed(self, work: TaskGraph) -> float:
+        """Seconds that the operations of a block are longer under way because links and memories are shared. What is
+        sent home counts only as far as it is there before they are done, at half its speed."""
+        ends = finished(work.tasks, [self._inside(task) for task in work.tasks])
+        home = {task.id: end for task, end in zip(work.tasks, ends, strict=True) if goes_home(task)}
+        done = max(end for task, end in zip(work.tasks, ends, strict=True) if not goes_home(task))
+
+        def inside(task: Task) -> float:
+            seconds = self._inside(task)
+            return min(seconds, max(0.0, done - home[task.id] + seconds) / 2) if task.id in home else seconds
+
+        return scheduled(work, self.costs.hardware, inside, self.costs.slowed()) - done
 
     def _inside(self, task: Task) -> float:
         """Seconds of a task, none if the block before may have left what it brings where it is used."""

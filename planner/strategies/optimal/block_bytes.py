@@ -94,7 +94,7 @@ class BlockBytes:
         one = self.frame.workload.model_copy(update={"batches": 1})
         cache = float(kv_block_bytes(self.frame.model, one, self.frame.kv))
         weights = np.maximum(*(self._arriving(phase).sum(axis=1) for phase in PHASES))
-        made = np.array([way.cache == "host" and way.prompt == "accelerator" for way in self.ways])
+        made = np.array([way.cache == "host" and way.prompt != "alike" for way in self.ways])
         used = np.array([way.cache_comes for way in self.ways])
         if not self.frame.roles.separate:
             return np.zeros((len(self.ways), 2))

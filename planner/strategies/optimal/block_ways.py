@@ -3,7 +3,7 @@
 The union of what published methods choose from: a block of a layer split or of an engine (all on one side, resident or
 streamed), a range of operations (Park & Egger), attention beside the cache on the host (FlexGen, NEO), matrices whose
 rows both sides share at once (HeteGen), weights in storage or another memory, weights and caches in 4-bit groups
-(FlexGen), and prompts computed elsewhere than decode steps."""
+(FlexGen), and prompts computed elsewhere than decode steps, or shared otherwise."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from typing import Literal
 from helmsman.lowering.ops import FFN_OPS, LINEAR_OPS, PANEL, op_extent
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Quarter
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.model import Model
 
 Part = Literal["host", "both", "accelerator"]
@@ -24,16 +25,17 @@ Source = Literal["host", "storage", "host q4", "storage q4", "resident q4"]
 Packed = Literal["coming", "resident", "cache"]
 """What the accelerator gets in 4-bit groups: weights that come, weights that are there, keys and values that come."""
 
-Prompt = Literal["alike", "accelerator"]
-"""Where prompts are computed: where decode steps are, or on the accelerator, to which everything comes."""
+Prompt = Literal["alike", "accelerator", "divided"]
+"""Where prompts are computed: where decode steps are; on the accelerator, to which everything comes; or `divided`, with
+attention on the accelerator and every matrix that does not live there shared by as many rows as a prompt asks for."""
 
 Paced = Literal["link", "accelerator"]
 """What is busy as long as the host where both share rows that come: the link, or, once they are there, the
 accelerator."""
 
-Division = Literal["resident", "link", "accelerator", "link q4", "accelerator q4"]
+Division = Literal["resident", "link", "accelerator", "link q4", "accelerator q4", "prompt"]
 """How both share the rows of an operation: with the accelerator's living there, or coming at such a pace, in 4-bit
-groups or not."""
+groups or not, or at that of a prompt."""
 
 _PROJECTIONS = ("q", "k", "v")
 
@@ -63,9 +65,28 @@ class BlockWay:
     stored: tuple[int, ...] = ()
     q4: tuple[Packed, ...] = ()
 
-    def division(self, op: int) -> Division:
-        """How the rows of an operation of `both` are divided, by its place."""
-        return "resident" if self.resident[op] else self.rows_paced
+    def parts_in(self, phase: Phase) -> tuple[Part, ...]:
+        """Who computes every operation in a phase."""
+        if phase == "decode" or self.prompt == "alike":
+            return self.parts
+        if self.prompt == "accelerator":
+            return tuple("accelerator" for _ in self.parts)
+        parts: list[Part] = [part if here else "both" for part, here in zip(self.parts, self.resident, strict=True)]
+        parts[ATTENTION] = "accelerator"
+        return tuple(parts)
+
+    @property
+    def in_prompts(self) -> object:
+        """What is equal for ways whose prompts are computed in the same way."""
+        if self.prompt == "alike":
+            return self
+        return self.prompt, self.parts_in("prefill"), self.resident, self.cache, self.on, self.stored, self.q4
+
+    def division(self, op: int, phase: Phase) -> Division:
+        """How the rows of an operation of `both` are divided in a phase, by its place."""
+        if self.resident[op]:
+            return "resident"
+        return "prompt" if phase == "prefill" and self.prompt == "divided" else self.rows_paced
 
     @property
     def rows_paced(self) -> Division:
@@ -132,7 +153,7 @@ class BlockWay:
     @property
     def streams(self) -> bool:
         """Whether anything comes to the accelerator, or is expanded there, in any phase."""
-        return self.weights_come or self.cache_comes or self.prompt == "accelerator" or bool(self.q4)
+        return self.weights_come or self.cache_comes or self.prompt != "alike" or bool(self.q4)
 
 
 def decided(model: Model) -> tuple[str, ...]:
@@ -168,10 +189,15 @@ def in_groups(model: Model, quarters: tuple[Quarter, ...], resident: bool = Fals
 
 
 def block_ways(
-    model: Model, separate: bool = True, storage: bool = False, quarters: tuple[Quarter, ...] = ()
+    model: Model,
+    separate: bool = True,
+    storage: bool = False,
+    quarters: tuple[Quarter, ...] = (),
+    prompts: bool = False,
 ) -> tuple[BlockWay, ...]:
     """Every way that is searched, each once; of a machine whose sides have `separate` memories, or share one, and where
-    weights may come from `storage`; `quarters`: what may be in 4-bit groups, of sides with separate memories."""
+    weights may come from `storage`; `quarters`: what may be in 4-bit groups, of sides with separate memories;
+    `prompts`: whether they matter."""
     ops, found = decided(model), dict[BlockWay, None]()
     for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
         if "both" not in parts or divisible(model):
@@ -182,6 +208,8 @@ def block_ways(
         found |= dict.fromkeys(replace(way, q4=q4) for way in tuple(found) for q4 in _packed(way))
     if "kv" in quarters and separate:
         found |= {replace(way, q4=(*way.q4, "cache")): None for way in _linked(found) if way.cache_comes}
+    if prompts and separate and divisible(model):
+        found |= dict.fromkeys(divided for way in tuple(found) for divided in _divided(way))
     return tuple(found)
 
 
@@ -212,6 +240,13 @@ def _stored(way: BlockWay) -> Iterator[BlockWay]:
         yield replace(way, stored=arriving)
     if set(way.parts) == {"accelerator"}:
         yield from (replace(way, stored=(k,)) for k in arriving)
+
+
+def _divided(way: BlockWay) -> Iterator[BlockWay]:
+    """Its prompts by rows of their own, of what is not there: of weights in host memory, as they are used."""
+    comes = any(not here for k, here in enumerate(way.resident) if k != ATTENTION)
+    if comes and way.prompt == "alike" and not way.stored and not way.q4:
+        yield replace(way, prompt="divided")
 
 
 def divisible(model: Model) -> bool:

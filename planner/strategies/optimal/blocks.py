@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import op_extent
+from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import Basis
@@ -19,6 +19,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
     Division,
     Paced,
     Part,
+    Prompt,
     Source,
     decided,
     divisible,
@@ -29,6 +30,7 @@ from helmsman.planner.strategies.optimal.chains import OPS, Doing
 from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, Beside
 from helmsman.planner.strategies.optimal.pace import Pace, paced
+from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.ends import End
@@ -62,9 +64,21 @@ class Blocks:
         found, start = [], 0
         for phase in self.phases:
             part = slice(start, start + len(self.bases[phase].lanes))
-            found.append(self.bases[phase].exact(self._tasks(self.ways[row], phase), self.summed.lanes[row, part]))
+            found.append(self._exact_in(phase, row, self.summed.lanes[row, part]))
             start = part.stop
         return np.concatenate(found)
+
+    def _exact_in(self, phase: Phase, row: int, summed: Numbers) -> Numbers:
+        way = self.ways[row]
+        key = way.in_prompts if phase == "prefill" else way
+        if (phase, key) not in self._settled:
+            self._settled[phase, key] = self.bases[phase].exact(self._tasks(way, phase), summed)
+        return self._settled[phase, key]
+
+    @cached_property
+    def _settled(self) -> dict[tuple[Phase, object], Numbers]:
+        """Seconds by lane of what was lowered itself."""
+        return {}
 
     def beside(self, phase: Phase, each: Beside) -> Numbers:
         """Seconds (ways) of the chain beside a busy lane of another accelerator."""
@@ -139,10 +153,12 @@ class Blocks:
         if not divisible(self.frame.model) or all("both" not in way.parts for way in self.ways):
             return ()
         packed = any("coming" in way.q4 for way in self.ways)
-        return ("resident", "link", "accelerator", *(("link q4", "accelerator q4") if packed else ()))
+        prompts: tuple[Division, ...] = ("prompt",) if any(way.prompt == "divided" for way in self.ways) else ()
+        return ("resident", "link", "accelerator", *(("link q4", "accelerator q4") if packed else ()), *prompts)
 
     def _splits(self, phase: Phase) -> dict[Division, tuple[Task, ...]]:
-        return {each: self._tasks(self._split(each), phase) for each in self._divisions}
+        divisions = (each for each in self._divisions if phase == "prefill" or each != "prompt")
+        return {each: self._tasks(self._split(each), phase) for each in divisions}
 
     def _split(self, division: Division) -> BlockWay:
         """Every matrix shared by both sides, with the accelerator's rows coming where they do and can."""
@@ -150,7 +166,8 @@ class Blocks:
         parts: list[Part] = ["accelerator" if op == "attention" else "both" for op in decided(model)]
         away = tuple((division == "resident" or not separate) and part == "both" for part in parts)
         paced: Paced = "accelerator" if division.startswith("accelerator") else "link"
-        way = BlockWay(tuple(parts), away, "accelerator", "alike", paced)
+        prompt: Prompt = "divided" if division == "prompt" else "alike"
+        way = BlockWay(tuple(parts), away, "accelerator", prompt, paced)
         return replace(way, q4=("coming",)) if division.endswith("q4") else way
 
     @cached_property
@@ -165,7 +182,22 @@ class Blocks:
         sources: dict[Division, Source] = {"link": "host", "link q4": "host q4"}
         for division in sources.keys() & self._divisions:
             found[division] = {op: basis.balanced_link(op, sources[division]) for op in ops}
+        if "prompt" in self._divisions:
+            found["prompt"] = self._prompt_shares
         return found
+
+    @property
+    def _prompt_shares(self) -> dict[str, float]:
+        """The accelerator's shares of prompts."""
+        basis, evenly = self._whole("prefill"), self._split("accelerator")
+        split = replace(self, ways=(evenly,))._tasks(evenly, "prefill")
+        shares = PromptShares(self.costs, basis.here, basis.there, split).shares
+        return shares if self.fractional else {op: self._rounded(op, share) for op, share in shares.items()}
+
+    def _rounded(self, op: str, share: float) -> float:
+        """The share with whole panels on the host, none too many: there a panel of a prompt takes long."""
+        extent = op_extent(self.frame.model, op)[1]
+        return 1 - int((1 - share) * extent / PANEL) * PANEL / extent
 
     @cached_property
     def pace(self) -> Mapping[Phase, tuple[Pace, ...]]:
@@ -200,9 +232,9 @@ class Blocks:
     def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
         first, last = _side(way, 0), _side(way, -1)
-        shares = {0: self._lowered_shares} if "both" in way.parts else {}
-        decisions = enumerate(zip(decided(self.frame.model), way.parts, strict=True))
-        borders = {op: self._borders[way.division(k)][op] for k, (op, part) in decisions if part == "both"}
+        shares = {0: self._lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
+        decisions = enumerate(zip(decided(self.frame.model), way.parts_in(phase), strict=True))
+        borders = {op: self._borders[way.division(k, phase)][op] for k, (op, part) in decisions if part == "both"}
         known = way, phase, *(border.rows for border in borders.values())
         if known not in self.lowered:
             placed = place(self._one, Assignment((way,), first, last, shares))
@@ -233,15 +265,13 @@ class Blocks:
         return self.bases[phase].of(self._shares(phase))
 
     def _shares(self, phase: Phase) -> Doing:
-        """Who does what in a phase. Prompts may be the accelerator's alone, and then everything comes that does not
-        live there."""
-        moved = np.array([phase == "prefill" and way.prompt == "accelerator" for way in self.ways])[:, None]
-        host, both, away = (np.where(moved, part == "accelerator", self._part(part)) for part in _PARTS)
+        """Who does what in a phase."""
+        host, both, away = (self._part(part, phase) for part in _PARTS)
         attends = away[:, OPS.index("attention")] > 0
         home = np.array([way.cache == "host" for way in self.ways])
         return Doing(
             host=host,
-            both={division: np.asarray(both * self._is(division)) for division in self._divisions},
+            both={division: np.asarray(both * self._is(division, phase)) for division in self._divisions},
             accelerator=away,
             come=self._sources,
             cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
@@ -249,9 +279,25 @@ class Blocks:
             packed=np.array([float("cache" in way.q4) for way in self.ways]),
         )
 
-    def _part(self, part: Part) -> Numbers:
-        """Which operations `part` does (ways, operations); those that are not decided about go with one that is."""
-        return np.asarray(self._decided == _PARTS.index(part), dtype=np.float64)
+    def _part(self, part: Part, phase: Phase) -> Numbers:
+        """Which operations `part` does in a phase (ways, operations); those that are not decided about go with one that
+        is. What prompts do not share with decode steps is the accelerator's, or shared."""
+        does = self._decided
+        if phase == "prefill":
+            rows = np.where(self._divided_prompts > 0, _PARTS.index("both"), _PARTS.index("accelerator"))
+            kept = self._is_prompt("alike") + self._is_prompt("divided") * self._here
+            does = np.where(kept > 0, does, rows)
+        return np.asarray(does == _PARTS.index(part), dtype=np.float64)
+
+    def _is_prompt(self, prompt: Prompt) -> Numbers:
+        """Which ways have such prompts (ways, 1)."""
+        return np.array([[float(way.prompt == prompt)] for way in self.ways])
+
+    @cached_property
+    def _divided_prompts(self) -> Numbers:
+        """Whether prompts share the rows of an operation by shares of their own (ways, operations)."""
+        matrices = np.isin(OPS, [op for op in decided(self.frame.model) if op != "attention"])
+        return np.asarray(self._is_prompt("divided") * matrices * (1 - self._here))
 
     @cached_property
     def _decided(self) -> NDArray[np.intp]:
@@ -272,12 +318,15 @@ class Blocks:
         here[:, columns] = np.array([way.resident for way in self.ways])
         return here
 
-    def _is(self, division: Division) -> Numbers:
-        """Whether the rows of an operation that both do are divided so (ways, operations)."""
+    def _is(self, division: Division, phase: Phase) -> Numbers:
+        """Whether the rows of an operation that both do in a phase are divided so (ways, operations)."""
         if division == "resident":
             return self._here
+        prompts = self._divided_prompts * (phase == "prefill")
+        if division == "prompt":
+            return prompts
         paced = np.array([way.rows_paced == division for way in self.ways])[:, None]
-        return np.asarray((1 - self._here) * paced)
+        return np.asarray((1 - self._here) * paced * (1 - prompts))
 
     @cached_property
     def _stored(self) -> Numbers:
@@ -311,26 +360,31 @@ class Blocks:
             found[:, OPS.index(op)] = [way.packed(column) for way in self.ways]
         return found
 
-    @cached_property
-    def _divided(self) -> Numbers:
-        """Which share of an operation's rows the accelerator has where both do it (ways, operations)."""
+    def _divided(self, phase: Phase) -> Numbers:
+        """Which share of an operation's rows the accelerator has where both do it in a phase (ways, operations)."""
         found = np.ones((len(self.ways), len(OPS)))
         for division in self._divisions:
+            divided = self._is(division, phase)
             for op, border in self._borders[division].items():
                 share = border.share if self.fractional else border.rows / border.extent
                 column = OPS.index(op)
-                found[:, column] = np.where(self._is(division)[:, column] > 0, share, found[:, column])
+                found[:, column] = np.where(divided[:, column] > 0, share, found[:, column])
         return found
+
+    @cached_property
+    def _used(self) -> Numbers:
+        """Of the weights of every operation, which share the accelerator uses in decode steps (ways, operations)."""
+        return self._part("accelerator", "decode") + self._part("both", "decode") * self._divided("decode")
 
     @cached_property
     def _resident(self) -> Numbers:
         """Of the weights of every operation, which share lives on the accelerator (ways, operations)."""
-        return self._here * (self._part("accelerator") + self._part("both") * self._divided)
+        return self._here * self._used
 
     def _brought(self, phase: Phase) -> Numbers:
         """Of the weights of every operation, which share comes (ways, operations)."""
         shares = self._shares(phase)
-        used = shares.accelerator + shares.shared * self._divided
+        used = shares.accelerator + shares.shared * self._divided(phase)
         return np.maximum(0.0, used - self._resident) if self.frame.roles.separate else 0.0 * used
 
     @property
@@ -349,7 +403,7 @@ class Blocks:
         return BlockBytes(
             frame=self.frame,
             ways=self.ways,
-            used=self._part("accelerator") + self._part("both") * self._divided,
+            used=self._used,
             resident=self._resident,
             stored=self._stored,
             packed=self._packed,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import inf
 
 import numpy as np
@@ -140,12 +141,22 @@ class Compositions:
         return float(room.room.seconds(room.room.ends + counts @ self.ways.lanes[ways]))
 
     def _lower(self, ways: Chosen) -> bool:
-        """Whether any of `ways` was a sum of parts until now."""
+        """Whether any of `ways` was a sum of parts until now. What is known of its prompts is known of all ways that
+        have the same ones."""
         fresh = [int(way) for way in ways if not self.lowered[way]]
         for way in fresh:
-            self.ways.lanes[way] = self.blocks.exact(int(self.names[way]))
+            exact = self.blocks.exact(int(self.names[way]))
+            self.ways.lanes[way] = exact
             self.lowered[way] = True
+            if "prefill" in self.blocks.phases:
+                alike = np.flatnonzero(self._prompts == self._prompts[way])
+                own = np.flatnonzero(self.blocks.phase == self.blocks.phases.index("prefill"))
+                self.ways.lanes[np.ix_(alike, own)] = exact[own]
         return bool(fresh)
+
+    @cached_property
+    def _prompts(self) -> Chosen:
+        return self.blocks.prompts[self.names]
 
     def _stacked(self, room: "Limited") -> tuple[Ways, Room]:
         """Ways with their limited lanes as if they were memories."""

@@ -20,7 +20,7 @@ class Crossed:
     def at(self, times: Sequence[float], latency: float = 1.0) -> tuple[float, float]:
         """Until all that the last operation made is on the host, and on the accelerator, if tasks take `times` and
         crossing takes so much of its `latency`."""
-        ends = _ends(self.tasks, times)
+        ends = finished(self.tasks, times)
         here, there = (max((ends[place] for place in side), default=-inf) for side in self.last)
         into, back = (latency * each for each in self.latencies)
         return max(here, there + back), max(there, here + into)
@@ -32,12 +32,8 @@ class Crossed:
         into, back = (latency * each for each in self.latencies)
         return (at_host - back, at_accelerator) if self.away else (at_host, at_accelerator - into)
 
-    def makespan(self, times: Sequence[float]) -> float:
-        """Until all tasks are done."""
-        return max(_ends(self.tasks, times), default=0.0)
 
-
-def _ends(tasks: Sequence[Task], times: Sequence[float]) -> list[float]:
+def finished(tasks: Sequence[Task], times: Sequence[float]) -> list[float]:
     """When each task is done: lanes do theirs in order."""
     free: dict[str, float] = {}
     ends: list[float] = []

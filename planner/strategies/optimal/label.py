@@ -63,7 +63,8 @@ def _exactly(frame: Frame, way: BlockWay) -> str:
     """One way, with the weights that come."""
     pairs = zip(decided(frame.model), way.parts, way.resident, strict=True)
     coming = [op for op, part, here in pairs if part != "host" and not here and op != "attention"]
-    prompts = "" if way.prompt == "alike" else f", prompts on {_accelerator(frame, way)}"
+    away = _accelerator(frame, way)
+    prompts = {"alike": "", "accelerator": f", prompts on {away}", "divided": ", prompts divided"}[way.prompt]
     weights = f", {' '.join(coming)} coming" if coming else ""
     return f"{named(frame, way)}{weights}{prompts}"
 
@@ -75,9 +76,11 @@ def _text(shown: list[str], others: int) -> str:
 def named(frame: Frame, way: BlockWay) -> str:
     """One way."""
     host = frame.roles.host.kind
-    if set(way.parts) == {"host"}:
-        return host if way.prompt == "alike" else f"{host} (prompts {_coming(frame, way)})"
+    if way.alone:
+        return host
     away = _accelerator(frame, way)
+    if set(way.parts) == {"host"}:
+        return f"{host} (prompts {f'{host}|{away}' if way.prompt == 'divided' else _coming(frame, way)})"
     groups = _GROUPS * ("coming" in way.q4 and way.rows_come)
     names = {"host": host, "both": f"{host}|{away}{groups}", "accelerator": _coming(frame, way)}
     if set(way.parts) == {"accelerator"}:

@@ -9,7 +9,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Division, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import ENDS, Frame, packed, packed_kv
-from helmsman.scheduler.iteration import Phase
+from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Residence, Schedule, Select
@@ -89,13 +89,13 @@ def rows(frame: Frame, op: str, share: float) -> int:
     return max(PANEL, min(extent - PANEL, PANEL * round(share * extent / PANEL)))
 
 
-def _counts(frame: Frame, chosen: Assignment, way: BlockWay) -> dict[str, int]:
+def _counts(frame: Frame, chosen: Assignment, way: BlockWay, phase: Phase = "decode") -> dict[str, int]:
     """By operation, how many of its first rows the accelerator has in a way of an assignment; attention is whole."""
     found = {}
-    for number, (op, part) in enumerate(zip(decided(frame.model), way.parts, strict=True)):
+    for number, (op, part) in enumerate(zip(decided(frame.model), way.parts_in(phase), strict=True)):
         extent = op_extent(frame.model, op)[1] if part == "accelerator" else 0
         both = part == "both"
-        found[op] = rows(frame, op, chosen.shares[way.on][way.division(number)][op]) if both else extent
+        found[op] = rows(frame, op, chosen.shares[way.on][way.division(number, phase)][op]) if both else extent
     return found
 
 
@@ -179,18 +179,16 @@ def _places(frame: Frame, chosen: Assignment, way: BlockWay, where: Ranges) -> I
     if way.alone:
         return
     away = _away(frame, way).name
-    if set(way.parts) == {"accelerator"}:
-        yield ComputeRule(select=Select(layers=where), device=away)
-        return
-    phase: Phase | None = None
-    if way.prompt == "accelerator":
-        yield ComputeRule(select=Select(layers=where), device=away, phase="prefill")
-        phase = "decode"
-    counts = _counts(frame, chosen, way)
-    for op, part in parts_of(frame.model, way).items():
-        if part != "host":
-            select = _part(frame, op, op, where, counts.get(op))
-            yield ComputeRule(select=select, device=away, phase=phase)
+    phases: tuple[Phase | None, ...] = (None,) if way.prompt == "alike" else PHASES
+    for phase in phases:
+        if set(way.parts_in(phase or "decode")) == {"accelerator"}:
+            yield ComputeRule(select=Select(layers=where), device=away, phase=phase)
+            continue
+        counts = _counts(frame, chosen, way, phase or "decode")
+        for op, part in parts_of(frame.model, way, phase or "decode").items():
+            if part != "host":
+                select = _part(frame, op, op, where, counts.get(op))
+                yield ComputeRule(select=select, device=away, phase=phase)
 
 
 def companions(model: Model) -> dict[str, str]:
@@ -199,9 +197,10 @@ def companions(model: Model) -> dict[str, str]:
     return {"norm1": "q", "append": "attention", "norm2": "gate" if model.gated else "up"}
 
 
-def parts_of(model: Model, way: BlockWay) -> dict[str, Part]:
-    """Who computes every operation of a block; norms are the accelerator's where it has any of what reads them."""
-    found = dict(zip(decided(model), way.parts, strict=True))
+def parts_of(model: Model, way: BlockWay, phase: Phase) -> dict[str, Part]:
+    """Who computes every operation of a block in a phase; norms are the accelerator's where it has any of what reads
+    them."""
+    found = dict(zip(decided(model), way.parts_in(phase), strict=True))
     for op, leader in companions(model).items():
         found[op] = "host" if found[leader] == "host" else "accelerator"
     return found

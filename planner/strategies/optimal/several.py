@@ -74,7 +74,9 @@ class AllBlocks:
         frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
         if on not in self.parts.ways:
             store = frame.store is not None
-            self.parts.ways[on] = block_ways(frame.model, roles.separate, store, frame.quarters)
+            self.parts.ways[on] = block_ways(
+                frame.model, roles.separate, store, frame.quarters, "prefill" in self.phases
+            )
         found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered)
         if on not in self.parts.panels:
             self.parts.panels[on] = found.shares
@@ -121,6 +123,12 @@ class AllBlocks:
             on, own = self._rows[row]
             self.settled[row] = self._spread(on, [own], self.members[on].exact(own)[None])[0]
         return self.settled[row]
+
+    @cached_property
+    def prompts(self) -> Chosen:
+        """By way, the first row of those whose prompts are computed in the same way."""
+        first: dict[object, int] = {}
+        return np.array([first.setdefault(way.in_prompts, row) for row, way in enumerate(self.ways)], dtype=np.intp)
 
     @property
     def known(self) -> Chosen:
@@ -360,8 +368,8 @@ class AllBlocks:
 
 def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:
     """A pace with where its block begins and ends."""
-    moved = phase == "prefill" and way.prompt == "accelerator"
-    first, last = (HOST if way.parts[place] == "host" and not moved else way.on for place in (0, -1))
+    parts = way.parts_in(phase)
+    first, last = (HOST if parts[place] == "host" else way.on for place in (0, -1))
     return replace(pace, on=HOST if way.alone else way.on, first=first, last=last)
 
 

@@ -11,14 +11,14 @@ OUTPUT = ("final_norm", "head")
 _MOVING = ("transfer", "decompress", "pin")
 
 
-def settled(tasks: Sequence[Task]) -> tuple[Task, ...]:
+def settled(tasks: Sequence[Task], sent: bool = False) -> tuple[Task, ...]:
     """The first batch's tasks of the only block of a graph as if all that is brought were there, and nothing sent home
-    for which nobody waits."""
+    for which nobody waits; `sent`: but for new keys and values."""
     needed = {dep for task in tasks for dep in task.deps}
     number: dict[int, int] = {}
     found: list[Task] = []
     for index, task in enumerate(tasks):
-        idle = task.kind == "transfer" and index not in needed
+        idle = task.kind == "transfer" and index not in needed and not (sent and goes_home(task))
         if task.layer is not None and task.batch == 0 and not brought(task) and not idle:
             number[index] = len(found)
             found.append(replace(task, deps=tuple(number[dep] for dep in task.deps if dep in number)))

@@ -137,6 +137,6 @@ def saving(frame: Frame, costs: CostModel) -> AllBlocks:
 
 
 def _saves(way: BlockWay) -> bool:
-    if way.prompt == "accelerator" or "both" in way.parts or (way.cache_comes and "cache" not in way.q4):
+    if way.prompt != "alike" or "both" in way.parts or (way.cache_comes and "cache" not in way.q4):
         return False
     return not way.others_come or "coming" in way.q4
