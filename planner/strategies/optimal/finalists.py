@@ -16,9 +16,9 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.block_ways import in_groups, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
-from helmsman.planner.strategies.optimal.order import exchanged, ordered, roughly
+from helmsman.planner.strategies.optimal.order import ordered, roughly
 from helmsman.planner.strategies.optimal.pace import Track
-from helmsman.planner.strategies.optimal.polish import Nearby
+from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
@@ -30,8 +30,8 @@ from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
 
-_FINALISTS = 2
-"""So many compositions are predicted."""
+_LINED_UP, _FINALISTS = 4, 2
+"""So many compositions are brought into their best order, and so many predicted."""
 
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
@@ -176,18 +176,19 @@ class Finalists:
         if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
             yield from self._ranged(space, found, beat)
             return
-        estimates = []
+        estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
         for ends in dict.fromkeys(ends for ends, _ in found.best):
             near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            known = sorted((near.estimate(each) for each in pool), key=lambda each: each.seconds)
-            estimates += [(ends, each) for each in (near.polished(known[0], pool), *known)]
-        estimates.sort(key=lambda each: each[1].seconds)
-        for ends, estimate in estimates[:_FINALISTS]:
+            known = sorted((near.estimate(each) for each in pool), key=_seconds)
+            for each in (*known, near.polished(known[0], pool)):
+                estimates[ends, each.composition.counts] = each, near
+        best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]
+        ordered = sorted(((near.lined_up(each), near.ends) for each, near in best), key=lambda pair: pair[0].seconds)
+        for estimate, ends in ordered[:_FINALISTS]:
             if estimate.seconds >= beat * (inf if self.quarters else _WORSE):
                 return
-            rows = exchanged(estimate.arranged.rows, self._track(ends), 1 + space.prefetch)
-            chosen = self._assignment(space, ends, rows)
+            chosen = self._assignment(space, ends, estimate.arranged.rows)
             if (chosen.blocks, ends, chosen.prefetch) not in self._seen:
                 self._seen.add((chosen.blocks, ends, chosen.prefetch))
                 predicted = self.predicted(self.question, chosen)
@@ -320,6 +321,10 @@ class Finalists:
         if any(took[phase] > limit for phase, limit in self.aim.limits.items()):
             return None
         return Finalist(question, chosen, sum(weight * took[phase] for phase, weight in self.aim.weights.items()))
+
+
+def _seconds(each: Estimate) -> float:
+    return each.seconds
 
 
 def _least(found: Sequence[Finalist]) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.flow import flow_seconds
 from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
 
@@ -60,6 +61,16 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
     whole = min(ranges[1], key=took)
     found = exchanged(best, track, buffers)
     return (found,) if whole == best else (found, whole)
+
+
+def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
+    """Blocks arranged as they are `known`, with neighbours exchanged, or in a better order of one batch on one device
+    that was found by following its beginnings."""
+    best = exchanged(known.rows, track, buffers)
+    if track.batches == 1:
+        orders = [followed(counts, track.pace, buffers, each) for each in EVENNESS]
+        best = min((best, *orders), key=lambda rows: seconds(rows, track, buffers))
+    return Arranged(best, seconds(best, track, buffers), known.pattern)
 
 
 def roughly(counts: Mapping[int, int], track: Track, buffers: int) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
-from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged
+from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged, lined_up
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.several import Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
@@ -41,10 +41,24 @@ class Nearby:
 
     def estimate(self, composition: Composition, known: Pattern | None = None) -> Estimate:
         """A composition in order: what it adds up to, and what its order adds to its phases."""
+        found = arranged(self._counts(composition), self.track, self._buffers, known)
+        return self._estimated(composition, found)
+
+    def lined_up(self, estimate: Estimate) -> Estimate:
+        """The same in a better order."""
+        counts = self._counts(estimate.composition)
+        return self._estimated(estimate.composition, lined_up(estimate.arranged, counts, self.track, self._buffers))
+
+    def _counts(self, composition: Composition) -> dict[int, int]:
         space = self.space
-        counts = space.blocks.spread({space.name(way): count for way, count in composition.counts})
-        found = arranged(counts, self.track, 1 + space.prefetch, known)
-        lanes = self._lanes(self._row(composition)[None])[0]
+        return space.blocks.spread({space.name(way): count for way, count in composition.counts})
+
+    @property
+    def _buffers(self) -> int:
+        return 1 + self.space.prefetch
+
+    def _estimated(self, composition: Composition, found: Arranged) -> Estimate:
+        space, lanes = self.space, self._lanes(self._row(composition)[None])[0]
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
         *_, own = (weight for weight in weights.values() if weight)
         more = own * found.seconds + sum(
