@@ -1,9 +1,11 @@
 """Strategies asked one question: each one's plan and its speed, or why there is none, the best first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from helmsman.lowering.placement import batches_together
+from helmsman.planner.decide import Decision
+from helmsman.planner.machine import why_unused
 from helmsman.schemas.comparison import Limit, Objective, Planned, Row, Speed
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Interval, Plan
@@ -13,19 +15,23 @@ _ORDER = ("fits", "does-not-fit", "does-not-apply")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a strategy answered: its plan, or the error that says why it has none."""
+    """What a strategy answered: its plan, or the error that says why it has none; `unused`: devices of the machine that
+    it cannot use, and why."""
 
     strategy: str
     given: Plan | InfeasibleError | UsageError
     ignored: tuple[str, ...] = ()
+    unused: Mapping[str, str] = field(default_factory=dict)
 
 
-def answer(strategy: str, ask: Callable[[], Plan], ignored: tuple[str, ...] = ()) -> Answer:
+def answer(strategy: str, ask: Callable[[], Decision], ignored: tuple[str, ...] = ()) -> Answer:
     """The answer of one strategy. What is neither InfeasibleError nor UsageError is raised."""
     try:
-        return Answer(strategy, ask(), ignored)
+        found = ask()
     except (InfeasibleError, UsageError) as error:
         return Answer(strategy, error, ignored)
+    unused = {name: why_unused(found.plan.hardware, name) for name in found.unused}
+    return Answer(strategy, found.plan, ignored, unused)
 
 
 def ranked(
@@ -46,10 +52,13 @@ def _place(row: Row) -> tuple[int, bool, float, int]:
 
 def _limited(row: Row, limits: Mapping[Limit, float]) -> Row:
     """With the limits that its plan misses: for all sequences, as its speed is."""
-    if row.planned is None:
-        return row
-    took: dict[Limit, float] = {"ttft": row.planned.speed.ttft.mid, "tpot": row.planned.speed.step.mid}
-    return row.model_copy(update={"misses": tuple(name for name, limit in limits.items() if took[name] > limit)})
+    return row if row.planned is None else row.model_copy(update={"misses": missed(row.planned, limits)})
+
+
+def missed(found: Planned, limits: Mapping[Limit, float]) -> tuple[Limit, ...]:
+    """The `limits` (seconds) over which a plan is."""
+    took: dict[Limit, float] = {"ttft": found.speed.ttft.mid, "tpot": found.speed.step.mid}
+    return tuple(name for name, limit in limits.items() if took[name] > limit)
 
 
 def planned(plan: Plan) -> Planned:
@@ -106,7 +115,8 @@ def _refusals(answers: tuple[Answer, ...], option: str) -> Iterator[UsageError |
 
 def _row(found: Answer) -> Row:
     if isinstance(found.given, Plan):
-        return Row(strategy=found.strategy, verdict="fits", planned=planned(found.given), ignored=found.ignored)
+        done, unused = planned(found.given), dict(found.unused)
+        return Row(strategy=found.strategy, verdict="fits", planned=done, ignored=found.ignored, unused=unused)
     lacks = found.given.lacks if isinstance(found.given, InfeasibleError) else None
     return Row(
         strategy=found.strategy,

@@ -15,7 +15,8 @@ _HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "reque
 
 def table(found: Comparison) -> str:
     """What `helm-plan --strategy all` prints."""
-    parts = [list(_title(found)), list(_plans(found)), list(_failures(found.rows)), list(_ignored(found.rows))]
+    parts = [list(_title(found)), list(_plans(found)), list(_unused(found.rows))]
+    parts += [list(_failures(found.rows)), list(_ignored(found.rows))]
     parts.append(list(_front(found)))
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -103,6 +104,12 @@ def _failures(rows: Sequence[Row]) -> Iterator[str]:
         yield from aligned(lines, 3)
 
 
+def _unused(rows: Sequence[Row]) -> Iterator[str]:
+    for name, why in dict.fromkeys(each for row in rows for each in row.unused.items()):
+        names = ", ".join(row.strategy for row in rows if row.unused.get(name) == why)
+        yield f"not used     {name} by {names}: {why}"
+
+
 def _ignored(rows: Sequence[Row]) -> Iterator[str]:
     for option in dict.fromkeys(option for row in rows for option in row.ignored):
         names = ", ".join(row.strategy for row in rows if option in row.ignored)
@@ -113,7 +120,9 @@ def _front(found: Comparison) -> Iterator[str]:
     best = front(found.points)
     if not best:
         return
-    yield f"larger batches: no other of {len(found.points)} plans has a shorter request and more tokens/s than these"
+    many = sum(not each.misses for each in found.points)
+    plans = f"{many} plans that keep --slo" if "slo" in found.options else f"{many} plans"
+    yield f"larger batches: no other of {plans} has a shorter request and more tokens/s than these"
     head = ("strategy", "plan", "batch", "request", "tokens/s", "[low .. high]", "step")
     yield from aligned([head, *map(_point, best)], 2)
 

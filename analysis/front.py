@@ -1,9 +1,9 @@
 """Requests against tokens/s: plans for larger and larger batches, and those that no other plan beats in both."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from helmsman.analysis.comparison import planned
-from helmsman.schemas.comparison import Planned, Point
+from helmsman.analysis.comparison import missed, planned
+from helmsman.schemas.comparison import Limit, Planned, Point
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan
 
@@ -23,13 +23,16 @@ def batches(strategy: str, ask: Callable[[int], Plan], first: int, most: int) ->
         batch *= 2
 
 
-def points(found: Iterable[Found]) -> tuple[Point, ...]:
-    """All of them in their order, those marked that are on the front."""
-    every = tuple(found)
-    best = set(_front([(each.speed.request.mid, each.speed.rate.mid) for *_, each in every]))
+def points(found: Iterable[Found], limits: Mapping[Limit, float] | None = None) -> tuple[Point, ...]:
+    """All of them in their order, with the `limits` (seconds) that they miss; those marked that are on the front of
+    what keeps all."""
+    every = [(strategy, batch, each, missed(each, limits or {})) for strategy, batch, each in found]
+    kept = [number for number, (*_, misses) in enumerate(every) if not misses]
+    speeds = [every[number][2].speed for number in kept]
+    best = {kept[place] for place in _front([(speed.request.mid, speed.rate.mid) for speed in speeds])}
     return tuple(
-        Point(strategy=strategy, batch=batch, planned=each, front=number in best)
-        for number, (strategy, batch, each) in enumerate(every)
+        Point(strategy=strategy, batch=batch, planned=each, front=number in best, misses=misses)
+        for number, (strategy, batch, each, misses) in enumerate(every)
     )
 
 

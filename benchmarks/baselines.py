@@ -14,7 +14,7 @@ import json
 import shlex
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -68,16 +68,17 @@ class Executed:
     @property
     def error(self) -> float:
         """Signed, scaled by the probes of each round."""
-        return statistics.median(self._at_speed) - 1
+        return statistics.median(self.at_speed) - 1
 
     @property
     def noise(self) -> float:
         """How far rounds lie from their median, relative: the median distance."""
-        middle = statistics.median(self._at_speed)
-        return statistics.median(abs(each - middle) for each in self._at_speed) / middle
+        middle = statistics.median(self.at_speed)
+        return statistics.median(abs(each - middle) for each in self.at_speed) / middle
 
     @property
-    def _at_speed(self) -> list[float]:
+    def at_speed(self) -> list[float]:
+        """By round, the step relative to the prediction at the speeds of that round."""
         return [row.measured / row.scaled for row in self.rounds]
 
     def __str__(self) -> str:
@@ -90,22 +91,24 @@ class Executed:
 
 def main() -> int:
     """Plan all, execute in turns, and print what holds."""
-    args = _arguments()
+    args = arguments(__doc__ or "").parse_args()
     select_from_environment()
-    plans = list(_fitting(args))
+    plans = list(fitting(args.ask or QUESTIONS, args))
     for number in range(args.rounds):
         for each in plans:
-            each.rounds.append(_round(each.plan, args))
+            each.rounds.append(executed_round(each.plan, args))
             row = each.rounds[-1]
             print(f"round {number + 1} {each.asked:44s} {1e3 * row.measured:8.1f} ms", flush=True)
     return _report(plans, args)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str) -> argparse.ArgumentParser:
+    """What is asked, of which machine, and how often it is executed."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--hardware", required=True, help="a record of this machine with a loopback accelerator")
     parser.add_argument("--vram-avail", help="what the accelerator may use (default: what its record says)")
+    parser.add_argument("--ram-avail", help="what of host memory a plan may use (default: what its record says)")
     parser.add_argument("--format", default="bf16", help="of weights")
     parser.add_argument("--kv-format", default="f32")
     parser.add_argument("--batch", type=int, default=1)
@@ -116,15 +119,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ask", action="append", help="a strategy with its options, in place of the default questions")
     parser.add_argument("--storage", type=Path, action="append", default=[], help="a folder for what lives on storage")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
-    return parser.parse_args()
+    return parser
 
 
-def _fitting(args: argparse.Namespace) -> Iterator[Executed]:
-    """The plans that exist and are executed; the others are named."""
+def fitting(questions: Iterable[str], args: argparse.Namespace) -> Iterator[Executed]:
+    """The plans that exist and are executed, once to see that they are; the others are named."""
     seen: dict[str, str] = {}
-    for asked in args.ask or QUESTIONS:
+    for asked in questions:
         try:
-            plan = _planned(asked, args)
+            plan = planned(asked, args)
             if plan.label in seen:
                 print(f"{asked:44s} is the plan of {seen[plan.label]}")
                 continue
@@ -137,16 +140,17 @@ def _fitting(args: argparse.Namespace) -> Iterator[Executed]:
         yield Executed(asked, plan)
 
 
-def _planned(asked: str, args: argparse.Namespace) -> Plan:
+def planned(asked: str, args: argparse.Namespace) -> Plan:
     """What helm-plan answers. Raises HelmError with what it says instead."""
     strategy, *options = shlex.split(asked)
     work = {"prompt_tokens": args.prompt_tokens, "output_tokens": args.steps + 1, "batch": args.batch}
-    formats = {"format": args.format, "kv_format": args.kv_format, "vram_avail": args.vram_avail}
+    formats = {"format": args.format, "kv_format": args.kv_format}
+    memory = {"vram_avail": args.vram_avail, "ram_avail": args.ram_avail}
     named = {"model": args.checkpoint, "hw": args.hardware, "strategy": strategy, "batches": args.batches}
-    return ask(*options, **named, **work, **formats)
+    return ask(*options, **named, **work, **formats, **memory)
 
 
-def _round(plan: Plan, args: argparse.Namespace) -> Row:
+def executed_round(plan: Plan, args: argparse.Namespace) -> Row:
     """The decode step of one more execution; repeated while others are at work on this machine."""
     for attempt in range(ATTEMPTS):
         runs = _execute(plan, args)

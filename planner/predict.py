@@ -155,14 +155,18 @@ def gap(seconds: float, bound: float) -> float:
 def bottleneck(
     terms: Iterable[Term], hardware: Hardware, seconds: float, drawn: Mapping[str, float] | None = None
 ) -> str:
-    """The lane that is busy longest, what binds it most, and the share of the `seconds` of the pass in which it is; or
-    the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds)."""
+    """What binds the lane that is busy longest most, and the share of the `seconds` of the pass in which it is busy; or
+    the memory, or link of several lanes, whose users together ask for more of it (`drawn`, seconds). Bandwidth is that
+    of the memory or link whether one or several use it."""
     lanes: dict[str, dict[str, float]] = {}
     for term in terms:
         bounds = lanes.setdefault(term.resource, {})
         wording = _wording(term, hardware)
         bounds[wording] = bounds.get(wording, 0.0) + term.seconds.mid
-    busy = {max(bounds, key=lambda name: bounds[name]): sum(bounds.values()) for bounds in lanes.values()}
+    busy: dict[str, float] = {}
+    for bounds in lanes.values():
+        most = max(bounds, key=lambda name: bounds[name])
+        busy[most] = max(busy.get(most, 0.0), sum(bounds.values()))
     longest = max(busy, key=lambda name: busy[name])
     shared = {name: each for name, each in (drawn or {}).items() if each > busy[longest] * (1 + _ROUNDING)}
     binding = max(shared, key=lambda name: shared[name], default=longest)
@@ -170,13 +174,21 @@ def bottleneck(
 
 
 def _wording(term: Term, hardware: Hardware) -> str:
-    """The lane and what binds a term; expanding 4-bit groups is called alike on a stream of its own and beside
-    operations."""
-    lane = f"{lane_owner(term.resource)}:decompress" if term.op.endswith(".decompress") else term.resource
-    if term.bound != "memory":
-        return f"{lane} " + {"link": "link bandwidth"}.get(term.bound, term.bound)
-    device = next((d for d in hardware.devices if d.name == lane_owner(term.resource)), None)
-    return f"{lane} memory bandwidth ({device.memory})" if device else f"{lane} memory bandwidth"
+    """What binds a term; expanding 4-bit groups is called alike on a stream of its own and beside operations."""
+    owner = lane_owner(term.resource)
+    if term.op.endswith(".decompress"):
+        return f"{owner}:decompress, {_bound(term, owner, hardware)}"
+    return _bound(term, term.resource, hardware)
+
+
+def _bound(term: Term, lane: str, hardware: Hardware) -> str:
+    """`dram bandwidth`, `h2d bandwidth`, `cuda compute`."""
+    if term.bound == "link":
+        return f"{lane_owner(lane)} bandwidth"
+    device = next((d for d in hardware.devices if d.name == lane_owner(lane)), None)
+    if term.bound != "memory" or device is None:
+        return f"{lane} {term.bound}"
+    return f"{hardware.memory(device.memory).shares or device.memory} bandwidth"
 
 
 def _drawn(works: Works, prices: Sequence[Estimate], pools: Pools) -> dict[str, float]:

@@ -44,7 +44,8 @@ class Planned(Frozen):
 
 class Row(Frozen):
     """What one strategy has to say. `relative`: its objective over the best one's, of those that keep all limits if any
-    does; `misses`: limits (--slo) over which its plan is; `ignored`: options of the comparison that it does not have.
+    does; `misses`: limits (--slo) over which its plan is; `ignored`: options of the comparison that it does not have;
+    `unused`: devices of the machine that its plans cannot use, and why.
 
     Where there is no plan: why, the remedy, and bytes that are missing by memory."""
 
@@ -57,15 +58,18 @@ class Row(Frozen):
     remedy: Words | None = None
     lacks: dict[Name, Total] = Field(default_factory=dict)
     ignored: tuple[Name, ...] = ()
+    unused: dict[Name, Words] = Field(default_factory=dict)
 
 
 class Point(Frozen):
-    """A strategy's plan for `batch` sequences together; `front`: no other has a shorter request and a higher rate."""
+    """A strategy's plan for `batch` sequences together; `misses`: limits (--slo) over which it is; `front`: of those
+    that keep all limits, no other has a shorter request and a higher rate."""
 
     strategy: Name
     batch: Count
     planned: Planned
     front: bool
+    misses: tuple[Limit, ...] = ()
 
 
 class Comparison(Document):

@@ -91,9 +91,10 @@ class FlexGenLp:
         return (found.offloading if found else host).decide(recorded)
 
     def ranked(self) -> Iterator[Policy]:
-        """Rounded policies, the best first: of the best divisions, then of one division after the other."""
+        """Rounded policies, the best first: of the best divisions, then of one division after the other. Pricing many
+        batches takes long, so what cannot fit is left out before."""
         prices = (Prices(frame, keeping, self.cost_options) for frame in self._frames() for keeping in self._modes())
-        rest = iter(sorted(prices, key=_bound))
+        rest = iter(sorted((each for each in prices if each.may_fit), key=_bound))
         while group := list(islice(rest, _FINALISTS)):
             yield from sorted((p for each in group for p in self._policies(each)), key=lambda policy: policy.seconds)
 

@@ -71,9 +71,11 @@ class HeteGen:
     @cached_property
     def division(self) -> Division:
         """The shares of every shape, and as much kept on the accelerator as fits and helps; if nothing fits, with
-        caches and output in host memory."""
-        found = self.balanced(*_ROOMS[-1])
+        caches and output in host memory. Shares are only balanced where anything can fit: many batches take long."""
+        found = self._unshared(*_ROOMS[-1], brought=True)
         for cache, end in _ROOMS:
+            if not self._may_fit(cache, end):
+                continue
             base = self.balanced(cache, end)
             if self._has_room(base):
                 found = self._with_kept(base)
@@ -106,7 +108,24 @@ class HeteGen:
 
     def _has_room(self, division: Division) -> bool:
         """Whether the accelerator's memory is large enough."""
-        return self.question.frame.accelerator.memory not in self.question.lacks(place(self.question.frame, division))
+        return self.question.frame.accelerator.memory not in self._lacks(division)
+
+    def _may_fit(self, cache: End, end: End) -> bool:
+        """Whether the accelerator's memory is large enough when nothing comes and nothing is kept there, and the
+        host's when everything is."""
+        least = self._unshared(cache, end, brought=False)
+        whole = dict.fromkeys(divided_operations(self.question.frame.model), self.question.frame.model.layers)
+        host = self.question.frame.roles.host.memory
+        return self._has_room(least) and host not in self._lacks(replace(least, kept=whole))
+
+    def _unshared(self, cache: End, end: End, brought: bool) -> Division:
+        """All rows are brought, or none; nothing is kept."""
+        model = self.question.frame.model
+        rows = {op: op_extent(model, op)[1] if brought else 0 for op in divided_operations(model)}
+        return Division(dict.fromkeys(PHASES, rows), {}, cache, end)
+
+    def _lacks(self, division: Division) -> dict[str, int]:
+        return self.question.lacks(place(self.question.frame, division))
 
 
 def shared_matrices(question: Question, cache: End, end: End, phase: Phase) -> dict[str, Shared]:

@@ -8,7 +8,9 @@ from shapes import small_model
 from helmsman.analysis.comparison import Answer, answer, misused, nearest, ranked, speed
 from helmsman.analysis.comparison_table import short_label, table, why_not
 from helmsman.analysis.front import batches, front, points
+from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import Decision
 from helmsman.planner.strategies.layer_search import decide as decide_split
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.planner.strategies.optimal.compositions import Aim
@@ -99,10 +101,10 @@ def test_equals_stay_in_the_order_of_the_strategies() -> None:
 
 
 def test_only_what_a_strategy_cannot_do_is_an_answer() -> None:
-    def fails() -> Plan:
+    def fails() -> Decision:
         raise BadInputError("broken")
 
-    def cannot() -> Plan:
+    def cannot() -> Decision:
         raise does_not_fit(1)
 
     assert isinstance(answer("x", cannot).given, InfeasibleError)
@@ -140,6 +142,16 @@ def test_the_table_says_what_is_missing_and_what_is_ignored() -> None:
     assert any(line.startswith("fast ") and "250 ms" in line and line.endswith("1.00x") for line in lines)
     assert "lacks 3.00 GB in vram" in text and "--home: not here" in text
     assert lines[-1] == "--home is no option of fast"
+
+
+def test_devices_that_strategies_cannot_use_are_named_once() -> None:
+    """With the strategies that leave them out, and why: a comparison on two GPUs is of one and of both."""
+    hardware = load_hardware("rtx3090x2-5950x", None)
+    plan = plan_of(1.0, 1.0).model_copy(update={"hardware": hardware})
+    one, both = (Decision(plan, 1.0, (), (), unused=unused) for unused in (("cuda1",), ()))
+    found = compared(answer("a", lambda: one), answer("b", lambda: both), answer("c", lambda: one))
+    assert [row.unused for row in found.rows] == [{"cuda1": "plans use one accelerator"}, {}, found.rows[0].unused]
+    assert "not used     cuda1 by a, c: plans use one accelerator" in table(found).splitlines()
 
 
 def test_labels_do_not_repeat_their_strategy() -> None:
@@ -181,6 +193,14 @@ def test_the_front_has_no_point_that_another_beats() -> None:
     for point, (seconds, rate) in zip(found, where, strict=True):
         beaten = any(s <= seconds and r >= rate and (s, r) != (seconds, rate) for s, r in where)
         assert point.front != beaten or where.index((seconds, rate)) + 1 != point.batch
+
+
+def test_the_front_is_of_plans_that_keep_the_limits() -> None:
+    """Steps and TTFT of all of them take 1 s: under a limit below that nothing is best."""
+    where = [("s", 1, place(1, 1)), ("s", 2, place(2, 2))]
+    assert [point.front for point in points(where, {"ttft": 1.0})] == [True, True]
+    late = points(where, {"tpot": 0.5, "ttft": 2.0})
+    assert [(point.front, point.misses) for point in late] == [(False, ("tpot",))] * 2
 
 
 def test_plans_that_keep_the_limits_are_first() -> None:

@@ -176,6 +176,17 @@ def test_limits_are_compared_with_every_plan(capfd, document):
     assert all("slo" not in row.get("ignored", []) for row in found)
 
 
+def test_plans_that_miss_a_limit_are_not_on_the_front(capfd, document):
+    steps = [row["planned"]["speed"]["step"]["mid"] for row in json.loads(document)["rows"] if "planned" in row]
+    limit = 1.001 * steps[len(steps) // 2]
+    code, out, _ = run(capfd, *ASKED, "--strategy", "all", "--pareto", "1", "--slo", f"tpot={limit}s", "--json")
+    found = json.loads(out)["points"]
+    late = [point["planned"]["speed"]["step"]["mid"] > limit for point in found]
+    assert code == 0 and True in late and False in late
+    assert [point.get("misses", []) == ["tpot"] for point in found] == late
+    assert any(point["front"] for point in found) and not any(point["front"] and point.get("misses") for point in found)
+
+
 def test_limits_that_no_plan_keeps_are_refused_after_the_table(capfd):
     code, out, err = run(capfd, *ASKED, "--strategy", "all", "--slo", "ttft=1ms")
     assert code == 3 and "misses" in out and "the smallest change: ttft=" in err

@@ -40,6 +40,22 @@ def test_the_next_larger_batch_does_not_fit(capsys, strategy):
     assert code == 3 and answer["error"]["code"] == "infeasible"
 
 
+@pytest.mark.parametrize(
+    ("strategy", "module"),
+    [
+        ("hetegen", "helmsman.planner.strategies.hetegen"),
+        ("flexgen-lp", "helmsman.planner.strategies.offload.policy_prices"),
+        ("optimal", "helmsman.planner.strategies.optimal.blocks"),
+    ],
+)
+def test_far_too_many_batches_are_refused_before_they_are_lowered(capsys, monkeypatch, strategy, module):
+    """Thousands of batches take seconds to lower, a minute to divide."""
+    monkeypatch.delattr(f"{module}.lower")
+    machine = "rtx3090x2-5950x" if strategy == "optimal" else "rtx4060-laptop"
+    code, answer = run(capsys, "--model", "Qwen3-8B", "--hw", machine, "--strategy", strategy, "--batches", "2000")
+    assert code == 3 and answer["error"]["code"] == "infeasible" and "more in dram" in answer["error"]["remedy"]
+
+
 def test_gupta_batches(capsys):
     """8 sequences beside 8.3 % of the weights as they are, 44 and more where all are in Optane (E-GUPTA-05)."""
     _, baseline = run(capsys, *GUPTA, "flexgen", "--percent", "0,80,20", "--batch", "max")

@@ -17,8 +17,9 @@ from splits import make_frame, with_storage
 from helmsman.executor.engine import Engine
 from helmsman.executor.measure import spans_of
 from helmsman.planner.costs import CostOptions
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways
+from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
@@ -31,25 +32,26 @@ FAMILIES = ("opt", "qwen3", "llama")
 PROMPT, OUTPUT = 8, 5
 
 
-def question(family: str, batch: int, hardware: Hardware | None = None) -> Question:
-    work = Workload(prompt_tokens=PROMPT, output_tokens=OUTPUT, batch=batch, context=PROMPT + OUTPUT + 3)
+def question(family: str, batch: int, hardware: Hardware | None = None, prompt: int = PROMPT) -> Question:
+    work = Workload(prompt_tokens=prompt, output_tokens=OUTPUT, batch=batch, context=prompt + OUTPUT + 3)
     return Question(make_frame(small_model(family), work, hardware), CostOptions())
 
 
 def outcome(checkpoint: Any, plan: Plan, *folders: Path) -> tuple[Any, Any]:
-    tokens = np.random.default_rng(7).integers(3, 500, (plan.workload.batch, PROMPT), dtype=np.int32)
+    shape = plan.workload.batch, plan.workload.prompt_tokens
+    tokens = np.random.default_rng(7).integers(3, 500, shape, dtype=np.int32)
     with Engine.load(plan, checkpoint, two_cpus(), storage=folders) as engine:
         made = engine.generate(tokens, OUTPUT, ignore_eos=True)
         spans_of(plan, 0, made)
-        return np.array(made.tokens), engine.logits(tokens, prompt=PROMPT - 2)
+        return np.array(made.tokens), engine.logits(tokens, prompt=shape[1] - 2)
 
 
 def drawn(asked: Question, seed: int) -> Assignment:
-    """Any ways for the blocks, any sides for the ends."""
+    """Any of the ways that are offered for the blocks, any sides for the ends."""
     source = random.Random(seed)
     model = asked.frame.model
     stored, quarters = asked.frame.store is not None, asked.frame.quarters
-    every = block_ways(model, storage=stored, quarters=quarters, prompts=True)
+    every = offered(asked.frame, prompts=True)
     some = [way for way in every if bool(way.stored) == stored and bool(way.q4) == bool(quarters)]
     ways: list[BlockWay] = [source.choice(some), *(source.choice(every) for _ in range(model.layers - 1))]
     ends = source.choice(("host", "accelerator")), source.choice(("host", "accelerator"))
@@ -62,6 +64,18 @@ def drawn(asked: Question, seed: int) -> Assignment:
 def test_any_composition_makes_the_tokens_of_the_cpu_alone(checkpoints, seed):
     family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
     asked = question(family, batch)
+    plan = as_plan(place(asked.frame, drawn(asked, seed)))
+    alone = make_plan(small_model(family), workload=asked.frame.workload)
+    found, expected = outcome(checkpoints(family), plan), outcome(checkpoints(family), alone)
+    assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_prompts_that_pass_chunk_by_chunk_make_the_same_tokens(checkpoints, seed):
+    """Whatever is offered for them is executed: each half of a block is on one side."""
+    family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
+    asked = question(family, batch, prompt=150)
     plan = as_plan(place(asked.frame, drawn(asked, seed)))
     alone = make_plan(small_model(family), workload=asked.frame.workload)
     found, expected = outcome(checkpoints(family), plan), outcome(checkpoints(family), alone)

@@ -58,6 +58,15 @@ class Prices:
             self.frame.workload.batch * self.frame.workload.batches,
         )
 
+    @property
+    def may_fit(self) -> bool:
+        """Whether all tiers together hold the weights and caches: no policy does where they do not."""
+        frame, tiers = self.frame, ("host", "accelerator", *(("storage",) if self.keeping.storage else ()))
+        names = {self.keeping.memory(frame, tier) for tier in tiers}
+        free = sum(frame.roles.hardware.memory(name).available for name in names)
+        blocks = frame.model.layers * (self._block + self._cached(frame.workload.context))
+        return blocks + self._ends <= free
+
     def _terms(self, phase: Phase) -> tuple[Form, ...]:
         """Seconds per block of every link, and of the work."""
         lanes: dict[str, list[tuple[Kind, tuple[Tier, ...], float]]] = {}

@@ -7,6 +7,7 @@ from math import inf
 
 import numpy as np
 
+from helmsman.lowering.buffers import buffer_bytes
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together, known
 from helmsman.planner.machine import Roles
@@ -139,11 +140,19 @@ class Finalists:
 
     @property
     def too_large(self) -> bool:
-        """Whether weights and caches exceed all memories together."""
+        """Whether weights and caches exceed all memories together, without those whose devices have no room to work in:
+        of many batches, which would take long to lower."""
         frame = self.question.frame
         least = in_groups(frame.model, self.quarters) if self.quarters else on_host(frame.model)
-        uses = memory_use(place(frame, Assignment((least,) * frame.model.layers, "host", "host", {})))
-        return sum(use.weights + use.kv for use in uses) > sum(use.available for use in uses)
+        placed = place(frame, Assignment((least,) * frame.model.layers, "host", "host", {}))
+        uses = memory_use(placed)
+        free = {use.memory: use.available for use in uses}
+        work = buffer_bytes(frame.model, frame.workload, batches=batches_together(placed))
+        away = {device.memory for device in frame.roles.accelerators if frame.roles.separate}
+        free |= {memory: max(0, free[memory] - work) for memory in away}
+        if not any(free[memory] for memory in away):
+            free[frame.roles.host.memory] -= work
+        return sum(use.weights + use.kv for use in uses) > sum(free.values())
 
     @cached_property
     def composable(self) -> bool:

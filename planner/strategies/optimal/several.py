@@ -20,9 +20,10 @@ from helmsman.planner.buffers import STOPS
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
+from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.lowered_parts import TURNING, Beside
+from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
@@ -73,10 +74,7 @@ class AllBlocks:
     def _member(self, on: int, roles: Roles) -> Blocks:
         frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
         if on not in self.parts.ways:
-            store = frame.store is not None
-            self.parts.ways[on] = block_ways(
-                frame.model, roles.separate, store, frame.quarters, "prefill" in self.phases
-            )
+            self.parts.ways[on] = offered(frame, "prefill" in self.phases)
         found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered)
         if on not in self.parts.panels:
             self.parts.panels[on] = found.shares

@@ -9,7 +9,8 @@ import numpy as np
 
 from helmsman.planner.costs import CostModel
 from helmsman.planner.linear_program import Whole, solve
-from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways
+from helmsman.planner.strategies.optimal.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends, Known
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways, undominated
@@ -130,10 +131,8 @@ class Tightest:
 
 def saving(frame: Frame, costs: CostModel) -> AllBlocks:
     """Ways whose operations are whole, and to which nothing comes that takes no less where it comes from."""
-    ways = block_ways(frame.model, frame.roles.separate, frame.store is not None, frame.quarters)
-    return AllBlocks(
-        frame, costs, parts=Known(dict.fromkeys(range(len(frame.roles.each)), tuple(filter(_saves, ways))))
-    )
+    ways = tuple(filter(_saves, offered(frame)))
+    return AllBlocks(frame, costs, parts=Known(dict.fromkeys(range(len(frame.roles.each)), ways)))
 
 
 def _saves(way: BlockWay) -> bool:

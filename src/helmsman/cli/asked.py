@@ -9,9 +9,9 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.cli.strategies import Decided
+    from helmsman.planner.decide import Decision
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
-    from helmsman.schemas.plan import Plan
     from helmsman.schemas.workload import Workload
 
 ALL = "all"
@@ -43,11 +43,11 @@ class Asked:
         values = {name: getattr(self.args, name) for name in usual if name != _SAME}
         return {name: value for name, value in values.items() if value != usual[name]}
 
-    def plan(self, strategy: str, batch: int | None = None) -> "Plan":
-        """What a strategy plans. Raises what it raises."""
+    def decision(self, strategy: str, batch: int | None = None) -> "Decision":
+        """What a strategy decides. Raises what it raises."""
         workload = self.workload if batch is None else self.workload.model_copy(update={"batch": batch})
         asked = decide_as_known if self.as_known or self.args.strategy == ALL else decide
-        return asked(self._of(strategy), self.model, self.hardware, workload)[0].plan
+        return asked(self._of(strategy), self.model, self.hardware, workload)[0]
 
     def for_requests(self) -> "Asked":
         """The same, with the whole request as the objective of those that know it."""

@@ -106,8 +106,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.pareto is not None and not args.batch <= args.pareto <= MOST_SEQUENCES:
         remedy = f"use --batch ({args.batch}) or more, at most {MOST_SEQUENCES}"
         raise UsageError("not a number of sequences", field="--pareto", value=args.pareto, remedy=remedy)
-    shared = SHARED if args.pareto is not None else (*SHARED, "slo")
-    allowed = shared if args.strategy == ALL else tuple(name for name in defaults() if name not in _ONE_BATCH)
+    allowed = (*SHARED, "slo") if args.strategy == ALL else tuple(name for name in defaults() if name not in _ONE_BATCH)
     for name, default in defaults().items():
         if name not in allowed and getattr(args, name) != default:
             flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or ask one strategy without --pareto"
@@ -125,7 +124,7 @@ def _answers(asked: Asked, took: dict[str, float]) -> "list[Answer]":
     from helmsman.analysis.comparison import answer
 
     return _each(
-        asked, asked.strategies, took, lambda name: answer(name, lambda: asked.plan(name), asked.ignored(name))
+        asked, asked.strategies, took, lambda name: answer(name, lambda: asked.decision(name), asked.ignored(name))
     )
 
 
@@ -134,18 +133,21 @@ def _points(asked: Asked, answers: "list[Answer]", took: dict[str, float]) -> "t
     from helmsman.analysis.front import batches, points
     from helmsman.schemas.plan import Plan
 
-    first, most = asked.args.batch, asked.args.pareto
+    first, most, limits = asked.args.batch, asked.args.pareto, _limits(asked.args)
     plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
     whole, same = asked.for_requests(), asked.args.objective == "throughput"
 
     def larger(name: str) -> "list[Found]":
         return list(
             batches(
-                name, lambda batch: plans[name] if same and batch == first else whole.plan(name, batch), first, most
+                name,
+                lambda batch: plans[name] if same and batch == first else whole.decision(name, batch).plan,
+                first,
+                most,
             )
         )
 
-    return points(chain.from_iterable(_each(asked, tuple(plans), took, larger)))
+    return points(chain.from_iterable(_each(asked, tuple(plans), took, larger)), limits)
 
 
 def _each(asked: Asked, names: Sequence[str], took: dict[str, float], work: Callable[[str], Done]) -> list[Done]:
