@@ -69,7 +69,7 @@ def check(
     check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
-    return _compare(passes, scaling, _others(measured), tolerance)
+    return _compare(passes, scaling, others_of(measured), tolerance)
 
 
 def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tolerance: float) -> Checked:
@@ -90,7 +90,8 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tol
     )
 
 
-def _others(measured: Trace) -> float | None:
+def others_of(measured: Trace) -> float | None:
+    """The largest share of processor time that other processes took during a run, if it was recorded."""
     notes = measured.info.notes.items()
     shares = [
         float(value) for name, value in notes if name.startswith("others_cpu_share.") and not isinstance(value, str)

@@ -76,6 +76,7 @@ std::vector<std::shared_ptr<void>> CopyEngine::collect() {
 long long CopyEngine::submit(Copy copy) {
   std::unique_lock<std::mutex> lock(mutex_);
   finished_.wait(lock, [this] { return next_ - done_ < kQueue; });
+  copy.submitted = now();
   queue_.push_back(std::move(copy));
   submitted_.notify_one();
   return next_++;
@@ -109,7 +110,15 @@ void CopyEngine::work() {
 
 Span CopyEngine::perform(const Copy& copy) {
   if (stopping_ || !wait_all(copy.wait, stopping_)) return {now(), now()};
-  const Span span = move(copy);
+  double begin = std::max(free_, copy.submitted);
+  for (const auto& event : copy.wait) begin = std::max(begin, event->time());
+  const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
+  free_ = begin + latency_ + static_cast<double>(total) / rate_;
+  move(copy, begin + latency_);
+  approach(free_);
+  while (now() < free_) pause();
+  const Span span = {std::max(begin, ended_), now()};
+  ended_ = span.end;
   if (copy.times != nullptr) {
     copy.times[0] = span.start;
     copy.times[1] = span.end;
@@ -117,9 +126,7 @@ Span CopyEngine::perform(const Copy& copy) {
   return span;
 }
 
-Span CopyEngine::move(const Copy& copy) {
-  const double start = now();
-  const double begin = start + latency_;
+void CopyEngine::move(const Copy& copy, double begin) {
   const size_t slice = slice_bytes(rate_);
   const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
   size_t moved = 0, pause_at = slice;
@@ -147,10 +154,6 @@ Span CopyEngine::move(const Copy& copy) {
       for (size_t j = 0; j < copy.counts[1]; ++j)
         move_piece(target + i * copy.target_strides[0] + j * copy.target_strides[1],
                    source + i * copy.source_strides[0] + j * copy.source_strides[1]);
-  const double end = begin + static_cast<double>(total) / rate_;
-  approach(end);
-  while (now() < end) pause();
-  return {start, now()};
 }
 
 }  // namespace helm

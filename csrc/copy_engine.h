@@ -33,6 +33,7 @@ struct Copy {
   std::shared_ptr<Event> done = {};      // or null
   double* times = nullptr;               // start and end, or null
   std::shared_ptr<void> keep = {};       // alive until it has been collected
+  double submitted = 0;                  // when; the engine sets it
 };
 
 struct Span {
@@ -40,7 +41,9 @@ struct Span {
 };
 
 // One copy at a time, in order of submission. It sleeps through most of a copy's time and spins only at the end,
-// so that it takes little from a processor that it shares.
+// so that it takes little from a processor that it shares. A copy's time begins when it may, or when that of the one
+// before it ends, as on an engine that never waits for a processor: what the thread begins late it moves faster, never
+// to end before its time.
 class CopyEngine {
  public:
   // rate: bytes per second; latency: seconds; cpu: -1 for no pinning. Throws std::invalid_argument.
@@ -65,7 +68,7 @@ class CopyEngine {
  private:
   void work();
   Span perform(const Copy& copy);
-  Span move(const Copy& copy);
+  void move(const Copy& copy, double begin);
 
   const double rate_, latency_;
   std::mutex mutex_;
@@ -74,6 +77,7 @@ class CopyEngine {
   std::vector<Span> spans_;
   long long next_ = 0, done_ = 0;
   std::vector<std::shared_ptr<void>> retired_;
+  double free_ = 0, ended_ = 0;  // when the latest copy's time ended, and when it was done
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

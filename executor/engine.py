@@ -11,6 +11,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor.depth import assume
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native
@@ -100,6 +101,17 @@ class Engine:
     def continues(self, past: int) -> bool:
         """Whether a prompt may follow the first `past` tokens that are cached: windows of caches only go on."""
         return past == 0 or self.rewinds or (bool(page_links(self.plan)) and past == self._cached)
+
+    def assume(self, tokens: int) -> None:
+        """From now on as if `tokens` tokens of every sequence were cached; their keys and values are noise.
+
+        Raises UsageError where caches are not the native executor's, allocated in full."""
+        if self._loaded.kept is None or self._growing is not None or self.devices.accelerators.devices:
+            remedy = "use native caches in full, or a prompt of that length"
+            raise UsageError("these caches need a prompt to fill them", field="depth", value=tokens, remedy=remedy)
+        caches, lanes = self._loaded.kept
+        assume(caches, lanes.pagers, tokens)
+        self._cached = tokens
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Measured runs: generations with probes beside them, and the Trace they make."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from helmsman.executor.stopping import stop_watch
 from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
+from helmsman.lowering.paging import passes_of
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -35,16 +36,19 @@ OnToken = Callable[[NDArray[np.int32]], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """Runs of one prompt, the probes beside them, and notes on each."""
+    """Runs of one prompt, the probes beside them, and notes on each; `past`: tokens that were taken to be cached before
+    the prompt."""
 
     runs: tuple[Generation, ...]
     probes: tuple[Probe, ...]
     notes: dict[str, str | int | float]
+    past: int = 0
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is run: `tokens` (batch, prompt), continued as `sampling` says, up to one of the texts `stops`."""
+    """What is run: `tokens` (batch, prompt), continued as `sampling` says, up to one of the texts `stops`; as if `past`
+    tokens were cached before them."""
 
     tokens: NDArray[np.int32]
     output_tokens: int
@@ -53,10 +57,13 @@ class Request:
     seed: int = 0
     text: Text | None = None
     stops: tuple[str, ...] = ()
+    past: int = 0
 
 
 def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
     """One run without probes or warm-up."""
+    if request.past:
+        engine.assume(request.past)
     ended = stop_watch(request.text, request.stops, len(request.tokens))
 
     def told(chosen: NDArray[np.int32]) -> NDArray[np.bool_] | None:
@@ -65,7 +72,12 @@ def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
 
     choose = chooser(request.sampling, (request.seed,), request.tokens)
     return engine.generate(
-        request.tokens, request.output_tokens, choose=choose, on_token=told, ignore_eos=request.ignore_eos
+        request.tokens,
+        request.output_tokens,
+        past=request.past,
+        choose=choose,
+        on_token=told,
+        ignore_eos=request.ignore_eos,
     )
 
 
@@ -77,11 +89,12 @@ def measure(
     Tokens of the first run go to `on_token`."""
     for device in engine.devices.by_name.values():
         device.time_operations(timed=True)
-    warm_up = Request(request.tokens, min(WARM_UP_TOKENS, request.output_tokens), ignore_eos=True)
+    few = min(WARM_UP_TOKENS, request.output_tokens)
+    warm_up = Request(request.tokens, few, ignore_eos=True, past=request.past)
     run_once(engine, warm_up, lambda _: None)
     prober = _Prober(engine, machine)
     generations: list[Generation] = []
-    notes: dict[str, str | int | float] = {"prompt_tokens": request.tokens.shape[1]}
+    notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
     for run in range(runs):
         prober.probe(run)
         before = cpu_times()
@@ -91,12 +104,16 @@ def measure(
             notes[f"others_cpu_share.{run}"] = share
         notes[f"overhead_s.{run}"] = float(np.median(generations[-1].overhead_s))
         prober.probe(run)
-    return Measured(tuple(generations), tuple(prober.probes), notes | prober.latencies)
+    return Measured(tuple(generations), tuple(prober.probes), notes | prober.latencies, request.past)
 
 
 def trace(plan: Plan, measured: Measured) -> Trace:
-    """The measured runs as spans with lowering's task ids."""
-    spans = [span for run, generation in enumerate(measured.runs) for span in spans_of(plan, run, generation)]
+    """The measured runs as spans with lowering's task ids; of runs on top of a past, which no prompt made, only the
+    decode steps, as those of a run that has it in its prompt."""
+    runs = [_continued(plan, each, measured) if measured.past else each for each in measured.runs]
+    spans = [span for run, generation in enumerate(runs) for span in spans_of(plan, run, generation)]
+    if measured.past:
+        spans = [span for span in spans if span.phase == "decode"]
     info = TraceInfo(
         source="measured",
         plan_sha256=digest(plan),
@@ -105,6 +122,15 @@ def trace(plan: Plan, measured: Measured) -> Trace:
         notes=measured.notes,
     )
     return Trace(info, spans)
+
+
+def _continued(plan: Plan, generation: Generation, measured: Measured) -> Generation:
+    """Passes numbered as if those over the past had been run."""
+    work = plan.workload.model_copy(update={"prompt_tokens": measured.notes["prompt_tokens"]})
+    prompts = sum(each.phase == "prefill" for each in generation.iterations)
+    before = len(passes_of(plan, work).prompt) - prompts
+    numbered = tuple(replace(each, index=each.index + before) for each in generation.iterations)
+    return replace(generation, iterations=numbered)
 
 
 def spans_of(plan: Plan, run: int, generation: Generation) -> list[Span]:

@@ -62,12 +62,16 @@ class Pager:
         """Whether any page of the pass under way is at home."""
         return bool(self._now.streamed)
 
+    def assume(self, tokens: int) -> None:
+        """Pages are where they would be after `tokens` tokens."""
+        self._restart()
+        while (cached := self._table.cached(_SEQUENCES)) < tokens:
+            self._table.advance(_SEQUENCES, min(self._paging.most_new, tokens - cached))
+
     def begin(self, tokens: int, past: int) -> None:
         """A pass of `tokens` on top of `past` begins; without a past, all pages are free."""
         if past == 0:
-            for sequence in self._table.sequences:
-                self._table.free(sequence)
-            self._table.add(_SEQUENCES)
+            self._restart()
         assert self._table.cached(_SEQUENCES) == past, f"{past} cached where pages hold another past"
         self._step = self._table.advance(_SEQUENCES, tokens)
         for event in (*self._arrived[: self._turn], *self._read[: self._turn], *self._left[: self._gone]):
@@ -77,6 +81,11 @@ class Pager:
     def attending(self, layer: int, reader: Reader) -> Submitted:
         """What submits attention of a block."""
         return partial(self._attend, layer, reader)
+
+    def _restart(self) -> None:
+        for sequence in self._table.sequences:
+            self._table.free(sequence)
+        self._table.add(_SEQUENCES)
 
     def _attend(
         self, layer: int, reader: Reader, tokens: int, past: int, wait: Sequence[Event], done: Event | None

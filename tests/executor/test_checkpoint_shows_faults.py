@@ -1,7 +1,6 @@
 """A wrong model shows: peaked logits, small errors that stay small, planted faults that do not."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
+from benchmarks.oracle import RoundedCache, load_oracle, margins, mean_kl, oracle_greedy, oracle_logits
 from family_models import family_model
-from oracle import RoundedCache, load_oracle, margins, mean_kl, oracle_greedy, oracle_logits
 
 from helmsman.executor.checkpoint.weights_init import printable_ids
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.hwdb.load_model import load_model
-from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.model import Model
 
 LENGTH = 512
 FAULT = 1e-2
@@ -38,12 +38,6 @@ class Case:
     def changed(self) -> float:
         """Share of positions whose best token is another one now."""
         return float((oracle_logits(self.oracle, self.tokens).argmax(-1) != self.logits.argmax(-1)).mean())
-
-    @property
-    def attention(self) -> Any:
-        """The attention of a block in the middle."""
-        base = self.oracle.model.decoder if self.model.family == "opt" else self.oracle.model
-        return base.layers[self.model.layers // 2].self_attn
 
 
 @pytest.fixture(scope="module")
@@ -101,72 +95,23 @@ def test_activations_stay_finite_in_bf16(family: str, case: Callable[[str], Case
     assert mean_kl(case(family).logits, found) < 0.1
 
 
-@contextmanager
-def replaced(holder: Any, name: str, value: Any) -> Iterator[None]:
-    before = getattr(holder, name)
-    setattr(holder, name, value)
-    try:
-        yield
-    finally:
-        setattr(holder, name, before)
-
-
-def inverse_frequencies(theta: float, dim: int) -> torch.Tensor:
-    return 1.0 / theta ** (torch.arange(0, dim, 2) / dim)
-
-
-def wrong_base(case: Case, theta: float) -> Any:
-    assert isinstance(case.model.position, Rope)
-    wrong = inverse_frequencies(theta, case.model.position.rotary_dim)
-    return replaced(case.oracle.model.rotary_emb, "inv_freq", wrong)
-
-
-def swapped_heads(case: Case) -> Any:
-    """Two KV heads exchanged in one block's keys and values."""
-    dim = case.model.head_dim
-    return _changed_weights(
-        [case.attention.k_proj, case.attention.v_proj],
-        lambda weight: torch.cat([weight[dim : 2 * dim], weight[:dim], weight[2 * dim :]]),
-    )
-
-
-def transposed(case: Case, name: str) -> Any:
-    return _changed_weights([getattr(case.attention, name)], lambda weight: weight.T.contiguous())
-
-
-@contextmanager
-def _changed_weights(linears: list[Any], change: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[None]:
-    before = [linear.weight.data for linear in linears]
-    for linear in linears:
-        linear.weight.data = change(linear.weight.data)
-    try:
-        yield
-    finally:
-        for linear, weight in zip(linears, before, strict=True):
-            linear.weight.data = weight
-
-
-def without_qk_norm(case: Case) -> Any:
-    return replaced(case.attention, "q_norm", torch.nn.Identity())
-
-
-FAULTS: dict[str, tuple[str, Callable[[Case], Any]]] = {
-    "half the rope base": ("qwen3", lambda case: wrong_base(case, 5e5)),
-    "another rope base": ("qwen3", lambda case: wrong_base(case, 1e4)),
-    "llama without scaling": ("llama", lambda case: wrong_base(case, 5e5)),
+FAULTS: dict[str, tuple[str, Plant]] = {
+    "half the rope base": ("qwen3", wrong_base(5e5)),
+    "another rope base": ("qwen3", wrong_base(1e4)),
+    "llama without scaling": ("llama", wrong_base(5e5)),
     "swapped heads": ("qwen3", swapped_heads),
     "swapped heads with biases": ("qwen2", swapped_heads),
     "no norm of queries": ("qwen3", without_qk_norm),
-    "transposed keys": ("qwen3", lambda case: transposed(case, "k_proj")),
-    "transposed values": ("llama", lambda case: transposed(case, "v_proj")),
-    "transposed output": ("opt", lambda case: transposed(case, "out_proj")),
+    "transposed keys": ("qwen3", transposed("k_proj")),
+    "transposed values": ("llama", transposed("v_proj")),
+    "transposed output": ("opt", transposed("out_proj")),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_shows(fault: str, case: Callable[[str], Case]) -> None:
     family, plant = FAULTS[fault]
-    with plant(case(family)):
+    with plant(case(family).oracle, case(family).model):
         assert case(family).kl() > FAULT
         assert case(family).changed() > 0.05
     assert case(family).kl() < 1e-9
@@ -179,9 +124,9 @@ def test_real_shapes(name: str, tmp_path: Path) -> None:
     assert np.median(margins(case.logits)) > 0.05
     assert case.kl(RoundedCache(torch.float16)) < 1e-4
     assert case.kl(RoundedCache(torch.bfloat16)) < 1e-3
-    faults: list[Any] = [] if name == "opt-125m" else [swapped_heads(case), wrong_base(case, 5e5)]
-    faults += [without_qk_norm(case), transposed(case, "v_proj")] if name == "Qwen3-0.6B" else []
-    faults += [transposed(case, "out_proj")] if name == "opt-125m" else []
-    for fault in faults:
-        with fault:
+    faults: list[Plant] = [] if name == "opt-125m" else [swapped_heads, wrong_base(5e5)]
+    faults += [without_qk_norm, transposed("v_proj")] if name == "Qwen3-0.6B" else []
+    faults += [transposed("out_proj")] if name == "opt-125m" else []
+    for plant in faults:
+        with plant(case.oracle, case.model):
             assert case.kl() > FAULT

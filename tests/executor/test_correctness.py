@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracle import Greedy, load_oracle, margins, mean_kl, oracle_greedy, oracle_logits
+from benchmarks.oracle import Greedy, load_oracle, margins, mean_kl, oracle_greedy, oracle_logits
 from plans import GIB, make_hardware, make_plan
 from safetensors.numpy import load_file, save_file
 from shapes import small_model

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchmarks.oracle import load_oracle, margins, mean_kl, oracle_logits
 from graph_configs import GRAPH_CONFIGS
-from oracle import load_oracle, margins, mean_kl, oracle_logits
 from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from transformers import AutoConfig, AutoModelForCausalLM

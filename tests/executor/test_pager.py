@@ -174,6 +174,20 @@ def test_a_trace_with_pages_is_checked_pass_by_pass(checkpoints: Checkpoints) ->
     assert checked.ttft.measured == pytest.approx(measured.runs[0].ttft_s, rel=0.2)
 
 
+def test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt(checkpoints: Checkpoints) -> None:
+    """Over caches of noise, after a conversation of another length."""
+    work = Workload(prompt_tokens=120, output_tokens=8, context=128)
+    plan = make_paged_plan(model(), 2, workload=work)
+    with Engine.load(plan, checkpoints("qwen3"), two_cpus()) as engine:
+        whole = trace(plan, measure(engine, Request(prompts(work), 8, ignore_eos=True), 1, two_cpus()))
+        request = Request(prompts(work)[:, :1], 8, ignore_eos=True, past=119)
+        deep = trace(plan, measure(engine, request, 2, two_cpus()))
+    steps = [[(each.run, each.task) for each in found.spans if each.phase == "decode"] for found in (whole, deep)]
+    assert [task for task in steps[1] if task[0] == 0] == steps[0] and len(deep.spans) == len(steps[1])
+    checked = check(plan, cost_model(plan), deep, None, tolerance=1e9)
+    assert checked.passed and checked.ttft is None and checked.runs == 2
+
+
 def test_running_out_of_memory_at_a_page_releases_everything(
     checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:

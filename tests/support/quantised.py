@@ -2,12 +2,10 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+from benchmarks.rounded import through
 from safetensors.numpy import load_file, save_file
 
-from helmsman.executor._kernels import Arena, pack, packed_size, unpack
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import Model
@@ -18,17 +16,5 @@ def write_quantised(model: Model, place: Path, compressed: Callable[[str], bool]
     write_checkpoint(model, place, seed=1, fmt="f32")
     file = place / "model.safetensors"
     values = load_file(file)
-    save_file({name: _through(fmt, each) if compressed(name) else each for name, each in values.items()}, file)
+    save_file({name: through(fmt, each) if compressed(name) else each for name, each in values.items()}, file)
     return place
-
-
-def _through(fmt: StoredFormat, values: Any) -> Any:
-    if values.ndim < 2:
-        return values
-    rows, columns = values.shape
-    size = packed_size(fmt, rows, columns)
-    buffer = Arena(size).alloc(size, "quantised")
-    pack(np.ascontiguousarray(values), "f32", buffer, fmt, rows, columns)
-    found = np.empty((rows, columns), np.float32)
-    unpack(buffer, fmt, found, rows, columns)
-    return found

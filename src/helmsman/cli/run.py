@@ -40,6 +40,8 @@ def build_parser() -> Parser:
     parser.add_argument("--system", metavar="TEXT", help="with --chat: what the assistant is told first")
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
+    depth = "as if N tokens were cached before the prompt, their keys and values noise: to measure at a depth"
+    parser.add_argument("--depth", type=_count, default=0, metavar="N", help=depth)
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
     parser.add_argument(
         "--storage",
@@ -144,8 +146,8 @@ def _request(args: argparse.Namespace, plan: "Plan", text: "Text | None") -> "Re
     tokens = as_batch(_sequences(args, text), plan, str(args.tokens) if args.tokens else None)
     output = args.output_tokens or plan.workload.output_tokens
     sampling = sampling_of(args)
-    request = Request(tokens, output, args.ignore_eos, sampling, args.seed, text, tuple(args.stop))
-    check_tokens(tokens, plan, request.output_tokens)
+    request = Request(tokens, output, args.ignore_eos, sampling, args.seed, text, tuple(args.stop), args.depth)
+    check_tokens(tokens, plan, request.output_tokens, args.depth)
     return request
 
 

@@ -9,7 +9,12 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from benchmarks.rounded import through
+from helmsman.schemas.formats import StoredFormat
+
 Logits = NDArray[np.float32]
+_ROWS = 64
+"""Positions whose distributions are compared at a time: in f64, all of a long text would take gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,27 @@ def margins(logits: Logits) -> NDArray[np.float32]:
     return (first - second) / np.abs(logits).max(axis=-1)
 
 
-def mean_kl(reference: Logits, found: Logits) -> float:
-    """Mean over positions of KL(reference || found), in nats."""
+def divergences(reference: Logits, found: Logits) -> NDArray[np.float64]:
+    """(positions,): KL(reference || found), in nats."""
+    starts = range(0, len(reference), _ROWS)
+    return np.concatenate([_kl(reference[at : at + _ROWS], found[at : at + _ROWS]) for at in starts])
+
+
+def _kl(reference: Logits, found: Logits) -> NDArray[np.float64]:
     p = torch.log_softmax(torch.from_numpy(reference).double(), -1)
     q = torch.log_softmax(torch.from_numpy(found).double(), -1)
-    return float((p.exp() * (p - q)).sum(-1).mean())
+    return (p.exp() * (p - q)).sum(-1).numpy()
+
+
+def mean_kl(reference: Logits, found: Logits) -> float:
+    """Mean of `divergences` over positions."""
+    return float(divergences(reference, found).mean())
+
+
+def keep_in(oracle: Any, fmt: StoredFormat) -> None:
+    """Put every matrix of the oracle through `fmt`; a tied head is the embedding's."""
+    for weight in oracle.parameters():
+        weight.data = torch.from_numpy(through(fmt, weight.detach().numpy()))
 
 
 class RoundedCache(DynamicCache):

@@ -1,0 +1,154 @@
+"""How far the executor is from transformers in f32 on the same weights: the mean KL divergence of next tokens.
+
+    python -m benchmarks.agreement --checkpoint DIR --hardware FILE [--formats f16,q4_0] [--kv-formats f16,bf16]
+        [--tokens 2000] [--faults] [--json FILE]
+
+For every pair of formats, an all-CPU plan with weights kept so; the reference holds the values that they stand for.
+Every other position comes out of a prompt pass over the tokens before it as well, the others out of decode steps.
+With `--faults`, the reference is also made wrong, once in every way that a wrong executor might be."""
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
+from benchmarks.oracle import Logits, divergences, keep_in, load_oracle, mean_kl, oracle_logits
+from helmsman.cli.plan import main as plan_command
+from helmsman.executor.checkpoint.tokenizer import printable_ids
+from helmsman.executor.engine import Engine
+from helmsman.executor.machine import Machine
+from helmsman.hwdb.load_model import load_model
+from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, StoredFormat
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import read_document
+
+BAR, FAULT = 1e-4, 1e-2
+PASSES = (2, 5, 17)
+"""Tokens of the prompt passes, in turns: of kernels that use each weight once, and of matrix products."""
+FAULTS: dict[str, Plant] = {
+    "rope base 1e4": wrong_base(1e4),
+    "rope base 5e5": wrong_base(5e5),
+    "swapped KV heads": swapped_heads,
+    "no norm of queries": without_qk_norm,
+    "transposed values": transposed("v_proj"),
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Mean KL of all positions, of those of prompt passes and of decode steps, and the largest of all; in nats."""
+
+    weights: str
+    kv: str
+    mean: float
+    prompts: float
+    steps: float
+    worst: float
+
+
+def main() -> int:
+    """Measure and print; 4 where a format is beyond the bar, or a fault is not."""
+    args = _arguments()
+    print(f"{'weights':<9}{'KV':<7}{'mean':>10}{'prompts':>10}{'steps':>10}{'worst':>10}", flush=True)
+    rows, faults = list[Found](), dict[str, float]()
+    for fmt in args.formats:
+        reference = Reference(args.checkpoint, fmt, args.tokens)
+        for kv in args.kv_formats:
+            plan = _planned(args, fmt, kv)
+            found = logits(plan, args.checkpoint, reference.tokens)
+            rows.append(compared(fmt, kv, reference.logits, found))
+            print(_line(rows[-1]), flush=True)
+        if args.faults:
+            faults = {name: reference.wrong(plant, found) for name, plant in FAULTS.items()}
+            print("\n".join(f"{fmt} beside a reference with {name}: {value:.2e}" for name, value in faults.items()))
+    if args.json:
+        args.json.write_text(json.dumps({"rows": [asdict(row) for row in rows], "faults": faults}, indent=1))
+    return 0 if all(row.mean < BAR for row in rows) and all(value > FAULT for value in faults.values()) else 4
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", type=Path, required=True, help="Hugging Face directory")
+    parser.add_argument("--hardware", type=Path, required=True, help="a record of this machine")
+    parser.add_argument("--formats", type=_names, default=STORED_FORMATS)
+    parser.add_argument("--kv-formats", type=_names, default=("f16",), help=f"of {', '.join(KV_FORMATS)}")
+    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def _planned(args: argparse.Namespace, fmt: str, kv: str) -> Plan:
+    """Everything on the CPUs, of which one works: beside other work, two would wait for each other."""
+    with tempfile.TemporaryDirectory() as work:
+        file = Path(work) / "plan.json"
+        shape = ("--prompt-tokens", max(PASSES), "--output-tokens", 1, "--context", args.tokens + 2)
+        formats = ("--format", fmt, "--kv-format", kv)
+        where = ("--model", args.checkpoint, "--hw", args.hardware, "--strategy", "layer-split", "--vram-avail", 1)
+        words = [str(word) for word in (*where, *shape, *formats, "-q", "-o", file)]
+        if code := plan_command(words):
+            sys.exit(code)
+        plan = read_document(Plan, file)
+        return plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"threads": 1})})
+
+
+class Reference:
+    """Random text, and what transformers makes of it with weights that went through `fmt`."""
+
+    def __init__(self, checkpoint: Path, fmt: StoredFormat, count: int) -> None:
+        self.model = load_model(str(checkpoint))
+        self.tokens: list[int] = np.random.default_rng(0).choice(printable_ids(self.model), count).tolist()
+        self._oracle = load_oracle(checkpoint)
+        keep_in(self._oracle, fmt)
+        self.logits = oracle_logits(self._oracle, self.tokens)
+
+    def wrong(self, plant: Plant, found: Logits) -> float:
+        """The mean divergence of `found` from a reference with a fault."""
+        with plant(self._oracle, self.model):
+            return mean_kl(oracle_logits(self._oracle, self.tokens), found)
+
+
+def logits(plan: Plan, checkpoint: Path, tokens: Sequence[int]) -> Logits:
+    """f32 (tokens, vocab): what the executor has after each of `tokens`, by turns from a prompt pass and a step."""
+    text = np.array([tokens], np.int32)
+    found = np.empty((len(tokens), plan.model.vocab), np.float32)
+    with Engine.load(plan, checkpoint, Machine.this(), prompt_tokens=max(PASSES)) as engine:
+        for position, length in zip(range(0, len(tokens), 2), cycle(PASSES)):
+            first, last = max(0, position + 1 - length), min(position + 2, len(tokens))
+            following = iter(range(position, last))
+
+            def teach(made: Logits, following: Iterator[int] = following) -> NDArray[np.int32]:
+                at = next(following)
+                found[at] = made[0]
+                return text[:, min(at + 1, len(tokens) - 1)]
+
+            prompt = text[:, first : position + 1]
+            engine.generate(prompt, last - position, past=first, choose=teach, ignore_eos=True)
+    return found
+
+
+def compared(weights: str, kv: str, reference: Logits, found: Logits) -> Found:
+    """The divergence at every position, summed up."""
+    each = divergences(reference, found)
+    return Found(weights, kv, float(each.mean()), float(each[::2].mean()), float(each[1::2].mean()), float(each.max()))
+
+
+def _line(row: Found) -> str:
+    figures = "".join(f"{value:>10.2e}" for value in (row.mean, row.prompts, row.steps, row.worst))
+    return f"{row.weights:<9}{row.kv:<7}{figures}{'' if row.mean < BAR else '  beyond'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
