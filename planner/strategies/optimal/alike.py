@@ -92,9 +92,9 @@ class Alike:
         host, *others = self.all.free(ends)
         return np.array([host, sum(others) if self.part == "together" else min(others)])
 
-    def smooth(self, most: float) -> Chosen:
+    def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
-        return np.flatnonzero(np.isin(self.rows, self.all.smooth(most)))
+        return np.flatnonzero(np.isin(self.rows, self.all.smooth(most, phase)))
 
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that

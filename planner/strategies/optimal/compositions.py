@@ -48,6 +48,11 @@ class Aim:
         """The phases that matter."""
         return tuple(phase for phase in PHASES if phase in self.weights or phase in self.limits)
 
+    @property
+    def leading(self) -> Phase:
+        """The phase that counts most often; the last one of those."""
+        return max(reversed(PHASES), key=lambda phase: self.weights.get(phase, 0.0))
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

@@ -271,12 +271,12 @@ class Finalists:
 
     def _spaces(self, ahead: int, most: float, among: Among) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
-        smooth = np.intersect1d(self.blocks.smooth(most), self._rows(among))
+        smooth = np.intersect1d(self.blocks.smooth(most, self.aim.leading), self._rows(among))
         if not self.blocks.alike:
             yield Compositions(self.blocks, ahead, self.effort, among=smooth)
             return
         each = Alike(self.blocks, "each")
-        yield Compositions(each, ahead, self.effort, among=each.smooth(most))
+        yield Compositions(each, ahead, self.effort, among=each.smooth(most, self.aim.leading))
         if most < inf:
             yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
 
@@ -293,7 +293,7 @@ class Finalists:
     @cached_property
     def _even(self) -> Chosen:
         """Ways whose link is not busy for much longer than on average in the best composition of all."""
-        (space, found), link = self._composed[ALL], self.blocks.coming
+        (space, found), link = self._composed[ALL], self.blocks.coming(self.aim.leading)
         counts = (pair for _, composition in found.best[:1] for pair in composition.counts)
         mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
         return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))

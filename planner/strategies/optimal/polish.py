@@ -62,7 +62,7 @@ class Nearby:
     def _estimated(self, composition: Composition, found: Arranged) -> Estimate:
         space, lanes = self.space, self._lanes(self._row(composition)[None])[0]
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
-        *_, own = (weight for weight in weights.values() if weight)
+        own = max(weights.values())
         more = own * found.seconds + sum(
             weight * space.outside(lanes, self._room, number) for number, weight in enumerate(weights.values())
         )

@@ -259,8 +259,8 @@ class AllBlocks:
         return {on: blocks.shares for on, blocks in enumerate(self.members)}
 
     def track(self, ends: Ends, weights: Mapping[Phase, float]) -> Track:
-        """How blocks follow each other in the last of the phases that have `weights`, and in the others."""
-        *others, own = (phase for phase in self.phases if weights.get(phase))
+        """How blocks follow each other in the phase of most weight, the last one of those, and in the others."""
+        *others, own = sorted(filter(weights.get, self.phases), key=lambda phase: weights[phase])
         worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
         return replace(self._track(ends, own), others=tuple(worth))
 
@@ -273,23 +273,17 @@ class AllBlocks:
     def _paces(self) -> Mapping[Phase, tuple[Pace, ...]]:
         return {phase: tuple(self._paced(phase)) for phase in self.phases}
 
-    @property
-    def _pace(self) -> tuple[Pace, ...]:
-        """In the last of the phases."""
-        return self._paces[self.phases[-1]]
-
     def _paced(self, phase: Phase) -> Iterator[Pace]:
         for way, (on, row) in zip(self.ways, self._rows, strict=True):
             yield _on(self.members[on].pace[phase][row], way, phase)
 
-    def smooth(self, most: float) -> Chosen:
+    def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
-        return np.flatnonzero([each.link <= most * each.beside for each in self._pace])
+        return np.flatnonzero([each.link <= most * each.beside for each in self._paces[phase]])
 
-    @property
-    def coming(self) -> Numbers:
+    def coming(self, phase: Phase) -> Numbers:
         """Seconds (ways) of the link by which most comes for a block."""
-        return np.array([each.link for each in self._pace])
+        return np.array([each.link for each in self._paces[phase]])
 
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways as they were composed, which are already those of all accelerators."""
