@@ -25,7 +25,7 @@ from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.tightest import Tightest, saving
-from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
+from helmsman.planner.strategies.optimal.tries import ALL, UNDIVIDED, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
@@ -78,7 +78,7 @@ class Finalists:
             return (), inf
         found, bound = list(self.alone), self.floor
         alone = _least(found)
-        for each in tried(self.blocks.frame, self.quarters) if self.composable else ():
+        for each in self._tried if self.composable else ():
             best = _least(found)
             if best <= min(alone, bound) * (1 + _GOOD):
                 break
@@ -95,6 +95,12 @@ class Finalists:
         if self.aim.limits and self._composed and _least(found) > min(alone, bound) * (1 + _FAR):
             found += self._within_less(_least(found))
         return tuple(found), min(alone, bound)
+
+    @property
+    def _tried(self) -> tuple[Try, ...]:
+        several = bool(self.question.frame.roles.others)
+        undivided = UNDIVIDED if "prefill" in self.aim.phases and not several else ()
+        return (*tried(self.blocks.frame, self.quarters), *undivided)
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
         """What keeps lower limits as it adds up: what comes late adds to that."""
@@ -286,6 +292,8 @@ class Finalists:
             return np.arange(len(self.blocks.ways))
         if among == "even":
             return self._even
+        if among == "undivided":
+            return np.flatnonzero([way.prompt != "divided" for way in self.blocks.ways])
         if among == "near":
             return np.flatnonzero([not way.stored for way in self.blocks.ways])
         return np.flatnonzero(["resident" not in way.q4 for way in self.blocks.ways])

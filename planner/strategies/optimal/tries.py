@@ -6,9 +6,10 @@ from typing import Literal
 
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 
-Among = Literal["any", "even", "near", "plain"]
+Among = Literal["any", "even", "near", "plain", "undivided"]
 """Of which ways: any, those for which not much more comes than for others on average, those that bring nothing from the
-store, or those that keep nothing in 4-bit groups where they are used."""
+store, those that keep nothing in 4-bit groups where they are used, or those whose prompts have no shares of their
+own."""
 
 Try = tuple[int, float, Among]
 
@@ -28,6 +29,10 @@ _WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near") for each in ((1, 1.3), (
 
 _PACKED: tuple[Try, ...] = ((1, 1.7, "any"), ALL, (2, inf, "even"), (1, inf, "plain"))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
+
+
+UNDIVIDED: tuple[Try, ...] = ((1, 1.7, "undivided"), (1, inf, "undivided"))
+"""At last, where prompts count: what crosses between sides in prompts delays more than it adds up to."""
 
 
 def tried(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
