@@ -1,7 +1,9 @@
 """Buffers of a device: what an executor needs beside weights and KV."""
 
+from collections.abc import Iterable
+
 from helmsman.lowering.ops import PANEL
-from helmsman.lowering.tensors import block_tensors
+from helmsman.lowering.tensors import Tensor, block_tensors
 from helmsman.schemas.model import LearnedPositions, Model
 from helmsman.schemas.workload import Workload
 
@@ -25,6 +27,12 @@ def expanded_values(rows: int, columns: int) -> int:
     """Values of a quantised matrix that are expanded at a time, where they are before they are read: whole panels."""
     panels = min(-(-rows // PANEL), max(1, EXPANDED_VALUES // (PANEL * columns)))
     return panels * PANEL * columns
+
+
+def expansion_bytes(matrices: Iterable[Tensor]) -> int:
+    """Bytes where the f32 values of quantised weights are before they are read, as one operation's take the place of
+    another's."""
+    return 4 * max((expanded_values(*tensor.shape) for tensor in matrices if tensor.quantised), default=0)
 
 
 def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.buffers import buffer_bytes, expanded_values, held_together, kept_bytes
+from helmsman.lowering.buffers import buffer_bytes, expansion_bytes, held_together, kept_bytes
 from helmsman.lowering.caches import passing, pieces_of
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import Placed, batches_together, known
@@ -48,23 +48,19 @@ def buffers_by_memory(placed: Placed) -> dict[str, int]:
     for memory in working:
         total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
     for memory in {device.memory for device in used if device.expands}:
-        total[memory] += batches * _expanded(placed, expands=False) + _expanded(placed, expands=True)
+        total[memory] += batches * _expanded(placed)
     for memory in _resting(placed).difference(working):
         total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
 
 
-def _expanded(placed: Placed, expands: bool) -> int:
-    """Where values of quantised weights are before they are read, an upper bound over all stages; or, `expands`, those
-    of 4-bit groups on their way to another format."""
-    kept = (
-        expanded_values(*tensor.shape)
+def _expanded(placed: Placed) -> int:
+    """Where values of quantised weights are before they are read, an upper bound over all stages."""
+    return expansion_bytes(
+        tensor
         for tensor, _ in counted_tensors(placed)
-        if tensor.quantised
-        for piece in homes(placed, tensor)
-        if (piece.rule.expands if expands else not is_plain(piece.rule.used))
+        if any(not is_plain(piece.rule.used) for piece in homes(placed, tensor))
     )
-    return 4 * max(kept, default=0)
 
 
 def _passing(placed: Placed) -> Workload:

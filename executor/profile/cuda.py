@@ -1,30 +1,35 @@
-"""A CUDA device, where there is one: bandwidth, products, attention and pinned copies, through PyTorch events."""
+"""A CUDA device, where there is one: bandwidth, products, attention and pinned copies, by the probes of runs."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from helmsman.executor.profile.copies import SIZES
 from helmsman.executor.profile.processor import (
     CONTEXTS,
+    FEW_SHAPES,
+    FEW_TOKENS,
     GEMM_SHAPE,
     GEMM_TOKENS,
     HEAD_DIM,
     HEADS,
     KV_HEADS,
     PAIRS,
+    QUANTISED,
     SHAPES,
 )
 from helmsman.executor.profile.samples import CudaSamples, LinkSamples, ProcessorSamples
 from helmsman.hwdb.fit import quantile
-from helmsman.schemas.formats import Format, size_of
+from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 if TYPE_CHECKING:
     import torch
 
-WARM_UP = 3
+    from helmsman.executor.torch_device.weights import Weight
+
 READ_BYTES = 1 << 30
+ROTATED = 512 << 20
+"""Bytes of matrices, or of caches, that together exceed any L2."""
 LARGE_COPY = 64 << 20
 """Above the sizes that every link is measured at: a PCIe link reaches its rate only here."""
 
@@ -45,110 +50,89 @@ def measure_cuda() -> CudaSamples:
     devices that nothing uses. `CUDA_VISIBLE_DEVICES` selects another."""
     import torch
 
+    from helmsman.executor.torch_device.probe import times
+
+    device = torch.device("cuda", 0)
     free, capacity = torch.cuda.mem_get_info(0)
     found = CudaSamples(torch.cuda.get_device_name(0), capacity, free)
-    found.samples.read_bytes = READ_BYTES
-    found.samples.read = [READ_BYTES / t for t in _read()]
-    for fmt in ("f16", "bf16", "f32"):
-        _measure_linear(found.samples, fmt)
-        _measure_attention(found.samples, fmt)
-    tiny = torch.zeros(1, device="cuda")
-    found.launch = _timed(lambda: tiny.add_(1.0), 100)
-    found.links = dict(_links())
+    measure_processor(device, found.samples)
+    tiny = torch.zeros(1, device=device)
+    found.launch = times(device, lambda: tiny.add_(1.0), PAIRS, 100)
+    found.links = dict(_links(device))
     return found
 
 
-def _timed(action: Callable[[], object], inner: int = 1) -> list[float]:
-    """Seconds of one `action`, `PAIRS` times, each the mean of `inner` in a row, between CUDA events."""
-    import torch
+def measure_processor(device: "torch.device", samples: ProcessorSamples, read_bytes: int = READ_BYTES) -> None:
+    """Reads, products and attention of a device that PyTorch drives."""
+    from helmsman.executor.torch_device.probe import read_times
 
-    for _ in range(WARM_UP):
-        action()
-    times = []
-    for _ in range(PAIRS):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(inner):
-            action()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e-3 / inner)
-    return times
+    samples.read_bytes = read_bytes
+    samples.read = [read_bytes / t for t in read_times(device, read_bytes, PAIRS)]
+    for fmt in FORMATS:
+        _measure_products(device, samples, fmt, SHAPES, GEMM_TOKENS)
+        _measure_attention(device, samples, fmt)
+    for quantised in QUANTISED:
+        _measure_products(device, samples, quantised, FEW_SHAPES, FEW_TOKENS)
 
 
-def _read() -> list[float]:
-    import torch
+def _measure_products(
+    device: "torch.device",
+    samples: ProcessorSamples,
+    fmt: StoredFormat,
+    shapes: "tuple[tuple[int, int], ...]",
+    many: "tuple[int, ...]",
+) -> None:
+    from helmsman.executor.torch_device.probe import product_times
 
-    values = torch.randn(READ_BYTES // 4, device="cuda")
-    return _timed(values.sum)
-
-
-def _dtype(fmt: Format) -> "torch.dtype":
-    from helmsman.executor.torch_device.buffers import dtype_of
-
-    return dtype_of(fmt)
-
-
-def _weights(fmt: Format, rows: int, columns: int) -> "list[torch.Tensor]":
-    """Matrices that together exceed any L2."""
-    import torch
-
-    count = max(2, (512 << 20) // size_of(rows * columns, fmt))
-    return [torch.randn(rows, columns, device="cuda", dtype=_dtype(fmt)) for _ in range(count)]
-
-
-def _product(weights: "list[torch.Tensor]", tokens: int) -> list[float]:
-    """Seconds of x W^T, walking through the matrices."""
-    import torch
-
-    x = torch.randn(tokens, weights[0].shape[1], device="cuda", dtype=weights[0].dtype)
-
-    def walk() -> None:
-        for weight in weights:
-            torch.nn.functional.linear(x, weight)
-
-    return [t / len(weights) for t in _timed(walk)]
-
-
-def _measure_linear(samples: ProcessorSamples, fmt: Format) -> None:
     read = quantile(samples.read, 0.5)
-    for rows, columns in SHAPES:
-        size = size_of(rows * columns, fmt)
-        samples.linear[fmt, size] = [size / t / read for t in _product(_weights(fmt, rows, columns), 1)]
+    for rows, columns in shapes:
+        size, weights = size_of(rows * columns, fmt), _weights(device, fmt, rows, columns)
+        samples.linear[fmt, size] = [size / t / read for t in product_times(device, weights, columns, 1, PAIRS)]
     rows, columns = GEMM_SHAPE
-    weights = _weights(fmt, rows, columns)
-    for tokens in GEMM_TOKENS:
-        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in _product(weights, tokens)]
+    weights = _weights(device, fmt, rows, columns)
+    for tokens in many:
+        found = product_times(device, weights, columns, tokens, PAIRS)
+        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in found]
 
 
-def _measure_attention(samples: ProcessorSamples, fmt: Format) -> None:
+def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":
+    from helmsman.executor.torch_device.probe import random_weight
+
+    count = max(2, ROTATED // size_of(rows * columns, fmt))
+    return [random_weight(device, fmt, rows, columns) for _ in range(count)]
+
+
+def _measure_attention(device: "torch.device", samples: ProcessorSamples, fmt: Format) -> None:
     import torch
 
+    from helmsman.executor.torch_device.buffers import dtype_of
+    from helmsman.executor.torch_device.probe import times
+
     read = quantile(samples.read, 0.5)
-    query = torch.randn(1, HEADS, 1, HEAD_DIM, device="cuda", dtype=_dtype(fmt))
+    query = torch.randn(1, HEADS, 1, HEAD_DIM, device=device, dtype=dtype_of(fmt))
     for context, _ in CONTEXTS:
         size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
-        shape = (max(2, (512 << 20) // size), 2, 1, KV_HEADS, context, HEAD_DIM)
-        caches = torch.randn(shape, device="cuda", dtype=_dtype(fmt))
+        shape = (max(2, ROTATED // size), 2, 1, KV_HEADS, context, HEAD_DIM)
+        caches = torch.randn(shape, device=device, dtype=dtype_of(fmt))
 
         def walk(caches: "torch.Tensor" = caches) -> None:
             for keys, values in caches:
                 torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
-        samples.attention[fmt, size] = [size / (t / len(caches)) / read for t in _timed(walk)]
+        samples.attention[fmt, size] = [size / (t / len(caches)) / read for t in times(device, walk, PAIRS)]
 
 
-def _links() -> Iterator[tuple[str, LinkSamples]]:
+def _links(device: "torch.device") -> Iterator[tuple[str, LinkSamples]]:
     """Pinned copies both ways."""
     import torch
 
-    for name in ("h2d", "d2h"):
+    from helmsman.executor.torch_device.probe import copy_times
+
+    host = torch.device("cpu")
+    for name, ends in (("h2d", (host, device)), ("d2h", (device, host))):
         found = LinkSamples()
         for size in (*SIZES, LARGE_COPY):
-            host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-            device = torch.empty(size, dtype=torch.uint8, device="cuda")
-            source, target = (host, device) if name == "h2d" else (device, host)
-            found.seconds[size] = _timed(partial(target.copy_, source, non_blocking=True))
+            found.seconds[size] = copy_times(*ends, size, PAIRS)
         found.latency = found.seconds[SIZES[0]]
         found.rate = [LARGE_COPY / t for t in found.seconds[LARGE_COPY]]
         yield name, found

@@ -4,10 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-import torch
-
 from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
-from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS
 from helmsman.executor.torch_device.buffers import TorchMemory, held_in
@@ -17,7 +14,6 @@ from helmsman.executor.torch_device.expansion import expand, turn
 from helmsman.executor.torch_device.probe import product_rate, read_rate
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
-from helmsman.lowering.buffers import expanded_values
 from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
@@ -32,7 +28,6 @@ class TorchDevice:
         self.memory = memory
         self.cpus: tuple[int, ...] = ()
         self._lanes: list[ComputeLane] = []
-        self._space = torch.empty(0)
 
     def open_queue(self) -> Queue:
         """A lane on which it computes."""
@@ -40,7 +35,7 @@ class TorchDevice:
         return cast(Queue, self._lanes[-1])
 
     def expanding(self, queue: Queue, part: Expansion | Turn, signals: Signals) -> Submit:
-        """By operations of their own; matrices take turns in one space for values."""
+        """By operations of their own."""
         lane = cast(ComputeLane, queue)
 
         def submit(run: Callable[[int], None]) -> Submit:
@@ -48,8 +43,7 @@ class TorchDevice:
 
         if isinstance(part, Turn):
             return submit(partial(turn, part))
-        self._make_space(expanded_values(part.rows, part.columns))
-        return submit(lambda past: expand(part, self._space))
+        return submit(lambda past: expand(part))
 
     def open_engine(self) -> CopyEngine:
         """A lane for one direction of a link."""
@@ -75,8 +69,3 @@ class TorchDevice:
         """Whether every operation of the next passes is timed by itself, which graphs do not do."""
         for lane in self._lanes:
             lane.timed = timed
-
-    def _make_space(self, values: int) -> None:
-        if values > self._space.numel():
-            held = held_in(self.memory.alloc(F32_BYTES * values, "expanded values"))
-            self._space = held.view(torch.float32, values)

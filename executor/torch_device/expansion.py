@@ -7,7 +7,7 @@ import torch
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.torch_device.buffers import dtype_of, held_in
 from helmsman.executor.torch_device.groups import unpack_groups
-from helmsman.executor.torch_device.weights import QuantisedWeight
+from helmsman.executor.torch_device.quantised import expand_panels
 from helmsman.lowering.buffers import EXPANDED_VALUES
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import rows_size
@@ -16,16 +16,12 @@ if TYPE_CHECKING:
     from helmsman.executor.moves import Expansion, Turn
 
 
-def expand(expansion: "Expansion", space: torch.Tensor) -> None:
-    """4-bit groups to panels of values, through `space`."""
-    rows, columns = expansion.rows, expansion.columns
-    panels = -(-rows // PANEL)
+def expand(expansion: "Expansion") -> None:
+    """4-bit groups to panels of values."""
+    panels = -(-expansion.rows // PANEL)
     packed = held_in(expansion.source).bytes.view(panels, -1)
-    target = held_in(expansion.target).view(dtype_of(expansion.format), panels, columns, PANEL)
-    at = 0
-    for values in QuantisedWeight(packed, "q4", rows, columns, space).values():
-        target[at : at + len(values)].copy_(values.transpose(1, 2))
-        at += len(values)
+    target = held_in(expansion.target).view(dtype_of(expansion.format), panels, expansion.columns, PANEL)
+    expand_panels(packed, "q4", target.transpose(1, 2))
 
 
 def turn(turn: "Turn", past: int) -> None:

@@ -1,54 +1,96 @@
-"""What a PyTorch device and its link do right now, beside a run (rule 7 of measuring)."""
+"""What a PyTorch device and its links do: beside a run (rule 7 of measuring), and when it is profiled."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
 
-from helmsman.executor.torch_device.buffers import dtype_of
-from helmsman.schemas.formats import StoredFormat
+from helmsman.executor._kernels import packed_size
+from helmsman.executor.torch_device.buffers import TorchBuffer, dtype_of
+from helmsman.executor.torch_device.weights import Weight, weight_of
+from helmsman.lowering.buffers import expanded_values
+from helmsman.schemas.formats import StoredFormat, is_plain
 
 READ_BYTES = 256 << 20
 REPEATS = 5
+WARM_UP = 3
+
+Times = list[float]
+"""Seconds, one of each repetition."""
 
 
 def read_rate(device: torch.device) -> float:
     """Bytes/s at which `device` reads its memory."""
-    values = torch.ones(READ_BYTES // 4, device=device)
-    return READ_BYTES / _seconds(device, values.sum)
+    return READ_BYTES / median(read_times(device, READ_BYTES, REPEATS))
 
 
 def product_rate(device: torch.device, fmt: StoredFormat, rows: int, columns: int, tokens: int) -> float:
     """FLOP/s of a product of `tokens` with a (rows, columns) matrix in `fmt`."""
-    weight = torch.randn(rows, columns, device=device).to(dtype_of(fmt))
-    x = torch.randn(tokens, columns, device=device).to(dtype_of(fmt))
-    return 2 * rows * columns * tokens / _seconds(device, lambda: torch.matmul(x, weight.t()))
+    weights = [random_weight(device, fmt, rows, columns)]
+    return 2 * rows * columns * tokens / median(product_times(device, weights, columns, tokens, REPEATS))
 
 
 def copy_seconds(source: torch.device, target: torch.device, size: int) -> float:
     """Seconds of a copy of `size` bytes; the host's side is page-locked."""
+    return median(copy_times(source, target, size, REPEATS))
+
+
+def read_times(device: torch.device, size: int, repeats: int) -> Times:
+    """Of plain reads of `size` bytes."""
+    return times(device, torch.ones(size // 4, device=device).sum, repeats)
+
+
+def random_weight(device: torch.device, fmt: StoredFormat, rows: int, columns: int) -> Weight:
+    """A matrix as products of the device read it; of a quantised one only how long it takes means something."""
+    if is_plain(fmt):
+        held = torch.randn(rows * columns, device=device).to(dtype_of(fmt)).view(torch.uint8)
+        return weight_of(TorchBuffer(held), fmt, rows, columns, torch.empty(0))
+    bits = torch.randint(0, 256, (packed_size(fmt, rows, columns),), dtype=torch.uint8, device=device)
+    space = torch.empty(expanded_values(rows, columns), device=device)
+    return weight_of(TorchBuffer(bits), fmt, rows, columns, space)
+
+
+def product_times(device: torch.device, weights: Sequence[Weight], columns: int, tokens: int, repeats: int) -> Times:
+    """Of a product with one of `weights`, on a walk through all of them."""
+    x = torch.randn(tokens, columns, device=device)
+
+    def walk() -> None:
+        for weight in weights:
+            weight.times(x)
+
+    return [each / len(weights) for each in times(device, walk, repeats)]
+
+
+def copy_times(source: torch.device, target: torch.device, size: int, repeats: int) -> Times:
+    """Of copies of `size` bytes; the host's side is page-locked."""
     locked = "cuda" in (source.type, target.type)
     ends = [
         torch.empty(size, dtype=torch.uint8, device=each, pin_memory=locked and each.type == "cpu")
         for each in (source, target)
     ]
     device = source if source.type != "cpu" else target
-    return _seconds(device, lambda: ends[1].copy_(ends[0], non_blocking=True))
+    return times(device, lambda: ends[1].copy_(ends[0], non_blocking=True), repeats)
 
 
-def _seconds(device: torch.device, action: Callable[[], object]) -> float:
-    """The median of some runs after one that is not counted."""
-    times = []
-    for _ in range(REPEATS + 1):
-        _finish(device)
-        start = time.monotonic()
+def times(device: torch.device, action: Callable[[], object], repeats: int, inner: int = 1) -> Times:
+    """Of `action`, each the mean of `inner` in a row, after a few that are not counted."""
+    for _ in range(WARM_UP):
         action()
-        _finish(device)
-        times.append(time.monotonic() - start)
-    return median(times[1:])
+    return [_seconds(device, action, inner) / inner for _ in range(repeats)]
 
 
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _seconds(device: torch.device, action: Callable[[], object], inner: int) -> float:
+    """By the device's own clock where it has one."""
+    if device.type != "cuda":
+        start = time.monotonic()
+        for _ in range(inner):
+            action()
+        return time.monotonic() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(inner):
+        action()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end)) * 1e-3

@@ -26,26 +26,31 @@ Scales = tuple[torch.Tensor, torch.Tensor | None]
 
 
 def expand_panels(packed: torch.Tensor, fmt: StoredFormat, values: torch.Tensor) -> None:
-    """uint8 (panels, bytes) of packed rows to f32 `values` (panels, 16, columns)."""
+    """uint8 (panels, bytes) of packed rows to `values` (panels, 16, columns)."""
     for blocks, target in _pieces(packed, fmt, values, PANEL):
         factor, shift = _panel_scales(blocks, fmt)
         runs = factor.shape[-1]
         by_run = torch.unflatten(target, 3, (runs, -1))
         for part, codes in _panel_codes(blocks[..., _CODES_AT[fmt] :], fmt, by_run):
             shape = (*factor.shape, *[1] * (part.dim() - factor.dim()))
-            torch.mul(codes, factor.view(shape), out=part)
-            if shift is not None:
-                part.add_(shift.view(shape))
+            _scale(codes, factor.view(shape), None if shift is None else shift.view(shape), part)
 
 
 def expand_rows(stored: torch.Tensor, fmt: StoredFormat, values: torch.Tensor) -> None:
-    """uint8 (rows, bytes) of rows as GGUF files have them to f32 `values` (rows, columns)."""
+    """uint8 (rows, bytes) of rows as GGUF files have them to `values` (rows, columns)."""
     for blocks, target in _pieces(stored, fmt, values, 1):
         factor, shift = _row_scales(blocks, fmt)
         by_run = torch.unflatten(target, 2, (factor.shape[-1], -1))
-        torch.mul(_row_codes(blocks, fmt).view(by_run.shape), factor.unsqueeze(-1), out=by_run)
-        if shift is not None:
-            by_run.add_(shift.unsqueeze(-1))
+        codes = _row_codes(blocks, fmt).view(by_run.shape)
+        _scale(codes, factor.unsqueeze(-1), None if shift is None else shift.unsqueeze(-1), by_run)
+
+
+def _scale(codes: torch.Tensor, factor: torch.Tensor, shift: torch.Tensor | None, values: torch.Tensor) -> None:
+    """In f32, rounded once to the type of `values`."""
+    if shift is None:
+        torch.mul(codes, factor, out=values)
+    else:
+        torch.addcmul(shift, codes, factor, out=values)
 
 
 def _pieces(

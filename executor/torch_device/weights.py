@@ -1,6 +1,6 @@
 """A stage's weights as tensors: row after row, in the panels in which they come over a link, or quantised."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -63,7 +63,8 @@ class QuantisedWeight:
 
     def times(self, x: torch.Tensor) -> torch.Tensor:
         """Of values in f32, one part of the rows after the other."""
-        made = [torch.matmul(x, values.flatten(0, 1).t()) for values in self.values()]
+        parts = torch.split(self.packed, self._panels)
+        made = [torch.matmul(x, self._expanded(part).flatten(0, 1).t()) for part in parts]
         return (made[0] if len(made) == 1 else torch.cat(made, -1))[:, : self.rows]
 
     def found(self, ids: torch.Tensor) -> torch.Tensor:
@@ -73,10 +74,6 @@ class QuantisedWeight:
             for part in torch.split(ids, self._panels)
         ]
         return torch.cat(parts)
-
-    def values(self) -> Iterator[torch.Tensor]:
-        """(panels, 16, columns) one part after the other, each of which takes the place of the one before."""
-        return (self._expanded(part) for part in torch.split(self.packed, self._panels))
 
     def _expanded(self, packed: torch.Tensor) -> torch.Tensor:
         values = self.space[: len(packed) * PANEL * self.columns].view(len(packed), PANEL, self.columns)

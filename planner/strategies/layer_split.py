@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from helmsman.lowering.buffers import buffer_bytes
+from helmsman.lowering.buffers import buffer_bytes, expansion_bytes
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors
+from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
@@ -23,7 +23,7 @@ from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, prefill
-from helmsman.schemas.formats import KvFormat, StoredFormat
+from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -190,6 +190,8 @@ class LayerSplit:
             return [(host, sizes.single(model.layers)), (host, buffers)]
         assert self.roles.accelerator is not None
         target = self.roles.accelerator.memory
+        quantised = self.roles.accelerator.expands and not is_plain(self.options.weights)
+        there = buffers + (expansion_bytes(tensors(model)) if quantised else 0)
         kv_home = host if self.options.kv_offload else target
         on_host = max(k - 1, 0)
         kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
@@ -198,12 +200,12 @@ class LayerSplit:
             extra = pinned_extra(self.workload, model.kv_width, self.options.kv)
             staging.append((host, (model.layers - on_host) * 2 * extra))
         if k == 0:
-            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, buffers)]
+            return [(target, sizes.weights(model.layers)), *kv, *staging, (target, there)]
         split = [
             (host, sizes.embedding + on_host * sizes.block),
             (target, (model.layers - on_host) * sizes.block + sizes.output_alone(host == target)),
         ]
-        return [*split, *kv, *staging, (host, buffers), (target, buffers)]
+        return [*split, *kv, *staging, (host, buffers), (target, there)]
 
     @cached_property
     def _sizes(self) -> "_UnitSizes":

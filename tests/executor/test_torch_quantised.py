@@ -7,9 +7,23 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, compress_rows, pack, packed_size, q4_row_size, unpack
+from helmsman.executor._kernels import (
+    Arena,
+    Buffer,
+    CopyEngine,
+    Pool,
+    compress_rows,
+    decompress,
+    pack,
+    packed_size,
+    q4_row_size,
+    unpack,
+)
+from helmsman.executor.moves import Expansion
 from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.expansion import expand
 from helmsman.executor.torch_device.groups import pack_groups, unpack_groups
+from helmsman.executor.torch_device.probe import product_rate
 from helmsman.executor.torch_device.quantised import expand_panels, expand_rows
 from helmsman.executor.torch_device.weights import QuantisedWeight, weight_of
 from helmsman.lowering.buffers import EXPANDED_VALUES, expanded_values
@@ -93,6 +107,20 @@ def test_expanded_values_are_bounded(shape: tuple[int, int]) -> None:
     assert 16 * columns <= found <= max(EXPANDED_VALUES, 16 * columns)
 
 
+@pytest.mark.parametrize("fmt", ["f32", "f16", "bf16"])
+def test_groups_become_the_panels_of_the_host(fmt: Any) -> None:
+    """Rounded once, whatever they become."""
+    rows, columns = 21, 100
+    buffer, _ = packed("q4", rows, columns)
+    size = packed_size(fmt, rows, columns)
+    expected, found = (Arena(size).alloc(size, "panels") for _ in range(2))
+    decompress(Pool([0]), buffer, expected, fmt, rows, columns)
+    source: Any = TorchBuffer(seen(buffer))
+    target: Any = TorchBuffer(seen(found))
+    expand(Expansion(source, target, fmt, rows, columns))
+    assert torch.equal(seen(found), seen(expected))
+
+
 @pytest.mark.parametrize("width", [16, 40, 64, 80, 128, 200])
 def test_groups_of_caches_have_the_bits_of_the_host(width: int) -> None:
     """Extreme values too: a scale that would pass the largest f16, a group of equal values, NaN."""
@@ -108,3 +136,8 @@ def test_groups_of_caches_have_the_bits_of_the_host(width: int) -> None:
     again = unpack_groups(found, width)
     step = np.ptp(np.nan_to_num(np.clip(rows, -65504, 65504)), axis=1, keepdims=True) / 15
     assert (np.abs(again.numpy() - np.clip(rows, -65504, 65504))[5:] <= 0.51 * step[5:] + 1e-6).all()
+
+
+@pytest.mark.parametrize("fmt", ["bf16", "q8_0", "q4_k"])
+def test_products_of_its_formats_are_probed(fmt: StoredFormat) -> None:
+    assert 0 < product_rate(torch.device("cpu"), fmt, 64, 256, 2) < 1e15

@@ -10,7 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.buffers import buffer_bytes, held_together, kept_bytes
+from helmsman.lowering.buffers import buffer_bytes, expansion_bytes, held_together, kept_bytes
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.buffers import STOPS
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.devices_used import devices_used
@@ -19,6 +20,7 @@ from helmsman.planner.strategies.op_split.op_bytes import CACHES, OpBytes, Opera
 from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.schemas.formats import is_plain
 
 Ends = Literal["host", "accelerator"]
 ENDS: tuple[Ends, ...] = ("host", "accelerator")
@@ -80,7 +82,7 @@ class Room:
         for memory in {each.stops_in for each, _, _ in found if each.stops_in is not None}:
             stops = [each.stop[a, b] for each, a, b in found if each.stops_in == memory]
             used[memory] += STOPS * np.max(stops, axis=0)
-        used[accelerator] += self._buffers + self._depth * self._arriving(found)
+        used[accelerator] += self._buffers + self._values + self._depth * self._arriving(found)
         working = self._buffers + self._depth * self._host_caches(found, start, stop, compressed)
         return _Blocks(used, np.asarray(working))
 
@@ -150,6 +152,14 @@ class Room:
         frame = self.frame
         divided, together = frame.form == "divided", frame.workload.batches
         return buffer_bytes(frame.model, frame.workload, divided=divided, batches=together)
+
+    @cached_property
+    def _values(self) -> int:
+        """Values of weights that the accelerator keeps quantised until it reads them."""
+        frame = self.frame
+        if is_plain(frame.weights) or not frame.accelerator.expands:
+            return 0
+        return frame.workload.batches * expansion_bytes(tensors(frame.model))
 
     @cached_property
     def _resting(self) -> int:
