@@ -1,6 +1,5 @@
 """The engine: a plan's passes as programs of queues and copy engines, loaded and run (HELM-44)."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -15,14 +14,14 @@ from helmsman.executor.depth import assume
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native
-from helmsman.executor.generation import Generation
+from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
 from helmsman.executor.growing import Growing, check_grows, rounded, with_context
 from helmsman.executor.loading import Loaded, open_store, prepare
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import page_links, passes_of
+from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.prompt import check_context, check_tokens
 from helmsman.executor.recorded import Recorded
-from helmsman.executor.runs import Runs
 from helmsman.executor.storage import Storage, open_storage
 from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
@@ -30,10 +29,6 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
-
-Tokens = NDArray[np.int32]
-Choose = Callable[[NDArray[np.float32]], Tokens]
-OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
 
 
 class Engine:
@@ -137,34 +132,17 @@ class Engine:
         check_tokens(tokens, self.plan, output_tokens, past)
         if not self.continues(past):
             raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")
-        iterations = self._iterations(tokens, output_tokens, past)
-        prompts = sum(iteration.phase == "prefill" for iteration in iterations)
         eos = () if ignore_eos else self.plan.model.eos
-        chosen = np.zeros((len(iterations), tokens.shape[0]), np.int32)
-        moments = np.zeros(len(iterations) + 1)
-        lengths, running = np.zeros(tokens.shape[0], np.int64), np.ones(tokens.shape[0], bool)
-        moments[0] = time.monotonic()
-        passes = 0
-        while passes < len(iterations) and running.any():
-            iteration = iterations[passes]
+        progress = Progress(self._iterations(tokens, output_tokens, past), tokens.shape[0], eos)
+        for number, iteration in enumerate(progress.remaining()):
             if iteration.phase == "prefill":
                 self._feed(tokens[:, iteration.past - past : iteration.context - past])
             program = self._pass(iteration)
-            program.record(passes, iteration.tokens, iteration.past)
-            chosen[passes] = self._chosen(program, choose if passes + 1 >= prompts else None)
-            passes += 1
-            moments[passes] = time.monotonic()
-            if passes < prompts:
-                continue
-            lengths += running
-            ended = on_token(chosen[passes - 1])
-            running &= ~np.isin(chosen[passes - 1], eos)
-            if ended is not None:
-                running &= ~ended
+            program.record(number, iteration.tokens, iteration.past)
+            progress.add(self._chosen(program, choose if progress.makes_tokens else None), on_token)
         self._keep_recorded()
         recorded, self._recorded = tuple(self._recorded), []
-        made = chosen[prompts - 1 : passes]
-        return Generation(iterations[:passes], made, moments[: passes + 1], recorded, tuple(lengths.tolist()))
+        return progress.generation(recorded)
 
     def logits(self, tokens: Tokens, prompt: int = 1) -> NDArray[np.float32]:
         """f32 (sequences, n - prompt + 1, vocab): the logits after tokens (sequences, n), teacher-forced.
@@ -200,7 +178,7 @@ class Engine:
     def _keep_recorded(self) -> None:
         self._recorded += [each for program in self._loaded.programs.values() for each in program.take()]
 
-    def _pass(self, iteration: Iteration) -> Runs:
+    def _pass(self, iteration: Iteration) -> PhaseProgram:
         if self._growing is not None and not self._growing.suits(iteration.past, iteration.context):
             self._keep_recorded()
             self._loaded = self._growing.grown(self._loaded, iteration.past, iteration.context)
@@ -215,7 +193,7 @@ class Engine:
         for target, source in zip(self._loaded.tokens, rows, strict=True):
             target[: source.size] = source.ravel()
 
-    def _chosen(self, program: Runs, choose: Choose | None) -> Tokens:
+    def _chosen(self, program: PhaseProgram, choose: Choose | None) -> Tokens:
         """What the pass has chosen; another choice is fed to the next one."""
         if choose is None:
             return np.concatenate([tokens[: self.plan.workload.batch] for tokens in self._loaded.tokens])

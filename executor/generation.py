@@ -1,5 +1,7 @@
 """What a run yields: the tokens, and when every task of every pass ran."""
 
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +9,12 @@ from numpy.typing import NDArray
 
 from helmsman.executor.recorded import Recorded, Times
 from helmsman.scheduler.iteration import Iteration
+
+Tokens = NDArray[np.int32]
+Choose = Callable[[NDArray[np.float32]], Tokens]
+"""The (sequences,) next tokens of f32 (sequences, vocab) logits."""
+OnToken = Callable[[Tokens], NDArray[np.bool_] | None]
+"""Given the (sequences,) tokens of a pass, which sequences end with them; None when nobody looks."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +65,46 @@ class Generation:
         for each in self.recorded:
             outside[each.passes] -= each.busy_s()
         return outside
+
+
+class Progress:
+    """A run so far: its `iterations` pass by pass, until every sequence has ended."""
+
+    def __init__(self, iterations: tuple[Iteration, ...], sequences: int, eos: Sequence[int]) -> None:
+        self._iterations = iterations
+        self._eos = eos
+        self._prompts = sum(iteration.phase == "prefill" for iteration in iterations)
+        self._chosen = np.zeros((len(iterations), sequences), np.int32)
+        self._lengths, self._running = np.zeros(sequences, np.int64), np.ones(sequences, bool)
+        self._moments = np.zeros(len(iterations) + 1)
+        self._moments[0] = time.monotonic()
+        self._passes = 0
+
+    def remaining(self) -> Iterator[Iteration]:
+        """The iterations to come; each is over when its choice is added."""
+        while self._passes < len(self._iterations) and self._running.any():
+            yield self._iterations[self._passes]
+
+    @property
+    def makes_tokens(self) -> bool:
+        """Whether the pass under way is the last of the prompt, or a decode step."""
+        return self._passes + 1 >= self._prompts
+
+    def add(self, chosen: Tokens, on_token: OnToken) -> None:
+        """The end of a pass, and what it has chosen."""
+        making = self.makes_tokens
+        self._chosen[self._passes] = chosen
+        self._passes += 1
+        self._moments[self._passes] = time.monotonic()
+        if making:
+            self._lengths += self._running
+            ended = on_token(chosen)
+            self._running &= ~np.isin(chosen, self._eos)
+            if ended is not None:
+                self._running &= ~ended
+
+    def generation(self, recorded: tuple[Recorded, ...]) -> Generation:
+        """What it has yielded."""
+        made, lengths = self._chosen[self._prompts - 1 : self._passes], tuple(self._lengths.tolist())
+        moments = self._moments[: self._passes + 1]
+        return Generation(self._iterations[: self._passes], made, moments, recorded, lengths)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import DeviceMemory
-from helmsman.executor.rooms import PagedCaches, allocate_paged
+from helmsman.executor.paged_caches import PagedCaches, allocate_paged
 from helmsman.executor.staging import ALIGNMENT
 from helmsman.lowering.caches import BOTH, CachePiece, Passing, passing, pieces_of, turned
 from helmsman.lowering.placement import batches_together

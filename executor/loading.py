@@ -17,8 +17,8 @@ from helmsman.executor.moves import UNLIMITED, Move
 from helmsman.executor.order import PIN_LANE, order
 from helmsman.executor.pager import Pager
 from helmsman.executor.passes import Pass, caches_stay, page_links
+from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.program import Lanes, Program
-from helmsman.executor.runs import Runs
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
 from helmsman.executor.staging import stage_weights
@@ -43,7 +43,7 @@ class Loaded:
 
     `pinned`: what is page-locked until it is released; `kept`: the caches, and what takes submissions."""
 
-    programs: Mapping[Phase, Runs]
+    programs: Mapping[Phase, PhaseProgram]
     caches_stay: bool
     tokens: tuple[NDArray[np.int32], ...]
     pinned: "Pinned | None" = None
@@ -77,7 +77,7 @@ def prepare(
     ]
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
     lanes = lanes or open_lanes(plan, passes, devices, caches)
-    programs: dict[Phase, Runs] = {}
+    programs: dict[Phase, PhaseProgram] = {}
     for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
         moves.stops.rest = rest
         chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan.workload.batch)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.devices.base import Device
 from helmsman.executor.engine import Engine
-from helmsman.executor.generation import Generation
+from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
@@ -31,7 +31,8 @@ from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
 
 WARM_UP_TOKENS = 4
 
-OnToken = Callable[[NDArray[np.int32]], None]
+Told = Callable[[Tokens], None]
+"""Gets the (sequences,) tokens of every pass that makes some."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Request:
     past: int = 0
 
 
-def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
+def run_once(engine: Engine, request: Request, on_token: Told) -> Generation:
     """One run without probes or warm-up."""
     if request.past:
         engine.assume(request.past)
@@ -81,9 +82,7 @@ def run_once(engine: Engine, request: Request, on_token: OnToken) -> Generation:
     )
 
 
-def measure(
-    engine: Engine, request: Request, runs: int, machine: Machine, on_token: OnToken = lambda _: None
-) -> Measured:
+def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_token: Told = lambda _: None) -> Measured:
     """`runs` runs after a short warm-up, each between two probes of every device (reading, products) and lane.
 
     Tokens of the first run go to `on_token`."""

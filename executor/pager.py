@@ -11,8 +11,8 @@ import numpy as np
 
 from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
+from helmsman.executor.paged_caches import PagedBlock, PagedCaches, Room, move_page
 from helmsman.executor.recorded import NOT_MOVED, PageTimes
-from helmsman.executor.rooms import PagedBlock, PagedCaches, Room, move_page
 from helmsman.lowering.page_moves import PAGE, READ
 from helmsman.lowering.paging import home_tokens, paging_of
 from helmsman.scheduler.pages import Advance, PageTable, Run

@@ -1,14 +1,12 @@
 """Texts that end a sequence: found as tokens arrive, and never shown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor.generation import OnToken
 from helmsman.executor.text import Stream, Text
-
-Ended = Callable[[NDArray[np.int32]], NDArray[np.bool_] | None]
-"""Given the (sequences,) tokens of a pass, which sequences end with them; None when nobody looks."""
 
 
 class StoppedStream:
@@ -40,7 +38,7 @@ class StoppedStream:
         return found
 
 
-def stop_watch(text: Text | None, stops: Sequence[str], sequences: int) -> Ended:
+def stop_watch(text: Text | None, stops: Sequence[str], sequences: int) -> OnToken:
     """Watches as many sequences for `stops`."""
     if text is None or not stops:
         return lambda _: None

@@ -28,7 +28,8 @@ def annotate(captured: Captured) -> HelmGraph:
     annotator = _Annotator(captured)
     nodes = tuple(annotator.node(each) for each in captured.graph.nodes if each.op != "output")
     context = shape.tokens if shape.whole else shape.context
-    return HelmGraph(nodes, captured.units.count, shape.batch, shape.tokens, context)
+    units = captured.units.count
+    return HelmGraph(nodes=nodes, units=units, batch=shape.batch, tokens=shape.tokens, context=context)
 
 
 class _Annotator:

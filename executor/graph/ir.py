@@ -3,9 +3,12 @@
 FLOPs are counted as `lowering.ops` does: products and biases, four per normed value, three per rotated value, sums of
 embeddings. Activation functions, residual additions, softmax and what is one number per row are left out."""
 
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, version
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -15,8 +18,7 @@ NodeKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Frozen):
     """One node. `target`: the operation torch runs, or what an input or attribute is called; `module`: whose it is;
     `unit`: partition unit; `inputs`: names of the nodes it reads; `shape`, `dtype`: of its result.
 
@@ -27,28 +29,30 @@ class Node:
     kind: NodeKind
     target: str
     module: str
-    unit: int
+    unit: Index
     inputs: tuple[str, ...]
-    shape: tuple[int, ...]
+    shape: tuple[Index, ...]
     dtype: str
-    flops: int = 0
-    weight_bytes: int = 0
-    kv_read: int = 0
-    kv_write: int = 0
-    out_bytes: int = 0
+    flops: Annotated[int, Field(ge=0, le=10**24)] = 0
+    weight_bytes: Bytes = 0
+    kv_read: Bytes = 0
+    kv_write: Bytes = 0
+    out_bytes: Bytes = 0
     positional: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class HelmGraph:
+class HelmGraph(Document):
     """The nodes of one pass in order of execution. `units`: embedding, blocks and output; `batch` sequences advance by
     `tokens` and hold `context` afterwards."""
 
+    byte_limit: ClassVar[int] = 64 * 2**20
+
+    schema_id: Literal["helm.graph/1"] = version("helm.graph/1")
     nodes: tuple[Node, ...]
-    units: int
-    batch: int
-    tokens: int
-    context: int
+    units: Count
+    batch: Count
+    tokens: Count
+    context: Count
 
     def crossing(self, unit: int) -> tuple[str, ...]:
         """What units from `unit` on read from those before, without what follows from positions alone."""

@@ -8,7 +8,6 @@ import numpy as np
 from torch import Tensor
 
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.devices.tensors import DeviceTensors
 from helmsman.executor.engine import Engine
 from helmsman.executor.executed import check_executed
 from helmsman.executor.graph.annotate import annotate
@@ -18,13 +17,14 @@ from helmsman.executor.graph.layout import Layout, layout_of
 from helmsman.executor.graph.names import operations_of
 from helmsman.executor.graph.partition import Stage, cut
 from helmsman.executor.graph.program import GraphProgram, Prepared
+from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.graph.timeline import Timeline
 from helmsman.executor.graph.weights import Weights
 from helmsman.executor.loading import Loaded
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import Pass, passes_of
+from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.prompt import check_context
-from helmsman.executor.runs import Runs
 from helmsman.executor.storage import open_storage
 from helmsman.executor.weights.checkpoint import check_config
 from helmsman.hwdb.gguf_files import is_gguf
@@ -59,7 +59,7 @@ def load_graphs(
     decoder = open_decoder(checkpoint, layout.weights)
     preparing = _Preparing(plan, layout, devices, decoder, Weights(decoder, checkpoint, on_bytes))
     tokens = np.zeros(plan.workload.batch * plan.workload.context, np.int32)
-    programs: dict[Phase, Runs] = {}
+    programs: dict[Phase, PhaseProgram] = {}
     for each, count in zip(passes, (prompt_tokens or plan.workload.prompt_tokens, 1), strict=True):
         program = programs[each.phase] = GraphProgram(each, partial(preparing.pass_of, each), tokens)
         program.prepare(count)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from helmsman.executor.devices.tensors import DeviceTensors, LinkCrossing
+from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import Pass, name_of
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.devices.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.graph.build import build
 from helmsman.executor.graph.ir import HelmGraph
 from helmsman.executor.graph.layout import unit_of
@@ -17,6 +16,7 @@ from helmsman.executor.graph.marks import Mark, marks_of
 from helmsman.executor.graph.operations import Names
 from helmsman.executor.graph.partition import Stage
 from helmsman.executor.graph.program import Move, Prepared, Timed, Work
+from helmsman.executor.graph.tensors import DeviceTensors, LinkCrossing
 from helmsman.executor.passes import Pass
 from helmsman.lowering.tensors import linears
 from helmsman.schemas.errors import BadInputError

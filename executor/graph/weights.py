@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from helmsman.executor.devices.tensors import DeviceTensors
 from helmsman.executor.graph.decoder import Decoder
 from helmsman.executor.graph.partition import Stage
+from helmsman.executor.graph.tensors import DeviceTensors
 from helmsman.executor.weights.checkpoint import stored_files
 from helmsman.executor.weights.safetensors_file import SafetensorsFile
 from helmsman.schemas.errors import BadInputError

@@ -37,7 +37,7 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, Plan, Select
-from helmsman.schemas.read import digest
+from helmsman.schemas.read import digest, parse_document
 from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
@@ -157,6 +157,7 @@ def test_graphs_are_sound(case: Loader, family: str) -> None:
     for captured in found.captured.values():
         graph = annotate(captured)
         assert mistakes(graph) == ()
+        assert parse_document(HelmGraph, graph.to_json(None).encode(), "graph") == graph
         assert {node.unit for node in graph.nodes} == set(range(found.model.units))
         weights = {node.target for node in graph.nodes if node.kind == "weight"}
         assert weights <= {name for name, _ in found.oracle.named_parameters(remove_duplicate=False)}
@@ -164,10 +165,11 @@ def test_graphs_are_sound(case: Loader, family: str) -> None:
 
 def test_mistakes_of_a_graph_are_found() -> None:
     def node(name: str, unit: int, *inputs: str) -> Node:
-        return Node(name, "other", name, "", unit, inputs, (1,), "float32")
+        facts = {"name": name, "kind": "other", "target": name, "module": "", "unit": unit, "shape": (1,)}
+        return Node(inputs=inputs, dtype="float32", **facts)
 
     def told(*nodes: Node) -> str:
-        return "; ".join(mistakes(HelmGraph(nodes, 3, 1, 1, 1)))
+        return "; ".join(mistakes(HelmGraph(nodes=nodes, units=3, batch=1, tokens=1, context=1)))
 
     start = node("tokens", 0), node("a", 0, "tokens")
     assert told(*start, node("b", 1, "a"), node("c", 2, "b")) == ""

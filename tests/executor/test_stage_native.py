@@ -429,9 +429,10 @@ def test_the_planner_knows_the_workspace(name: str, batch: int, capacity: int) -
     shape = replace(SHAPES[name], batch=batch, capacity=capacity, layers=0)
     spec = Native.__new__(Native)
     spec.w, spec.s, spec.arena, spec.embeds, spec.heads = Weights(shape), shape, Arena(8 << 20), True, True
-    exact = Stage.workspace_size(spec._spec(0, 0))
-    bound = workspace_bytes(model_of(shape), batch, capacity)
-    assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
+    for paged in (False, True):
+        exact = Stage.workspace_size({**spec._spec(0, 0), "paged": paged})
+        bound = workspace_bytes(model_of(shape), batch, capacity, paged=paged)
+        assert exact <= bound <= max(1.25 * exact, exact + (1 << 20))
 
 
 def model_of(s: Shape) -> Model:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
-    from helmsman.executor.measure import Measured, OnToken, Request
+    from helmsman.executor.measure import Measured, Request, Told
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
 
@@ -196,7 +196,7 @@ def _run(
     request: "Request",
     args: argparse.Namespace,
     machine: "Machine",
-    on_token: "OnToken",
+    on_token: "Told",
 ) -> "Measured":
     """Without a trace or repetitions nobody waits for a warm-up and probes."""
     from helmsman.executor.measure import Measured, measure, run_once

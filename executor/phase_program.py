@@ -1,4 +1,4 @@
-"""What the engine asks of a pass, however it is executed."""
+"""What the engine asks of the program of a phase, however its passes are executed."""
 
 from typing import Protocol
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from helmsman.executor.recorded import Recorded
 
 
-class Runs(Protocol):
+class PhaseProgram(Protocol):
     """The passes of one phase."""
 
     def run(self, tokens: int, past: int) -> None:
