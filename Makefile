@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 MEASURED := tests/schemas tests/planner tests/simulator
 NATIVE := CMakeLists.txt $(wildcard csrc/*.h csrc/*.cpp csrc/*/*.h csrc/*/*.cpp)
 
-.PHONY: demo test lint types layers unit nightly schemas clean
+.PHONY: demo test lint types layers unit nightly arm64 schemas clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
@@ -30,6 +30,11 @@ unit: $(STAMP)
 
 nightly: $(STAMP)
 	$(BIN)/pytest -m nightly
+
+# Cross-compiled and emulated: needs qemu-user, g++-aarch64-linux-gnu and, the first time, apt-get and the network.
+arm64: $(STAMP)
+	$(BIN)/python tests/support/arm64.py
+	$(BIN)/pytest -m nightly tests/executor/test_arm64.py
 
 schemas: $(STAMP)
 	$(BIN)/python -m helmsman.schemas.generate

@@ -1,5 +1,9 @@
 #include "isa.h"
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include <atomic>
 #include <stdexcept>
 
@@ -16,6 +20,9 @@ std::vector<const Kernels*> supported() {
   if (avx2 && avx512 && __builtin_cpu_supports("avx512vnni")) found.push_back(&avx512vnni_kernels());
   if (avx2 && avx512) found.push_back(&avx512_kernels());
   if (avx2) found.push_back(&avx2_kernels());
+#elif defined(__aarch64__)
+  if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) found.push_back(&neondot_kernels());
+  found.push_back(&neon_kernels());
 #endif
   found.push_back(&portable_kernels());
   return found;

@@ -12,6 +12,9 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+#elif defined(__aarch64__)
+const Kernels& neon_kernels();
+const Kernels& neondot_kernels();
 #endif
 
 // The table in use: the best supported one until select_isa.

@@ -6,7 +6,11 @@
 // of codes, each used once per block of tokens. Beyond, where the processor adds such products in one instruction, a
 // pair of panels is taken apart once per 256 columns and reused by all tokens from L1.
 #pragma once
-#include "codes_impl.h"
+#ifdef __ARM_FEATURE_DOTPROD
+#include "quads_impl.h"
+#else
+#include "pairs_impl.h"
+#endif
 
 namespace helm {
 namespace {
@@ -41,6 +45,7 @@ inline void pack_run(const float* x, size_t count, size_t stride, int32_t* to) {
     }
     sums[half] = Simd::sum(sum);
   }
+  arrange_words(words);
   if (stride == 1) memcpy(to, words, sizeof(words));
   for (size_t p = 0; p < kRun / 2 && stride > 1; ++p) memcpy(to + p * stride, words + 2 * p, 4);
   const float sum = sums[0] + sums[1], scale = sum == sum ? most / kWordMost : sum, both[2] = {scale, scale * sum};
@@ -81,7 +86,6 @@ HELM_INLINE float float_at(const int32_t* bits) {
 template <class C, int T>
 HELM_INLINE void add_span(const C& code, size_t s, const int32_t* x, V (*total)[kVectors]) {
   constexpr int wanted = C::span == kRun ? 4 : 2, kChains = T * kVectors < wanted ? wanted / (T * kVectors) : 1;
-  const int32_t* words = x + (C::span == kRun ? 0 : s % 2 * 8) * T;
   I sum[kChains][T][kVectors];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t) {
@@ -93,11 +97,7 @@ HELM_INLINE void add_span(const C& code, size_t s, const int32_t* x, V (*total)[
       for (int c = 1; c < kChains; ++c) sum[c][t][i] = Simd::every(0);
     }
   }
-  code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
-#pragma GCC unroll 16
-    for (int t = 0; t < T; ++t)
-      sum[p % kChains][t][i] = Simd::dot_every(sum[p % kChains][t][i], w, words + p * T + t);
-  });
+  add_products<C, T, kChains>(code, s, x, sum);
   V scale[kVectors];
   code.scale(s, scale);
 #pragma GCC unroll 16
