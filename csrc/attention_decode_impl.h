@@ -4,7 +4,7 @@
 // where they are, and while one is, the one that comes next is asked for, be it of the next page, of V after K, or of K
 // after V: hardware prefetchers stop there and ramp up again.
 #pragma once
-#include "attention_impl.h"
+#include "attention_codes_impl.h"
 
 namespace helm {
 namespace {
@@ -30,8 +30,7 @@ struct Rows {
   Format format;
   const char* data;
   size_t stride, width;
-  const float* scales;  // q8_0: [kDecodeRows][width / 32]; else not read
-  const char* ahead;    // what is read next of a cache, or null
+  const char* ahead;  // what is read next of a cache, or null
 };
 
 // Where the positions of a tile are: its blocks, and those of the next tile that are asked for during this one.
@@ -40,18 +39,24 @@ struct Tile {
   size_t count, blocks, next;  // positions, blocks, blocks of the next tile
 };
 
+inline CodedRows coded_rows(const Rows& rows) { return {rows.data, rows.stride, rows.width}; }
+
 // What decode keeps beside its running state.
 struct Decode {
   const DecodeArgs& a;
   size_t width, ahead;  // ahead: how many blocks, so that they are kAhead bytes
   float *rows, *q, *out, *scores;
+  Coded coded;  // of q8_0
 };
 
 inline Decode decode_layout(const DecodeArgs& a) {
-  const size_t width = round_up(a.head_dim, kPanel), block = kDecodeRows * row_size(a.format, a.head_dim);
+  const bool coded = a.format == Format::q8_0;
+  const size_t width = round_up(a.head_dim, coded ? kCodedUnit : kPanel), block = kDecodeRows * row_size(a.format, a.head_dim);
   float* q = a.scratch + kDecodeRows * width;
   float* out = q + a.group * width;
-  return {a, width, smaller(kMostAhead, (kAhead + block - 1) / block), a.scratch, q, out, out + a.group * width};
+  float* scores = out + a.group * width;
+  return {a,   width,  smaller(kMostAhead, (kAhead + block - 1) / block), a.scratch, q, out, scores,
+          coded ? coded_layout(width, a.group, scores + a.group * kDecodeTile) : Coded{}};
 }
 
 template <const HeadCache* KvSpan::*kCaches>
@@ -74,18 +79,6 @@ inline const char* block_after(const Decode& s, const Tile& tile, size_t index) 
   return at < 2 * tile.blocks + tile.next ? block_in<&KvSpan::keys>(s, tile.places[at - tile.blocks]) : nullptr;
 }
 
-// The scales of a block of q8_0 rows into scratch.
-inline void widen_scales(const Decode& s, const char* data, size_t stride) {
-  const size_t groups = s.width / kScaled;
-  for (size_t r = 0; r < kDecodeRows; ++r) {
-    const char* halves = data + r * stride + s.width;
-    float* scales = s.rows + r * groups;
-    size_t i = 0;
-    for (; i + 4 <= groups; i += 4) Simd::widen_four(halves + i * 2, scales + i);
-    if (i < groups) widen(Format::f16, halves + i * 2, groups - i, scales + i);
-  }
-}
-
 // Block `block` of a tile's keys or values. It is used where it is, unless it is not full, or not in one piece, or rows
 // are not whole registers: then as f32 in scratch [kDecodeRows][width], padded with zeros.
 template <const HeadCache* KvSpan::*kCaches>
@@ -94,28 +87,25 @@ inline Rows rows_of(const Decode& s, const Tile& tile, size_t block, const char*
   const size_t count = smaller(kDecodeRows, tile.count - block * kDecodeRows);
   const char* data = count == kDecodeRows ? block_in<kCaches>(s, place) : nullptr;
   const size_t stride = row_size(s.a.format, s.a.head_dim);
-  if (data != nullptr && s.a.format == Format::q8_0) widen_scales(s, data, stride);
-  if (data != nullptr) return {s.a.format, data, stride, s.width, s.rows, ahead};
-  memset(s.rows, 0, kDecodeRows * s.width * sizeof(float));
+  if (data != nullptr) return {s.a.format, data, stride, s.width, ahead};
+  const bool coded = s.a.format == Format::q8_0;
+  const Rows copy = {coded ? s.a.format : Format::f32, reinterpret_cast<const char*>(s.rows),
+                     coded ? row_size(s.a.format, s.width) : s.width * sizeof(float), s.width, nullptr};
+  memset(s.rows, 0, kDecodeRows * copy.stride);
   for (size_t r = 0; r < count; ++r) {
-    read_row(s.a.format, row_at<kCaches>(s.a, place), s.a.head_dim, s.rows + r * s.width);
+    const char* row = row_at<kCaches>(s.a, place);
+    char* to = reinterpret_cast<char*>(s.rows) + r * copy.stride;
+    coded ? copy_coded(row, s.a.head_dim, s.width, to) : widen(s.a.format, row, s.a.head_dim, reinterpret_cast<float*>(to));
     if (r + 1 < count) advance(s.a, place, 1);
   }
-  return {Format::f32, reinterpret_cast<const char*>(s.rows), s.width * sizeof(float), s.width, s.rows, nullptr};
-}
-
-// A register of values of a row, whose scale is where its 32 values have it.
-template <Format F>
-inline V value_at(const char* row, size_t d, const float* scale) {
-  if constexpr (F == Format::q8_0) return scaled_codes(row, d, *scale);
-  return load_as<F>(row, d);
+  return copy;
 }
 
 // Asks for as many bytes as kRegisters registers of values take in a cache.
 template <Format F, int kRegisters>
 inline void ask(const char*& ahead) {
   if (ahead == nullptr) return;
-  constexpr size_t bytes = kRegisters * row_size(F, kScaled) * Simd::lanes / kScaled, lines = (bytes + kLine - 1) / kLine;
+  constexpr size_t bytes = kRegisters * Simd::lanes * size_of(F), lines = (bytes + kLine - 1) / kLine;
 #pragma GCC unroll 16
   for (size_t i = 0; i < lines; ++i) __builtin_prefetch(ahead + i * bytes / lines);
   ahead += bytes;
@@ -124,9 +114,8 @@ inline void ask(const char*& ahead) {
 // scores[g * kDecodeTile + r] of R rows from `first` on and G queries, R * G = lanes.
 template <Format F, int R, int G>
 void scores_tile(const Rows& rows, size_t first, const float* q, const char*& ahead, float* scores) {
-  const size_t width = rows.width, stride = rows.stride, groups = width / kScaled;
+  const size_t width = rows.width, stride = rows.stride;
   const char *data = rows.data + first * stride, *next = ahead;
-  const float* scales = rows.scales + first * groups;
   V acc[R * G];
 #pragma GCC unroll 16
   for (V& sum : acc) sum = Simd::zero();
@@ -137,7 +126,7 @@ void scores_tile(const Rows& rows, size_t first, const float* q, const char*& ah
     for (int g = 0; g < G; ++g) query[g] = Simd::load(q + g * width + d);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const V row = value_at<F>(data + r * stride, d, scales + r * groups + d / kScaled);
+      const V row = load_as<F>(data + r * stride, d);
 #pragma GCC unroll 16
       for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::fma(row, query[g], acc[g * R + r]);
     }
@@ -169,22 +158,21 @@ void scores_of(const Rows& rows, const float* q, size_t group, float* scores) {
 // out[g][d...] += sum over the block's rows of p[g][r] * rows[r][d...]: N registers of G heads.
 template <Format F, int N, int G>
 void weighted_columns(const Rows& rows, size_t d, const float* p, const char*& ahead, float* out) {
-  const size_t width = rows.width, stride = rows.stride, groups = width / kScaled;
+  const size_t width = rows.width, stride = rows.stride;
   const char *row = rows.data, *next = ahead;
-  const float* scale = rows.scales + d / kScaled;
   V acc[G][N];
 #pragma GCC unroll 16
   for (int g = 0; g < G; ++g)
 #pragma GCC unroll 16
     for (int i = 0; i < N; ++i) acc[g][i] = Simd::load(out + g * width + d + i * Simd::lanes);
-  for (size_t r = 0; r < kDecodeRows; ++r, row += stride, scale += groups) {
+  for (size_t r = 0; r < kDecodeRows; ++r, row += stride) {
     ask<F, N>(next);
     V factor[G];
 #pragma GCC unroll 16
     for (int g = 0; g < G; ++g) factor[g] = Simd::set(p[g * kDecodeTile + r]);
 #pragma GCC unroll 16
     for (int i = 0; i < N; ++i) {
-      const V value = value_at<F>(row, d + i * Simd::lanes, scale + i * Simd::lanes / kScaled);
+      const V value = load_as<F>(row, d + i * Simd::lanes);
 #pragma GCC unroll 16
       for (int g = 0; g < G; ++g) acc[g][i] = Simd::fma(factor[g], value, acc[g][i]);
     }
@@ -214,18 +202,24 @@ void weighted_of(const Rows& rows, const float* p, size_t group, float* out) {
   for (; g < group; ++g) weighted_block<F, 1>(rows, p + g * kDecodeTile, ahead(), out + g * width);
 }
 
-inline void scores(const Rows& rows, const float* q, size_t group, float* out) {
-  if (rows.format == Format::f32) scores_of<Format::f32>(rows, q, group, out);
-  if (rows.format == Format::f16) scores_of<Format::f16>(rows, q, group, out);
-  if (rows.format == Format::bf16) scores_of<Format::bf16>(rows, q, group, out);
-  if (rows.format == Format::q8_0) scores_of<Format::q8_0>(rows, q, group, out);
+inline void scores(const Decode& s, const Rows& rows, float* out) {
+  const size_t group = s.a.group;
+  switch (rows.format) {
+    case Format::f32: return scores_of<Format::f32>(rows, s.q, group, out);
+    case Format::f16: return scores_of<Format::f16>(rows, s.q, group, out);
+    case Format::bf16: return scores_of<Format::bf16>(rows, s.q, group, out);
+    default: return coded_scores(coded_rows(rows), s.coded, group, rows.ahead, out);
+  }
 }
 
-inline void weighted(const Rows& rows, const float* p, size_t group, float* out) {
-  if (rows.format == Format::f32) weighted_of<Format::f32>(rows, p, group, out);
-  if (rows.format == Format::f16) weighted_of<Format::f16>(rows, p, group, out);
-  if (rows.format == Format::bf16) weighted_of<Format::bf16>(rows, p, group, out);
-  if (rows.format == Format::q8_0) weighted_of<Format::q8_0>(rows, p, group, out);
+inline void weighted(const Decode& s, const Rows& rows, const float* p) {
+  const size_t group = s.a.group;
+  switch (rows.format) {
+    case Format::f32: return weighted_of<Format::f32>(rows, p, group, s.out);
+    case Format::f16: return weighted_of<Format::f16>(rows, p, group, s.out);
+    case Format::bf16: return weighted_of<Format::bf16>(rows, p, group, s.out);
+    default: return coded_weighted(coded_rows(rows), p, group, rows.ahead, s.coded, s.out);
+  }
 }
 
 // A step of the running softmax: scores [group][kDecodeTile] become weights, `count` of them, zero to the block's end.
@@ -244,11 +238,10 @@ inline void softmax_tile(const Decode& s, size_t count) {
 
 inline void decode_tile(const Decode& s, const Tile& tile) {
   for (size_t b = 0; b < tile.blocks; ++b)
-    scores(rows_of<&KvSpan::keys>(s, tile, b, block_after(s, tile, b)), s.q, s.a.group, s.scores + b * kDecodeRows);
+    scores(s, rows_of<&KvSpan::keys>(s, tile, b, block_after(s, tile, b)), s.scores + b * kDecodeRows);
   softmax_tile(s, tile.count);
   for (size_t b = 0; b < tile.blocks; ++b)
-    weighted(rows_of<&KvSpan::values>(s, tile, b, block_after(s, tile, tile.blocks + b)), s.scores + b * kDecodeRows,
-             s.a.group, s.out);
+    weighted(s, rows_of<&KvSpan::values>(s, tile, b, block_after(s, tile, tile.blocks + b)), s.scores + b * kDecodeRows);
 }
 
 // The next tile from `place`, which is moved behind it, unless nothing is `left` there.
@@ -282,6 +275,8 @@ inline void begin_decode(const Decode& s) {
       a.sum[g] = 0;
     }
   }
+  if (a.format == Format::q8_0)
+    for (size_t g = 0; g < a.group; ++g) code_query(s.q + g * s.width, s.width, s.coded, g);
 }
 
 void decode(const DecodeArgs& a) {

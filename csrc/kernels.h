@@ -5,7 +5,9 @@
 // relative to the largest value. Quantised weights: x is rounded to 16 bits under a scale per run of 32 columns, half a
 // 32767th of the run's largest magnitude; products and sums of a span are exact, and what follows has an error of
 // (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN in
-// every row; runs of values below 1e-30 count as zero. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under one scale,
+// half a 32767th of its largest magnitude; so are the weights of 16 positions times the scales of their values (which are
+// not negative), of the largest such product. No pointer needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -152,8 +154,8 @@ constexpr size_t kMaxBlock = 16;      // widest block of tokens of any instructi
 static inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 static inline size_t decode_scratch(size_t head_dim, size_t group) {
-  const size_t width = round_up(head_dim, kPanel);
-  return width * (kDecodeRows + 2 * group) + group * kDecodeTile;
+  const size_t width = round_up(head_dim, 4 * kRun), coded = 3 * width * round_up(group, 4) + 2 * group;
+  return width * (kDecodeRows + 2 * group + 1) + group * kDecodeTile + coded;
 }
 
 static inline size_t prefill_scratch(size_t head_dim, size_t rows) {

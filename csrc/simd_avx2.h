@@ -91,6 +91,10 @@ struct Simd {
   static I add_counts(I a, I b) { return _mm256_add_epi32(a, b); }
   static I words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
   static void store_words(void* p, I v) { _mm256_storeu_si256(static_cast<__m256i*>(p), v); }
+  // Bytes as 16-bit numbers.
+  static I signed_words(const uint8_t* p) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
   static I every(int32_t v) { return _mm256_set1_epi32(v); }
   static I every_word(int16_t v) { return _mm256_set1_epi16(v); }
   template <int n>

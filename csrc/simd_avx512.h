@@ -1,4 +1,4 @@
-// Sixteen lanes: AVX-512 F, BW, DQ and VL.
+// Sixteen lanes: AVX-512 F, BW, DQ and VL, and VNNI where it is compiled for that.
 #pragma once
 #include <immintrin.h>
 
@@ -11,7 +11,13 @@ namespace {
 struct Simd {
   using V = __m512;
   static constexpr size_t lanes = 16;
+#ifdef __AVX512VNNI__
+  static constexpr const char* name = "avx512vnni";
+  static constexpr bool word_product = true;
+#else
   static constexpr const char* name = "avx512";
+  static constexpr bool word_product = false;
+#endif
   // 12 tokens x 32 rows are 24 of the 32 registers; streaming, 16 tokens x 16 rows are 16.
   static constexpr int stream_block = 16, stream_tokens = 16, product_block = 12, product_panels = 2;
   static constexpr int in_flight = 8;  // two FMA ports, latency four
@@ -85,10 +91,9 @@ struct Simd {
   using I = __m512i;
   static constexpr int words_block = 8;  // tokens: 8 sums of products, 8 results
 #ifdef __AVX512VNNI__
-  static constexpr bool word_product = true;
   // Written out, because GCC 12 copies sums around the intrinsic, and loads *b before it.
   static I dot(I sum, I a, I b) {
-    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(b));
+    __asm__("vpdpwssd %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
     return sum;
   }
   static I dot_every(I sum, I a, const int32_t* b) {
@@ -96,13 +101,16 @@ struct Simd {
     return sum;
   }
 #else
-  static constexpr bool word_product = false;
   static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
 #endif
   static I add_counts(I a, I b) { return _mm512_add_epi32(a, b); }
   static I words(const void* p) { return _mm512_loadu_si512(p); }
   static void store_words(void* p, I v) { _mm512_storeu_si512(p, v); }
+  // Bytes as 16-bit numbers.
+  static I signed_words(const uint8_t* p) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
   static I every(int32_t v) { return _mm512_set1_epi32(v); }
   static I every_word(int16_t v) { return _mm512_set1_epi16(v); }
   template <int n>

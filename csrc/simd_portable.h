@@ -88,6 +88,12 @@ struct Simd {
     return v;
   }
   static void store_words(void* p, I v) { memcpy(p, &v, 16); }
+  // Bytes as 16-bit numbers.
+  static I signed_words(const uint8_t* p) {
+    SignedWords words;
+    for (int i = 0; i < 8; ++i) words[i] = static_cast<int8_t>(p[i]);
+    return reinterpret_cast<I>(words);
+  }
   static I every(int32_t v) { return I{v, v, v, v}; }
   static I every_word(int16_t v) { return reinterpret_cast<I>(SignedWords{v, v, v, v, v, v, v, v}); }
   template <int n>
