@@ -89,6 +89,10 @@ struct Simd {
     return v;
   }
   static void store_words(void* p, I v) { memcpy(p, &v, 16); }
+  // Bytes as 16-bit numbers.
+  static I signed_words(const uint8_t* p) {
+    return vreinterpretq_s32_s16(vmovl_s8(vld1_s8(reinterpret_cast<const int8_t*>(p))));
+  }
   static I every(int32_t v) { return vdupq_n_s32(v); }
   static I every_word(int16_t v) { return vreinterpretq_s32_s16(vdupq_n_s16(v)); }
   template <int n>
