@@ -206,7 +206,7 @@ def _case(number: int, question: Question) -> Case:
 def _planned(question: Question, strategy: str, options: str) -> Plan | None:
     """A plan; says so where there is none for a reason that is not the question's."""
     try:
-        return question.asked(options).plan(strategy)
+        return question.asked(options).decision(strategy).plan
     except (InfeasibleError, UsageError):
         return None
     except Exception as error:

@@ -77,10 +77,11 @@ class BlockWay:
 
     @property
     def in_prompts(self) -> object:
-        """What is equal for ways whose prompts are computed in the same way."""
+        """What is equal for ways whose prompts are computed in the same way; what the host has is not in groups."""
         if self.prompt == "alike":
             return self
-        return self.prompt, self.parts_in("prefill"), self.resident, self.cache, self.on, self.stored, self.q4
+        groups = ("cache" in self.q4, *map(self.packed, range(len(self.parts))))
+        return self.prompt, self.parts_in("prefill"), self.resident, self.cache, self.on, self.stored, groups
 
     def division(self, op: int, phase: Phase) -> Division:
         """How the rows of an operation of `both` are divided in a phase, by its place."""
