@@ -25,7 +25,7 @@ from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.tightest import Tightest, saving
-from helmsman.planner.strategies.optimal.tries import ALL, UNDIVIDED, Among, Try, tried
+from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
@@ -98,9 +98,7 @@ class Finalists:
 
     @property
     def _tried(self) -> tuple[Try, ...]:
-        several = bool(self.question.frame.roles.others)
-        undivided = UNDIVIDED if "prefill" in self.aim.phases and not several else ()
-        return (*tried(self.blocks.frame, self.quarters), *undivided)
+        return tried(self.blocks.frame, self.quarters, "prefill" in self.aim.phases)
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
         """What keeps lower limits as it adds up: what comes late adds to that."""

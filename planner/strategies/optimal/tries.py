@@ -30,18 +30,23 @@ _WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near") for each in ((1, 1.3), (
 _PACKED: tuple[Try, ...] = ((1, 1.7, "any"), ALL, (2, inf, "even"), (1, inf, "plain"))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
 
+_PROMPTS: tuple[Try, ...] = ((1, 1.3, "any"), (1, 1.7, "undivided"), (1, inf, "undivided"))
+"""At last, where prompts count: what crosses between sides in prompts delays more than it adds up to, and a prompt
+leaves the host so long that blocks that stream all of their shared rows ask evenly for the link."""
 
-UNDIVIDED: tuple[Try, ...] = ((1, 1.7, "undivided"), (1, inf, "undivided"))
-"""At last, where prompts count: what crosses between sides in prompts delays more than it adds up to."""
 
-
-def tried(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
-    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups; several accelerators have
-    buffers of their own, and two searches."""
+def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try, ...]:
+    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; several
+    accelerators have buffers of their own, and two searches. `prompts`: whether they count."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:
         return _TRIED[1:3]
+    return tuple(dict.fromkeys((*_of_weights(frame, quarters), *(_PROMPTS if prompts else ()))))
+
+
+def _of_weights(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
+    """The same, by where weights may be and how."""
     if frame.store is not None:
         return (*_FROM_STORE, *_WITHOUT_STORE) if frame.store.asked else _FROM_STORE
     return _PACKED if "weights" in quarters else _TRIED
