@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import product as product_of
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ CONTEXT = 16384
 BATCHES = (1, 4, 16)
 
 SHAPES = ((1024, 1024), (1024, 4096), (4096, 4096), (12288, 4096), (4096, 12288))
+
+PROMPTS = (128, 512, 1024)
+
+PROMPT_SHAPES = ((3072, 1024), (1024, 3072), (6144, 2048), (2048, 6144), (12288, 4096), (4096, 12288))
+"""The MLPs of Qwen3-0.6B, 1.7B and 8B."""
 
 QUANTISED: "tuple[StoredFormat, ...]" = ("q8_0", "q8", "q4_0", "q4_k", "q4", "q6_k")
 
@@ -252,44 +258,41 @@ def products(bench: Bench) -> Iterator[Row]:
     """128 tokens against torch: f32 (MKL), f16 as nn.Linear has it, and f16 with the weight as (in, out), which is
     scalar on processors without AVX512-FP16; the f16 ones compute fewer rows where they are slow."""
     weights = Weights.random("f16", 4096, 4096)
-    first = first_four(weights)
-    flops = 2 * 128 * 4096 * 4096 / 1e9
     for threads, pool in bench.pools.items():
-        ours = Side("product f16 128 x 4096x4096", 4 * flops, partial(first.seconds, pool, 128))
-        for peer in (torch_product("float32", 4096, threads), torch_product("float16", 512, threads)):
+        ours = product(weights, pool, 128)
+        for dtype, rows in (("float32", 4096), ("float16", 512)):
+            peer = torch_product(dtype, rows, 4096, 128, threads)
             yield compare(ours, peer, threads, "GFLOP/s", bench.pairs)
         yield compare(ours, torch_matmul(64, threads), threads, "GFLOP/s", 3)
 
 
 def prompts(bench: Bench) -> Iterator[Row]:
-    """128 tokens, quantised weights against ours in f16."""
-    plain = Weights.random("f16", 4096, 4096)
-    for fmt in QUANTISED:
-        weights = Weights.random(fmt, 4096, 4096)
-        for threads, pool in bench.pools.items():
-            ours, other = (
-                Side(
-                    f"product {each.fmt} 128", 8 * 128 * 4096 * 4096 / 1e9, partial(first_four(each).seconds, pool, 128)
-                )
-                for each in (weights, plain)
-            )
-            yield compare(ours, other, threads, "GFLOP/s", bench.pairs)
+    """Every format against torch's f32 (MKL), whose threads should not spin beside ours: OMP_WAIT_POLICY=PASSIVE."""
+    formats: tuple[StoredFormat, ...] = ("f32", "f16", "bf16", *QUANTISED)
+    for (rows, columns), fmt in product_of(PROMPT_SHAPES, formats):
+        weights = Weights.random(fmt, rows, columns)
+        for (threads, pool), tokens in product_of(bench.pools.items(), PROMPTS):
+            peer = torch_product("float32", rows, columns, tokens, threads)
+            yield compare(product(weights, pool, tokens), peer, threads, "GFLOP/s", bench.pairs)
 
 
-def first_four(weights: Weights) -> Weights:
-    """Four matrices of it: a walk of four products."""
-    return Weights(weights.fmt, weights.rows, weights.columns, weights.buffers[:4])
+def product(weights: Weights, pool: Pool, tokens: int) -> Side:
+    """A walk of at most four products."""
+    few = Weights(weights.fmt, weights.rows, weights.columns, weights.buffers[:4])
+    name = f"product {weights.fmt} {tokens} x {weights.rows}x{weights.columns}"
+    flops = len(few.buffers) * 2 * tokens * weights.rows * weights.columns / 1e9
+    return Side(name, flops, partial(few.seconds, pool, tokens))
 
 
-def torch_product(dtype: str, rows: int, threads: int) -> Side:
-    """The first `rows` rows of the same product as torch's nn.Linear."""
+def torch_product(dtype: str, rows: int, columns: int, tokens: int, threads: int) -> Side:
+    """A product of that shape as torch's nn.Linear."""
     import torch
 
     torch.set_num_threads(threads)
-    weight = torch.randn(rows, 4096).to(getattr(torch, dtype))
-    x = torch.randn(128, 4096).to(getattr(torch, dtype))
+    weight = torch.randn(rows, columns).to(getattr(torch, dtype))
+    x = torch.randn(tokens, columns).to(getattr(torch, dtype))
     torch.nn.functional.linear(x, weight)
-    flops = 2 * 128 * 4096 * rows / 1e9
+    flops = 2 * tokens * columns * rows / 1e9
     return Side(f"torch {dtype}", flops, lambda: timed(lambda: torch.nn.functional.linear(x, weight)))
 
 

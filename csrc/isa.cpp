@@ -10,16 +10,26 @@
 namespace helm {
 namespace {
 
+#if defined(__x86_64__)
+bool has_avx2() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 std::vector<const Kernels*> supported() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  if (avx2 && avx512 && __builtin_cpu_supports("avx512vnni")) found.push_back(&avx512vnni_kernels());
-  if (avx2 && avx512) found.push_back(&avx512_kernels());
-  if (avx2) found.push_back(&avx2_kernels());
+  const bool vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());
+  if (vnni) found.push_back(&avx512vnni_kernels());
+  if (has_avx512()) found.push_back(&avx512_kernels());
+  if (has_avx2()) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) found.push_back(&neondot_kernels());
   found.push_back(&neon_kernels());
@@ -28,27 +38,46 @@ std::vector<const Kernels*> supported() {
   return found;
 }
 
+std::vector<const Kernels*> emulated() {
+#if defined(__x86_64__)
+  if (has_avx512()) return {&avx512bf16_emulated_kernels()};
+#endif
+  return {};
+}
+
+std::vector<std::string> names_of(const std::vector<const Kernels*>& tables) {
+  std::vector<std::string> names;
+  for (const Kernels* table : tables) names.emplace_back(table->name);
+  return names;
+}
+
 std::atomic<const Kernels*>& selected() {
   static std::atomic<const Kernels*> table{supported().front()};
   return table;
+}
+
+// Puts the table called `name` in use, if it is one of these.
+bool select_from(const std::vector<const Kernels*>& tables, const std::string& name) {
+  for (const Kernels* table : tables) {
+    if (name != table->name) continue;
+    selected().store(table, std::memory_order_release);
+    return true;
+  }
+  return false;
 }
 
 }  // namespace
 
 const Kernels& kernels() { return *selected().load(std::memory_order_acquire); }
 
-std::vector<std::string> supported_isas() {
-  std::vector<std::string> names;
-  for (const Kernels* table : supported()) names.emplace_back(table->name);
-  return names;
-}
+std::vector<std::string> supported_isas() { return names_of(supported()); }
+
+std::vector<std::string> emulated_isas() { return names_of(emulated()); }
 
 void select_isa(const std::string& name) {
+  if (select_from(supported(), name) || select_from(emulated(), name)) return;
   std::string known;
-  for (const Kernels* table : supported()) {
-    if (name == table->name) return selected().store(table, std::memory_order_release);
-    known += (known.empty() ? "" : ", ") + std::string(table->name);
-  }
+  for (const std::string& each : supported_isas()) known += (known.empty() ? "" : ", ") + each;
   throw std::invalid_argument("instruction set '" + name + "' is not supported here; choose from " + known);
 }
 

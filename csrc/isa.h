@@ -12,6 +12,8 @@ const Kernels& portable_kernels();
 const Kernels& avx2_kernels();
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
+const Kernels& avx512bf16_kernels();
+const Kernels& avx512bf16_emulated_kernels();  // for AVX-512: what BF16 units do, by other instructions
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& neondot_kernels();
@@ -23,7 +25,10 @@ const Kernels& kernels();
 // Names of what this processor runs, best first.
 std::vector<std::string> supported_isas();
 
-// Throws std::invalid_argument when `name` is unknown or unsupported here.
+// Names of what other processors have and this one imitates, slower: for tests, and to see what it does to accuracy.
+std::vector<std::string> emulated_isas();
+
+// Throws std::invalid_argument when `name` is unknown, or neither supported nor emulated here.
 void select_isa(const std::string& name);
 
 }  // namespace helm

@@ -7,7 +7,8 @@
 // (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN in
 // every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under one scale,
 // half a 32767th of its largest magnitude; so are the weights of 16 positions times the scales of their values (which are
-// not negative), of the largest such product. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// not negative), of the largest such product. Where BF16 units multiply (takes_pairs), x is rounded to bf16, to nearest
+// even, and the bound of linear holds for what that gives. No pointer needs more than its element's alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 
@@ -25,7 +26,7 @@ struct LinearArgs {
   const void* weights;  // [ceil(rows / 16)][columns][16], quantised: see panels.h
   Format format;
   size_t rows, columns;
-  const void* x;  // what pack_x or pack_words leaves; f32 of one token is simply [columns]
+  const void* x;  // what pack_x, pack_words or pack_pairs leaves; f32 of one token is simply [columns]
   float* y;        // row r of token t is y[t * stride + r]
   size_t stride, tokens;
   bool accumulate;
@@ -33,7 +34,9 @@ struct LinearArgs {
   float* scratch;  // kLinearScratch floats, 64-byte aligned
 };
 constexpr size_t kDepth = 128;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
-constexpr size_t kLinearScratch = 5 * kPanel * kDepth / 2;  // two panels, and half as much beside words
+constexpr size_t kTileFloats = 5 * kPanel * kDepth / 2;  // two panels, and half as much beside words
+constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
+constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
 
 // Activations for quantised weights, in 32-bit units: per token and run of 32 columns sixteen pairs of 16-bit numbers,
 // the run's scale (f32), scale times sum (f32), and the sums of either half.
@@ -177,6 +180,11 @@ struct Kernels {
   // Runs [begin, end) of 32 columns of x[tokens][stride] into blocks of tokens, each [runs][kRunWords][width].
   void (*pack_words)(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
                      int32_t* packed);
+  // Of activations in bf16, weights too. Null without BF16 units.
+  void (*linear_pairs)(const LinearArgs&);
+  // Pairs of columns [begin, end) of x[tokens][stride] into blocks of tokens, each [(columns + 1) / 2][width].
+  void (*pack_pairs)(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
+                     int32_t* packed);
   // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
   void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin,
                  size_t end, float* packed);
@@ -233,6 +241,11 @@ static inline Block block_at(const Blocks& blocks, size_t index) {
 // Whether a product of `tokens` takes 16-bit activations.
 static inline bool takes_words(const Kernels& kernels, Format format, size_t tokens) {
   return quantised(format) && (tokens <= kernels.stream_tokens || kernels.word_product);
+}
+
+// Whether a product of `tokens` takes activations in bf16.
+static inline bool takes_pairs(const Kernels& kernels, Format format, size_t tokens) {
+  return format == Format::bf16 && kernels.linear_pairs != nullptr && tokens > kernels.stream_tokens;
 }
 
 static inline size_t block_limit(const Kernels& kernels, size_t tokens) {

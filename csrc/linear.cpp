@@ -12,7 +12,8 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads) {
 }
 
 InputKind input_kind(const Kernels& k, Format format, size_t tokens) {
-  return takes_words(k, format, tokens) ? InputKind::words : InputKind::floats;
+  if (takes_words(k, format, tokens)) return InputKind::words;
+  return takes_pairs(k, format, tokens) ? InputKind::pairs : InputKind::floats;
 }
 
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
@@ -22,6 +23,12 @@ const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t t
     const Range share = share_of((columns + kRun - 1) / kRun, thread, threads);
     k.pack_words(x, columns, tokens, columns, share.begin, share.end, words);
     return words;
+  }
+  if (kind == InputKind::pairs) {
+    auto* pairs = reinterpret_cast<int32_t*>(packed);
+    const Range share = share_of((columns + 1) / 2, thread, threads);
+    k.pack_pairs(x, columns, tokens, columns, share.begin, share.end, pairs);
+    return pairs;
   }
   if (tokens == 1) return x;
   const Range share = share_of(columns, thread, threads);
@@ -36,7 +43,11 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
   y += m.first;
   const LinearArgs args{m.weights, m.format,   m.rows,       m.columns,  x,      y, stride,
                         tokens,    accumulate, panels.begin, panels.end, scratch};
-  input_kind(k, m.format, tokens) == InputKind::words ? k.linear_words(args) : k.linear(args);
+  switch (input_kind(k, m.format, tokens)) {
+    case InputKind::words: k.linear_words(args); break;
+    case InputKind::pairs: k.linear_pairs(args); break;
+    default: k.linear(args);
+  }
   if (m.bias == nullptr) return;
   const Range rows = rows_of(m, thread, threads);
   for (size_t t = 0; t < tokens; ++t)

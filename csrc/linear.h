@@ -18,12 +18,13 @@ struct Matrix {
 // The rows that `thread` computes: whole panels, so that each thread reads one ascending stream.
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
-// What matrices multiply: f32 in blocks of tokens (one token's is x itself), or 16-bit numbers where takes_words says.
-enum class InputKind { floats, words };
+// What matrices multiply: f32 in blocks of tokens (one token's is x itself), 16-bit numbers where takes_words says, or
+// bf16 where takes_pairs does.
+enum class InputKind { floats, words, pairs };
 
 InputKind input_kind(const Kernels& k, Format format, size_t tokens);
 
-// Floats that hold one token's input of either kind.
+// Floats that hold one token's input of any kind.
 constexpr size_t input_size(size_t columns) {
   return words_size(columns) > columns ? words_size(columns) : columns;
 }

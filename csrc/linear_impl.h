@@ -2,9 +2,9 @@
 //
 // Up to Simd::stream_tokens the weights are the cost: each thread reads one strictly ascending stream, widens
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
-// cost: a panel (pair) is widened once per kDepth columns and reused by all tokens from L1, quantised ones too.
+// cost: a panel (pair) is widened once per kDepth columns and reused by a chunk of tokens from L1, quantised ones too.
 #pragma once
-#include "codes_impl.h"
+#include "product_impl.h"
 
 namespace helm {
 namespace {
@@ -164,48 +164,40 @@ void linear_stream(const LinearArgs& a) {
   }
 }
 
-// The panels [panel, panel + count) over columns [k, k + depth), widened unless they are f32 already.
+// Of f32 activations: panels are widened to f32, unless they are that already.
 template <Format F>
-const float* f32_panels(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
-  if constexpr (F == Format::f32) return reinterpret_cast<const float*>(panel_at<F>(a, panel, k));
-  for (size_t p = 0; p < count; ++p) {
-    float* target = a.scratch + p * kDepth * kPanel;
-    if constexpr (quantised(F))
-      widen_runs<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun,
-                    (k + depth + kRun - 1) / kRun, target);
-    else
-      widen_as<F>(panel_at<F>(a, panel + p, k), depth * kPanel, target);
-  }
-  return a.scratch;
-}
+struct FloatProduct {
+  static constexpr Format format = F;
+  static constexpr size_t block = Simd::product_block, panels = Simd::product_panels, depth = kDepth;
+  static constexpr size_t panel_floats(const LinearArgs& a) { return (F == Format::f32 ? a.columns : kDepth) * kPanel; }
 
-template <Format F>
-void linear_product(const LinearArgs& a) {
-  const Blocks blocks = blocks_of(a.tokens, Simd::product_block);
-  const size_t panel_stride = (F == Format::f32 ? a.columns : kDepth) * kPanel;
-  for (size_t k = 0; k < a.columns; k += kDepth) {
-    const size_t depth = smaller(kDepth, a.columns - k);
-    for (size_t panel = a.first_panel; panel < a.last_panel; panel += Simd::product_panels) {
-      const size_t count = smaller(Simd::product_panels, a.last_panel - panel);
-      const float* weights = f32_panels<F>(a, panel, count, k, depth);
-      for (size_t b = 0; b < blocks.count; ++b) {
-        const Block block = block_at(blocks, b);
-        const size_t width = block.end - block.begin;
-        prefetch_panels<F>(a, panel + Simd::product_panels, k, depth, b, blocks.count);
-        product_tile(weights, count, panel_stride, depth,
-                     static_cast<const float*>(a.x) + block.begin * a.columns + k * width, width,
-                     a.y + block.begin * a.stride + panel * kPanel, a.stride, a.rows - panel * kPanel,
-                     a.accumulate || k > 0);
-      }
+  static const float* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
+    if constexpr (F == Format::f32) return reinterpret_cast<const float*>(panel_at<F>(a, panel, k));
+    for (size_t p = 0; p < count; ++p) {
+      float* target = a.scratch + p * kDepth * kPanel;
+      if constexpr (quantised(F))
+        widen_runs<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun,
+                      (k + depth + kRun - 1) / kRun, target);
+      else
+        widen_as<F>(panel_at<F>(a, panel + p, k), depth * kPanel, target);
     }
+    return a.scratch;
   }
-}
+  static const float* input(const LinearArgs& a, Block block, size_t k) {
+    return static_cast<const float*>(a.x) + block.begin * a.columns + k * (block.end - block.begin);
+  }
+  static void multiply(const LinearArgs& a, const float* tile, size_t count, size_t depth, const float* x,
+                       size_t tokens, float* sums, bool accumulate) {
+    const ProductPanels run = count == 1 ? product_for<1>(tokens) : product_for<Simd::product_panels>(tokens);
+    run(tile, panel_floats(a), depth, x, sums, panels * kPanel, accumulate);
+  }
+};
 
 template <Format F>
 void linear_as(const LinearArgs& a) {
   if constexpr (!quantised(F))
     if (a.tokens <= Simd::stream_tokens) return linear_stream<F>(a);
-  linear_product<F>(a);
+  multiply_all<FloatProduct<F>>(a);
 }
 
 void linear(const LinearArgs& a) {

@@ -104,6 +104,23 @@ struct Simd {
   static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
 #endif
+  // Two columns of 16 bf16 to 16 pairs.
+  static I columns_to_pairs(I columns) {
+    const I rows = _mm512_cvtepu16_epi32(_mm256_set_epi16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
+    return _mm512_permutexvar_epi16(either(rows, _mm512_slli_epi32(_mm512_add_epi32(rows, every(16)), 16)), columns);
+  }
+  // sum + the products of pairs of bf16.
+#ifdef __AVX512BF16__
+  static V dot_pairs(V sum, I a, I b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+#else
+  // What the instruction is specified to do (Intel's manual, VDPBF16PS), as long as threads flush subnormals: a fused
+  // product of the second numbers, then of the first, each rounded to the nearest even; subnormals are zero.
+  static V dot_pairs(V sum, I a, I b) { return fma(first(a), first(b), fma(second(a), second(b), sum)); }
+  static V first(I pairs) { return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)); }
+  static V second(I pairs) {
+    return _mm512_castsi512_ps(_mm512_and_si512(pairs, every(static_cast<int32_t>(0xffff0000u))));
+  }
+#endif
   static I add_counts(I a, I b) { return _mm512_add_epi32(a, b); }
   static I words(const void* p) { return _mm512_loadu_si512(p); }
   static void store_words(void* p, I v) { _mm512_storeu_si512(p, v); }

@@ -8,14 +8,14 @@
 namespace helm {
 namespace {
 
-const Kernels kTable = {Simd::name,      Simd::stream_tokens, Simd::stream_block, Simd::product_block,
-                        Simd::word_product, linear,           linear_words,       pack_words,
-                        pack_x,          decode,              prefill,            divided_scores,
-                        scores_prompt,   softmax,             divided_weighted,   weighted_prompt,
-                        norm,            rope,                activate,           add,
-                        scale,           widen,               narrow,             expand,
-                        compress_row,    write_row,           turn_rows,          argmax,
-                        read};
+const Kernels kTable = {Simd::name,         Simd::stream_tokens, Simd::stream_block, Simd::product_block,
+                        Simd::word_product, linear,              linear_words,       pack_words,
+                        nullptr,            nullptr,             pack_x,             decode,
+                        prefill,            divided_scores,      scores_prompt,      softmax,
+                        divided_weighted,   weighted_prompt,     norm,               rope,
+                        activate,           add,                 scale,              widen,
+                        narrow,             expand,              compress_row,       write_row,
+                        turn_rows,          argmax,              read};
 
 }  // namespace
 }  // namespace helm

@@ -11,6 +11,7 @@
 #else
 #include "pairs_impl.h"
 #endif
+#include "product_impl.h"
 
 namespace helm {
 namespace {
@@ -189,7 +190,7 @@ struct WordTile {
   int32_t words[kTileRuns * kRun / 2][2][kPanel];
   float scales[2 * kTileRuns][2][kPanel], minima[kTileRuns][2][kPanel];
 };
-static_assert(sizeof(WordTile) <= kLinearScratch * sizeof(float), "a tile is in the scratch");
+static_assert(sizeof(WordTile) <= kTileFloats * sizeof(float), "a tile is in the scratch");
 
 template <Format F>
 void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, WordTile& tile) {
@@ -217,8 +218,7 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
 
 // P panels of a tile times T tokens over `count` runs.
 template <class C, int P, int T>
-void words_tile(const WordTile& tile, size_t count, const int32_t* x, float* y, size_t stride, size_t valid,
-                bool accumulate) {
+void words_tile(const WordTile& tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
   constexpr int N = P * kVectors, spans = kRun / C::span, pairs = C::span / 2;
   V total[T][N];
   for (auto& token : total)
@@ -262,10 +262,10 @@ void words_tile(const WordTile& tile, size_t count, const int32_t* x, float* y, 
             total[t][i] = Simd::fma(factor, Simd::load(tile.minima[run][0] + i * Simd::lanes), total[t][i]);
         }
     }
-  put_rows<T, N>(total, y, stride, valid, accumulate);
+  put_rows<T, N>(total, sums, 2 * kPanel, N * Simd::lanes, accumulate);
 }
 
-using WordsTile = void (*)(const WordTile&, size_t, const int32_t*, float*, size_t, size_t, bool);
+using WordsTile = void (*)(const WordTile&, size_t, const int32_t*, float*, bool);
 
 template <class C, int P, int T = kWordsTogether>
 WordsTile tile_for(size_t tokens) {
@@ -274,35 +274,34 @@ WordsTile tile_for(size_t tokens) {
   return words_tile<C, P, T>;
 }
 
+// Of 16-bit activations.
 template <Format F>
-void words_product(const LinearArgs& a) {
-  const Blocks blocks = blocks_of(a.tokens, kWordsTogether);
-  const size_t size = kPanel * row_size(F, a.columns);
-  const size_t token = words_size(a.columns), runs = (a.columns + kRun - 1) / kRun;
-  auto& tile = *reinterpret_cast<WordTile*>(a.scratch);
-  for (size_t run = 0; run < runs; run += kTileRuns) {
-    const size_t count = smaller(kTileRuns, runs - run);
-    for (size_t panel = a.first_panel; panel < a.last_panel; panel += 2) {
-      const size_t panels = smaller(2, a.last_panel - panel);
-      for (size_t p = 0; p < panels; ++p)
-        take_apart<F>(static_cast<const uint8_t*>(a.weights) + (panel + p) * size, run, count, p, tile);
-      for (size_t b = 0; b < blocks.count; ++b) {
-        const Block block = block_at(blocks, b);
-        const size_t width = block.end - block.begin;
-        prefetch_panels<F>(a, panel + 2, run * kRun, count * kRun, b, blocks.count);
-        const WordsTile product = panels == 1 ? tile_for<Codes<F>, 1>(width) : tile_for<Codes<F>, 2>(width);
-        product(tile, count, static_cast<const int32_t*>(a.x) + block.begin * token + run * width * kRunWords,
-                a.y + block.begin * a.stride + panel * kPanel, a.stride, a.rows - panel * kPanel,
-                a.accumulate || run > 0);
-      }
-    }
+struct WordProduct {
+  static constexpr Format format = F;
+  static constexpr size_t block = kWordsTogether, panels = 2, depth = kTileRuns * kRun;
+
+  static const WordTile& make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
+    auto& tile = *reinterpret_cast<WordTile*>(a.scratch);
+    for (size_t p = 0; p < count; ++p)
+      take_apart<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun, runs_of(depth), p, tile);
+    return tile;
   }
-}
+  static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
+    return static_cast<const int32_t*>(a.x) + block.begin * words_size(a.columns) +
+           k / kRun * (block.end - block.begin) * kRunWords;
+  }
+  static void multiply(const LinearArgs&, const WordTile& tile, size_t count, size_t depth, const int32_t* x,
+                       size_t tokens, float* sums, bool accumulate) {
+    const WordsTile run = count == 1 ? tile_for<Codes<F>, 1>(tokens) : tile_for<Codes<F>, 2>(tokens);
+    run(tile, runs_of(depth), x, sums, accumulate);
+  }
+  static size_t runs_of(size_t depth) { return (depth + kRun - 1) / kRun; }
+};
 
 template <Format F>
 void words_as(const LinearArgs& a) {
   if constexpr (Simd::word_product)
-    if (a.tokens > Simd::stream_tokens) return words_product<F>(a);
+    if (a.tokens > Simd::stream_tokens) return multiply_all<WordProduct<F>>(a);
   words_stream<F>(a);
 }
 

@@ -10,9 +10,9 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor.checkpoint.write import write_checkpoint
 
 
-@pytest.fixture(params=kernels.supported_isas())
+@pytest.fixture(params=[*kernels.supported_isas(), *kernels.emulated_isas()])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every instruction set of this CPU in turn."""
+    """Every instruction set of this CPU in turn, and what it can imitate."""
     before = kernels.isa()
     kernels.select_isa(request.param)
     yield request.param

@@ -1,6 +1,7 @@
 """Packing and linear layers against exact arithmetic, for every instruction set this processor has."""
 
 import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -31,6 +32,10 @@ def rounded(values: Floats, fmt: Format) -> Floats:
     return bits.astype(np.uint32).view(np.float32)
 
 
+def has_bf16_units() -> bool:
+    return kernels.isa().startswith("avx512bf16")
+
+
 def packed(values: Floats, fmt: Format) -> Buffer:
     rows, columns = values.shape
     size = kernels.packed_size(fmt, rows, columns)
@@ -40,10 +45,12 @@ def packed(values: Floats, fmt: Format) -> Buffer:
 
 
 def check(pool: Pool, weights: Floats, fmt: Format, x: Floats) -> None:
-    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h)."""
+    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h); BF16 units round x."""
     rows, columns = weights.shape
     y = np.full((len(x), rows), np.nan, np.float32)
     kernels.linear(pool, fmt, packed(weights, fmt), rows, columns, x, y, len(x))
+    if has_bf16_units() and fmt == "bf16" and len(x) > 16:
+        x = rounded(x, "bf16")
     exact_w = rounded(weights, fmt).astype(np.float64)
     exact = x.astype(np.float64) @ exact_w.T
     bound = (columns + 2) * UNIT * (np.abs(x).astype(np.float64) @ np.abs(exact_w).T) + 1e-44
@@ -51,7 +58,7 @@ def check(pool: Pool, weights: Floats, fmt: Format, x: Floats) -> None:
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (15, 3), (16, 16), (37, 53), (100, 401), (64, 576)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (15, 3), (16, 16), (37, 53), (100, 401), (64, 576), (35, 1093)])
 def test_linear_equals_exact_arithmetic(
     isa: str, fmt: Format, rows: int, columns: int, pools: tuple[Pool, ...]
 ) -> None:
@@ -90,18 +97,68 @@ def test_linear_leaves_what_follows_alone(isa: str, pools: tuple[Pool, ...]) -> 
 
 def test_instruction_sets_agree(pools: tuple[Pool, ...]) -> None:
     rng = np.random.default_rng(3)
-    weights = packed(rng.standard_normal((70, 300), np.float32), "bf16")
+    weights = packed(rng.standard_normal((70, 300), np.float32), "f16")
     x = rng.standard_normal((20, 300), np.float32)
     results = []
     before = kernels.isa()
     for name in kernels.supported_isas():
         kernels.select_isa(name)
         y = np.zeros((20, 70), np.float32)
-        kernels.linear(pools[0], "bf16", weights, 70, 300, x, y, 20)
+        kernels.linear(pools[0], "f16", weights, 70, 300, x, y, 20)
         results.append(y)
     kernels.select_isa(before)
     for y in results:
         np.testing.assert_allclose(y, results[-1], rtol=0, atol=300 * UNIT * 60)
+
+
+BF16_UNITS = [name for name in (*kernels.supported_isas(), *kernels.emulated_isas()) if name.startswith("avx512bf16")]
+
+
+@pytest.fixture(params=BF16_UNITS or [pytest.param("", marks=pytest.mark.skip(reason="needs AVX-512"))])
+def bf16_units(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The processor's, or their imitation."""
+    before = kernels.isa()
+    kernels.select_isa(request.param)
+    yield
+    kernels.select_isa(before)
+
+
+def prompt_product(pool: Pool, weights: Floats, x: Floats) -> Floats:
+    """Of weights kept in bf16."""
+    (tokens, columns), rows = x.shape, len(weights)
+    y = np.full((tokens, rows), np.nan, np.float32)
+    kernels.linear(pool, "bf16", packed(weights, "bf16"), rows, columns, x, y, tokens)
+    return y
+
+
+def test_bf16_units_round_every_sum_to_the_nearest(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+    """Bit for bit what the manual says of a pair: a fused product of its second numbers, then one of its first."""
+    rng = np.random.default_rng(6)
+    weights, x = (rounded(rng.standard_normal((rows, 2), np.float32), "bf16") for rows in (50, 40))
+    second = np.outer(x[:, 1], weights[:, 1])  # exact: 16 bits
+    first = np.outer(x[:, 0].astype(np.float64), weights[:, 0].astype(np.float64))
+    np.testing.assert_array_equal(prompt_product(pools[1], weights, x), (first + second).astype(np.float32))
+
+
+def test_bf16_units_round_activations_to_the_nearest_even(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+    x = np.random.default_rng(7).standard_normal((31, 67), np.float32) * np.float32(1e20)
+    x[0, :4] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-20, -(1 + 2.0**-8)]
+    np.testing.assert_array_equal(prompt_product(pools[1], np.eye(67, dtype=np.float32), x), rounded(x, "bf16"))
+
+
+def test_bf16_units_take_subnormal_numbers_for_zero(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+    for weight, factor in ((2.0**-70, 2.0**-70), (2.0**-130, 2.0**100), (2.0**100, 2.0**-130)):
+        weights, x = np.full((17, 3), weight, np.float32), np.full((20, 3), factor, np.float32)
+        assert not prompt_product(pools[0], weights, x).any()
+
+
+def test_bf16_units_pass_on_what_is_no_number(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+    x = np.ones((30, 33), np.float32)
+    x[3, 32], x[7, 0] = np.nan, np.inf
+    y = prompt_product(pools[2], np.ones((20, 33), np.float32), x)
+    assert np.isnan(y[3]).all()
+    assert (y[7] == np.inf).all()
+    assert (np.delete(y, [3, 7], 0) == 33).all()
 
 
 @pytest.mark.parametrize("source", FORMATS)
@@ -162,6 +219,7 @@ def test_sizes_are_checked(pools: tuple[Pool, ...]) -> None:
 
 def test_select_isa_refuses_the_unknown() -> None:
     assert kernels.supported_isas()[-1] == "portable"
+    assert not set(kernels.supported_isas()) & set(kernels.emulated_isas())
     with pytest.raises(ValueError, match="sse9"):
         kernels.select_isa("sse9")
 

@@ -1,0 +1,119 @@
+// Products of many tokens with bf16 weights, both factors bf16, for the instruction set whose Simd was included before.
+//
+// Activations are rounded to bf16 (Kernels::pack_pairs). Lanes of 32 bits hold two neighbouring columns of a row, as
+// BF16 units multiply them: a tile is two panels whose columns have been put in pairs, reused by all tokens from L1.
+// Products are exact in f32; an odd last column is paired with zeros.
+#pragma once
+#include "product_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr int kPairsTogether = 12;         // tokens times a pair of panels: 24 of 32 registers
+constexpr size_t kPairDepth = 2 * kDepth;  // columns of a tile: as many bytes as kDepth columns in f32
+
+inline size_t pairs_of(size_t columns) { return (columns + 1) / 2; }
+
+// Columns [k, k + depth) of a panel as pairs, `step` registers apart.
+inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int32_t* to) {
+  for (size_t k = 0; k + 2 <= depth; k += 2, to += step)
+    Simd::store_words(to, Simd::columns_to_pairs(Simd::words(columns + k * kPanel)));
+  if (depth % 2 == 0) return;
+  alignas(64) uint16_t last[2 * kPanel] = {};
+  memcpy(last, columns + (depth - 1) * kPanel, kPanel * sizeof(uint16_t));
+  Simd::store_words(to, Simd::columns_to_pairs(Simd::words(last)));
+}
+
+// P panels of a tile times T tokens over `count` pairs of columns.
+template <int P, int T>
+void pairs_tile(const int32_t* tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
+  V total[T][P];
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
+      total[t][p] = accumulate ? Simd::load(sums + (2 * t + p) * kPanel) : Simd::zero();
+  for (size_t k = 0; k < count; ++k) {
+    I w[P];
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) w[p] = Simd::words(tile + (2 * k + p) * kPanel);
+#pragma GCC unroll 16
+    for (int t = 0; t < T; ++t) {
+      const I factor = Simd::every(x[k * T + t]);
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) total[t][p] = Simd::dot_pairs(total[t][p], w[p], factor);
+    }
+  }
+#pragma GCC unroll 16
+  for (int t = 0; t < T; ++t)
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p) Simd::store(sums + (2 * t + p) * kPanel, total[t][p]);
+}
+
+using PairsTile = void (*)(const int32_t*, size_t, const int32_t*, float*, bool);
+
+template <int P, int T = kPairsTogether>
+PairsTile pairs_for(size_t tokens) {
+  if constexpr (T > 1)
+    if (tokens != T) return pairs_for<P, T - 1>(tokens);
+  return pairs_tile<P, T>;
+}
+
+struct PairProduct {
+  static constexpr Format format = Format::bf16;
+  static constexpr size_t block = kPairsTogether, panels = 2, depth = kPairDepth;
+
+  static const int32_t* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
+    auto* tile = reinterpret_cast<int32_t*>(a.scratch);
+    for (size_t p = 0; p < count; ++p)
+      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, 2 * kPanel,
+                   tile + p * kPanel);
+    return tile;
+  }
+  static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
+    return static_cast<const int32_t*>(a.x) + block.begin * pairs_of(a.columns) + k / 2 * (block.end - block.begin);
+  }
+  static void multiply(const LinearArgs&, const int32_t* tile, size_t count, size_t depth, const int32_t* x,
+                       size_t tokens, float* sums, bool accumulate) {
+    const PairsTile run = count == 1 ? pairs_for<1>(tokens) : pairs_for<2>(tokens);
+    run(tile, pairs_of(depth), x, sums, accumulate);
+  }
+};
+static_assert(kPairDepth / 2 * 2 * kPanel <= kTileFloats, "a tile is in the scratch");
+
+void linear_pairs(const LinearArgs& a) { multiply_all<PairProduct>(a); }
+
+constexpr size_t kStripPairs = 32;  // pairs of a token that are rounded together
+
+inline void round_strip(const float* x, size_t n, uint16_t* strip) {
+  size_t i = 0;
+  for (; i + Simd::lanes <= n; i += Simd::lanes) Simd::store_bf16(strip + i, Simd::load(x + i));
+  for (; i < n; ++i) strip[i] = narrow_bf16(x[i]);
+}
+
+void pack_pairs(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
+                int32_t* packed) {
+  const Blocks blocks = blocks_of(tokens, kPairsTogether);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
+    const size_t width = block.end - block.begin;
+    int32_t* target = packed + block.begin * pairs_of(columns);
+    for (size_t first = begin; first < end; first += kStripPairs)
+      for (size_t t = 0; t < width; ++t) {
+        const size_t count = smaller(kStripPairs, end - first);
+        uint16_t strip[2 * kStripPairs] = {};
+        round_strip(x + (block.begin + t) * stride + 2 * first, smaller(2 * count, columns - 2 * first), strip);
+        for (size_t pair = 0; pair < count; ++pair) memcpy(target + (first + pair) * width + t, strip + 2 * pair, 4);
+      }
+  }
+}
+
+inline Kernels with_pairs(Kernels table, const char* name) {
+  table.name = name;
+  table.linear_pairs = linear_pairs;
+  table.pack_pairs = pack_pairs;
+  return table;
+}
+
+}  // namespace
+}  // namespace helm
