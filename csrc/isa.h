@@ -22,7 +22,7 @@ const Kernels& neondot_kernels();
 // The table in use: the best supported one until select_isa.
 const Kernels& kernels();
 
-// Names of what this processor runs, best first.
+// Names of what this processor runs, the one in use at first before the others.
 std::vector<std::string> supported_isas();
 
 // Names of what other processors have and this one imitates, slower: for tests, and to see what it does to accuracy.

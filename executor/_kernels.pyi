@@ -4,7 +4,7 @@ Weights of a linear layer are *packed*: 16 rows interleaved, `[ceil(rows/16)][co
 zeros, so that one thread reads one strictly ascending stream. Activations and accumulation are f32.
 Weights in quantised formats are multiplied as they are stored (csrc/panels.h): GGUF's blocks q8_0, q4_0, q4_k and q6_k,
 and q8 and q4, groups of 64 columns with a scale and a minimum in f16. For them activations are rounded to 16 bits.
-Where a processor has BF16 units (avx512bf16), prompts round activations to bf16 for weights in bf16.
+With avx512bf16, which is used only when asked for, prompts round activations to bf16 for weights in bf16.
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Sequence
@@ -20,10 +20,10 @@ KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 
 def isa() -> str:
-    """The instruction set in use: avx512bf16, avx512vnni, avx512, avx2 or portable."""
+    """The instruction set in use: avx512vnni, avx512bf16, avx512, avx2 or portable."""
 
 def supported_isas() -> list[str]:
-    """What this processor can run, best first; always ends with portable."""
+    """What this processor can run, its default first; always ends with portable."""
 
 def emulated_isas() -> list[str]:
     """What select_isa takes besides, for tests and accuracy: units this processor lacks, imitated and slower."""
