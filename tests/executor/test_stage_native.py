@@ -294,19 +294,24 @@ def close(found: NDArray[Any], expected: NDArray[Any], relative: float = 2e-5) -
     assert np.abs(found - expected).max() <= relative * np.abs(expected).max()
 
 
+def tolerance_of(isa: str, fmt: str, exact: float = 2e-5) -> float:
+    """BF16 units round the activations of prompts that bf16 weights multiply."""
+    return 1e-2 if isa.startswith("avx512bf16") and fmt == "bf16" else exact
+
+
 @pytest.mark.parametrize("name", SHAPES)
 def test_prefill_and_decode_equal_the_reference(isa: str, pool: Pool, name: str) -> None:
     weights = Weights(replace(SHAPES[name], batch=2))
     native, ids = Native(weights, pool), prompt(weights.shape, 30)
-    expected = Reference(weights).logits(ids)
+    expected, tolerance = Reference(weights).logits(ids), tolerance_of(isa, SHAPES[name].fmt)
     chosen = native.run(ids[:, :21], 0)
-    close(native.logits(), expected[:, 20])
+    close(native.logits(), expected[:, 20], tolerance)
     np.testing.assert_array_equal(chosen, native.logits().argmax(-1))
     native.run(ids[:, 21:26], 21)
-    close(native.logits(), expected[:, 25])
+    close(native.logits(), expected[:, 25], tolerance)
     for token in range(26, 30):
         native.run(ids[:, token : token + 1], token)
-        close(native.logits(), expected[:, token])
+        close(native.logits(), expected[:, token], tolerance)
 
 
 @pytest.mark.parametrize("name", SHAPES)
