@@ -11,6 +11,7 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.compose import Composed, Composition, charged, compose
 from helmsman.planner.strategies.optimal.relaxation import relaxation
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.simple import simple
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
 from helmsman.scheduler.iteration import PHASES, Phase
 
@@ -107,6 +108,13 @@ class Compositions:
     def floors(self, aim: Aim) -> dict[Ends, float]:
         """By where the ends are, seconds that no composition under `aim` beats, without looking for one."""
         return {ends: self._settled(self.room(ends, aim)) for ends in self.arrangements or self.blocks.arrangements}
+
+    def simple(self, ends: Ends, aim: Aim, resident: int) -> tuple[Composition, ...]:
+        """Compositions of one way, or of that and the way in row `resident` of the blocks' ways."""
+        room, there = self.room(ends, aim), np.flatnonzero(self.names == resident)
+        found = simple(self._stacked(room)[0], room.room, int(there[0]) if len(there) else None)
+        self._lower(np.array(sorted({way for each in found for way, _ in each.counts}), dtype=np.intp))
+        return tuple(replace(each, seconds=self._seconds(room, each)) for each in found)
 
     def name(self, way: int) -> int:
         """The row of the blocks' ways that composition way `way` is."""

@@ -190,10 +190,11 @@ class Finalists:
             yield from self._ranged(space, found, beat)
             return
         estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
+        own = self.blocks.ways.index(on_accelerator(self.question.frame.model))
         for ends in dict.fromkeys(ends for ends, _ in found.best):
             near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            known = sorted((near.estimate(each) for each in pool), key=_seconds)
+            known = sorted((near.estimate(each) for each in (*pool, *near.simple(own))), key=_seconds)
             for each in (*known, near.polished(known[0], pool)):
                 estimates[ends, each.composition.counts] = each, near
         best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]

@@ -39,6 +39,10 @@ class Nearby:
     ends: Ends
     track: Track
 
+    def simple(self, resident: int) -> tuple[Composition, ...]:
+        """Those of one way, or of that and `resident`, by row."""
+        return self.space.simple(self.ends, self.aim, resident)
+
     def estimate(self, composition: Composition, known: Pattern | None = None) -> Estimate:
         """A composition in order: what it adds up to, and what its order adds to its phases."""
         found = arranged(self._counts(composition), self.track, self._buffers, known)

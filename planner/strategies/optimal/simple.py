@@ -1,0 +1,49 @@
+"""Compositions as published methods have them: all blocks in one way, but for those that live on the accelerator.
+
+They often add up to more than mixtures of ways, and less of that is lost in order."""
+
+from math import inf
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.compose import Composition
+from helmsman.planner.strategies.optimal.ways import Numbers, Room, Ways
+
+_TAKEN = 3
+"""So many of them."""
+
+
+def simple(ways: Ways, room: Room, resident: int | None) -> tuple[Composition, ...]:
+    """Those that fit and add up to least: of every way all blocks, or with as many in the way `resident` as there is
+    room for."""
+    whole = np.zeros(len(ways))
+    counts = [whole] if resident is None else [whole, _most(ways, room, resident)]
+    found = [_judged(ways, room, each, 0 if resident is None else resident) for each in counts]
+    places = np.argsort(np.concatenate(found), kind="stable")[:_TAKEN]
+    pairs = (divmod(int(place), len(ways)) for place in places)
+    taken = ((way, int(counts[row][way]), float(found[row][way])) for row, way in pairs)
+    return tuple(_composed(way, many, room.blocks, resident, seconds) for way, many, seconds in taken if seconds < inf)
+
+
+def _most(ways: Ways, room: Room, resident: int) -> Numbers:
+    """How many blocks of the way `resident` there is room for beside those of every way (ways)."""
+    more = ways.kept[resident] - ways.kept
+    spare = room.free - ways.coming @ room.buffers - room.blocks * ways.kept
+    most = np.where(more > 0, spare / np.where(more > 0, more, 1.0), room.blocks - 1.0).min(axis=1)
+    return np.asarray(np.clip(np.floor(most), 0, room.blocks - 1))
+
+
+def _judged(ways: Ways, room: Room, counts: Numbers, resident: int) -> Numbers:
+    """Seconds (ways) with so many blocks in the way `resident`; infinite for what does not fit."""
+    own, there = (room.blocks - counts)[:, None], counts[:, None]
+    kept = own * ways.kept + there * ways.kept[resident]
+    fits = (kept + ways.coming @ room.buffers <= room.free).all(axis=1)
+    lanes = room.ends + own * ways.lanes + there * ways.lanes[resident]
+    return np.where(fits, room.seconds(lanes), inf)
+
+
+def _composed(way: int, many: int, blocks: int, resident: int | None, seconds: float) -> Composition:
+    counts = {way: blocks - many}
+    if resident is not None and many:
+        counts[resident] = counts.get(resident, 0) + many
+    return Composition(tuple(sorted(counts.items())), seconds)
