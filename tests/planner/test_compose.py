@@ -7,6 +7,7 @@ import pytest
 
 from helmsman.planner.strategies.optimal.compose import Composed, compose
 from helmsman.planner.strategies.optimal.relaxation import dual, relaxation
+from helmsman.planner.strategies.optimal.simple import simple
 from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
 
 TIMED, SMALL = 120, 500
@@ -71,7 +72,7 @@ def test_the_bound_holds_wherever_the_search_ends(seed):
         assert all(each.seconds >= truth * (1 - 1e-9) for each in found.best)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_any_prices_give_a_bound(seed):
     """Weak duality, and that the relaxation finds the best of them."""
     ways, room = case(seed)
@@ -130,3 +131,20 @@ def test_ways_that_another_one_beats_are_left_out():
         for row, mine in enumerate(asked)
     ]
     assert list(undominated(ways)) == [row for row, gone in enumerate(beaten) if not gone]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_simple_compositions_are_the_best_of_their_kind(seed):
+    """All blocks in one way, or as many as fit in the first, for which nothing comes, and the others in one."""
+    ways, room = case(seed)
+    ways.coming[0] = 0.0
+    truth = everything(ways, room)
+    kinds = {counts for counts in truth if len(counts) == 1}
+    for way in range(1, len(ways)):
+        mixed = [counts for counts in truth if [each for each, _ in counts] == [0, way]]
+        kinds |= {max(mixed, key=lambda counts: counts[0][1])} if mixed else set()
+    found = simple(ways, room, 0)
+    assert all(truth[each.counts] == pytest.approx(each.seconds) for each in found)
+    assert {each.counts for each in found} <= kinds
+    assert [each.seconds for each in found] == pytest.approx(sorted(truth[each] for each in kinds)[: len(found)])
+    assert bool(found) == bool(kinds)

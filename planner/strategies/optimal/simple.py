@@ -14,11 +14,13 @@ _TAKEN = 3
 
 
 def simple(ways: Ways, room: Room, resident: int | None) -> tuple[Composition, ...]:
-    """Those that fit and add up to least: of every way all blocks, or with as many in the way `resident` as there is
-    room for."""
-    whole = np.zeros(len(ways))
-    counts = [whole] if resident is None else [whole, _most(ways, room, resident)]
-    found = [_judged(ways, room, each, 0 if resident is None else resident) for each in counts]
+    """Those that fit and add up to least: of every way all blocks, or with as many in the way `resident`, for which
+    nothing comes, as there is room for."""
+    counts = [np.zeros(len(ways))]
+    found = [_judged(ways, room, counts[0], 0)]
+    if resident is not None:
+        counts.append(_most(ways, room, resident))
+        found.append(np.where(counts[1] > 0, _judged(ways, room, counts[1], resident), inf))
     places = np.argsort(np.concatenate(found), kind="stable")[:_TAKEN]
     pairs = (divmod(int(place), len(ways)) for place in places)
     taken = ((way, int(counts[row][way]), float(found[row][way])) for row, way in pairs)
@@ -26,10 +28,11 @@ def simple(ways: Ways, room: Room, resident: int | None) -> tuple[Composition, .
 
 
 def _most(ways: Ways, room: Room, resident: int) -> Numbers:
-    """How many blocks of the way `resident` there is room for beside those of every way (ways)."""
+    """How many blocks of the way `resident` there is room for beside those of every other way (ways)."""
     more = ways.kept[resident] - ways.kept
     spare = room.free - ways.coming @ room.buffers - room.blocks * ways.kept
     most = np.where(more > 0, spare / np.where(more > 0, more, 1.0), room.blocks - 1.0).min(axis=1)
+    most[resident] = 0.0
     return np.asarray(np.clip(np.floor(most), 0, room.blocks - 1))
 
 
@@ -43,7 +46,5 @@ def _judged(ways: Ways, room: Room, counts: Numbers, resident: int) -> Numbers:
 
 
 def _composed(way: int, many: int, blocks: int, resident: int | None, seconds: float) -> Composition:
-    counts = {way: blocks - many}
-    if resident is not None and many:
-        counts[resident] = counts.get(resident, 0) + many
+    counts = {way: blocks} if resident is None or not many else {way: blocks - many, resident: many}
     return Composition(tuple(sorted(counts.items())), seconds)
