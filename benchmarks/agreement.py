@@ -10,7 +10,6 @@ With `--faults`, the reference is also made wrong, once in every way that a wron
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle
@@ -19,16 +18,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.asking import ask
 from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
 from benchmarks.oracle import Logits, divergences, keep_in, load_oracle, mean_kl, oracle_logits
-from helmsman.cli.plan import main as plan_command
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, StoredFormat
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import read_document
 
 BAR, FAULT = 1e-4, 1e-2
 PASSES = (2, 5, 17)
@@ -67,8 +65,9 @@ def main() -> int:
             rows.append(compared(fmt, kv, reference.logits, found))
             print(_line(rows[-1]), flush=True)
         if args.faults:
-            faults = {name: reference.wrong(plant, found) for name, plant in FAULTS.items()}
-            print("\n".join(f"{fmt} beside a reference with {name}: {value:.2e}" for name, value in faults.items()))
+            wrong = {f"{fmt} beside {name}": reference.wrong(plant, found) for name, plant in FAULTS.items()}
+            print("\n".join(f"{name}: {value:.2e}" for name, value in wrong.items()))
+            faults |= wrong
     if args.json:
         args.json.write_text(json.dumps({"rows": [asdict(row) for row in rows], "faults": faults}, indent=1))
     return 0 if all(row.mean < BAR for row in rows) and all(value > FAULT for value in faults.values()) else 4
@@ -92,16 +91,10 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _planned(args: argparse.Namespace, fmt: str, kv: str) -> Plan:
     """Everything on the CPUs, of which one works: beside other work, two would wait for each other."""
-    with tempfile.TemporaryDirectory() as work:
-        file = Path(work) / "plan.json"
-        shape = ("--prompt-tokens", max(PASSES), "--output-tokens", 1, "--context", args.tokens + 2)
-        formats = ("--format", fmt, "--kv-format", kv)
-        where = ("--model", args.checkpoint, "--hw", args.hardware, "--strategy", "layer-split", "--vram-avail", 1)
-        words = [str(word) for word in (*where, *shape, *formats, "-q", "-o", file)]
-        if code := plan_command(words):
-            sys.exit(code)
-        plan = read_document(Plan, file)
-        return plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"threads": 1})})
+    shape = {"prompt_tokens": max(PASSES), "output_tokens": 1, "context": args.tokens + 2}
+    where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split", "vram_avail": 1}
+    plan = ask(**where, **shape, format=fmt, kv_format=kv)
+    return plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"threads": 1})})
 
 
 class Reference:

@@ -204,13 +204,10 @@ def _case(number: int, question: Question) -> Case:
 
 
 def _planned(question: Question, strategy: str, options: str) -> Plan | None:
-    """A plan; says so where there is none for a reason that is not the question's."""
+    """A plan, if there is one."""
     try:
         return question.asked(options).decision(strategy).plan
     except (InfeasibleError, UsageError):
-        return None
-    except Exception as error:
-        print(f"CRASH {question.arguments} --strategy {strategy}{options}: {error!r:.200}", flush=True)
         return None
 
 

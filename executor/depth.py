@@ -14,7 +14,7 @@ from helmsman.executor.pager import Pager
 from helmsman.lowering.caches import BOTH
 
 _LOW, _HIGH = 0x20, 0x3C
-"""Any bytes from one to the other are positive numbers below one, and normal ones, in every format of a cache."""
+"""Any bytes from one to the other are positive, normal numbers in every format of a cache."""
 _PERIOD = 65521
 """Bytes after which noise repeats: a prime, so that no row is like another."""
 

@@ -48,5 +48,5 @@ def test_questions_fit_the_context_of_their_model() -> None:
 
 def test_every_strategy_is_asked_under_the_same_software() -> None:
     asked = QUESTION.asked(" --fused-attention")
-    assert asked.plan("llama-cpp").strategy.options["same_software"] is True
-    assert asked.plan("op-split").strategy.options["fused_attention"] is True
+    assert asked.decision("llama-cpp").plan.strategy.options["same_software"] is True
+    assert asked.decision("op-split").plan.strategy.options["fused_attention"] is True

@@ -184,7 +184,7 @@ def test_a_text_that_is_not_utf_8(run: Run, capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["--text", "a", "--output-tokens", "0"], "--output-tokens: a positive number is expected (got '0')"),
+        (["--text", "a", "--output-tokens", "0"], "--output-tokens: a number from 1 to 10^9 is expected (got '0')"),
         (["--text", "a", "--runs", "x"], "--runs: "),
         ([], ""),
     ],
@@ -192,6 +192,35 @@ def test_a_text_that_is_not_utf_8(run: Run, capsys: pytest.CaptureFixture[str]) 
 def test_bad_arguments(run: Run, capsys: pytest.CaptureFixture[str], argv: list[str], says: str) -> None:
     assert run(*argv) == 2
     check_one_line(capsys, says)
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--chat"], "--depth: a conversation begins with what is said"),
+        (["--text", "a", "--backend", "torch"], "--depth: only native caches"),
+        (["--text", "a", "--kv-cache", "growing"], "--depth: only native caches"),
+        (["--text", "a", "--output-tokens", "1", "--trace", "one.parquet"], "--output-tokens: the trace at a depth"),
+        (["--text", "a", "--depth", "-1"], "--depth: a number from 1"),
+    ],
+)
+def test_depths_that_cannot_be_measured(run: Run, capsys, monkeypatch, argv: list[str], says: str) -> None:
+    monkeypatch.setattr(Engine, "load", lambda *_, **__: pytest.fail("refused too late"))
+    assert run("--depth", "2", *argv) == 2
+    check_one_line(capsys, says)
+
+
+def test_a_depth_of_nothing_is_none(run: Run, tokens, capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+    for options in ([], ["--depth", "0"]):
+        assert run("--tokens", tokens("[1, 2, 3]"), "--output-tokens", "2", "--json", *options) == 0
+        found.append(json.loads(capsys.readouterr().out)["tokens"])
+    assert found[0] == found[1]
+
+
+def test_a_depth_under_caches_that_move(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--text", "a", "--depth", "2", plan=make_op_split_plan(MODEL, 0, 3)) == 2
+    check_one_line(capsys, "--depth: keys and values of this plan move")
 
 
 @pytest.mark.parametrize(

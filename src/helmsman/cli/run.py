@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json, write_atomically
+from helmsman.cli.depth import check_depth
 from helmsman.cli.sampling import add_sampling_arguments, sampling_of
 from helmsman.schemas.errors import BadInputError, UsageError
 
@@ -41,7 +42,7 @@ def build_parser() -> Parser:
     parser.add_argument("--output-tokens", type=_count, metavar="N", help="tokens to make (default: the plan's)")
     parser.add_argument("--runs", type=_count, default=1, metavar="N", help="measured runs (default 1)")
     depth = "as if N tokens were cached before the prompt, their keys and values noise: to measure at a depth"
-    parser.add_argument("--depth", type=_count, default=0, metavar="N", help=depth)
+    parser.add_argument("--depth", type=_depth, default=0, metavar="N", help=depth)
     parser.add_argument("--ignore-eos", action="store_true", help="go on after an end-of-sequence token")
     parser.add_argument(
         "--storage",
@@ -73,6 +74,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.machine import Machine
 
     plan = _accepted(args)
+    check_depth(args, plan)
     text, warnings = _text(args, plan)
     if args.chat:
         return _chat(args, plan, text, Machine.this())
@@ -267,8 +269,12 @@ def _check_checkpoint(path: Path) -> None:
         raise BadInputError(message, file=str(path), remedy="name a checkpoint's directory or file")
 
 
+def _depth(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
 def _count(text: str) -> int:
     value = int(text) if text.isdigit() else 0
     if not 1 <= value <= 10**9:
-        raise UsageError("a positive number is expected", value=text)
+        raise UsageError("a number from 1 to 10^9 is expected", value=text)
     return value
