@@ -194,7 +194,8 @@ class Finalists:
         for ends in dict.fromkeys(ends for ends, _ in found.best):
             near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            known = sorted((near.estimate(each) for each in (*pool, *near.simple(own))), key=_seconds)
+            plain = near.simple(own) if self.aim.leading == "prefill" else ()
+            known = sorted((near.estimate(each) for each in (*pool, *plain)), key=_seconds)
             for each in (*known, near.polished(known[0], pool)):
                 estimates[ends, each.composition.counts] = each, near
         best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]
