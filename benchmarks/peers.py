@@ -27,6 +27,9 @@ from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
 
+FILLED_BY = 128
+"""Tokens of the prompts, at least, in which caches are filled to a depth."""
+
 
 def main() -> int:
     """Measure and print."""
@@ -64,7 +67,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     tests = (*tests_of(args.prompts, (), (0,)), *tests_of((), (args.steps,), args.depths))
     context = max(test.context for test in tests)
     plan = _with(read_document(Plan, args.plan), threads, context)
-    piece = longest_prompt(tests, rewinds=True)
+    piece = max(FILLED_BY, longest_prompt(tests, rewinds=True))
     with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
         runner = Runner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
