@@ -41,9 +41,9 @@ struct Span {
 };
 
 // One copy at a time, in order of submission. It sleeps through most of a copy's time and spins only at the end,
-// so that it takes little from a processor that it shares. A copy's time begins when it may, or when that of the one
-// before it ends, as on an engine that never waits for a processor: what the thread begins late it moves faster, never
-// to end before its time.
+// so that it takes little from a processor that it shares. A copy's time begins when it may, or when the one before it
+// was done, as on an engine that never waits for a processor: what the thread begins late it moves faster, but no copy
+// takes less than the link does.
 class CopyEngine {
  public:
   // rate: bytes per second; latency: seconds; cpu: -1 for no pinning. Throws std::invalid_argument.
@@ -77,7 +77,7 @@ class CopyEngine {
   std::vector<Span> spans_;
   long long next_ = 0, done_ = 0;
   std::vector<std::shared_ptr<void>> retired_;
-  double free_ = 0, ended_ = 0;  // when the latest copy's time ended, and when it was done
+  double ended_ = 0;  // when the latest copy was done
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };
