@@ -14,17 +14,16 @@ Every row is the median of interleaved pairs; a figure is not to be quoted when 
 time."""
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
 from benchmarks.asking import ask
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.rows import show
 from helmsman.executor._kernels import isa, select_isa, supported_isas
 from helmsman.executor.bench import Runner, Test
 from helmsman.executor.engine import Engine
@@ -41,12 +40,7 @@ UNIT = "tokens/s"
 def main() -> int:
     """Measure and print."""
     args = _arguments()
-    rows = []
-    for row in chain(_kernels(args), _caches(args), _batches(args)):
-        print(row, flush=True)
-        rows.append(row)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    show(chain(_kernels(args), _caches(args), _batches(args)), args.json)
     return 0
 
 

@@ -5,11 +5,10 @@ the peer is torch. Weights are random and rotate over buffers several times the 
 to be quoted when others took more than 8 % of the CPU time."""
 
 import argparse
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import product as product_of
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.rows import show
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
@@ -384,13 +384,7 @@ def main() -> None:
     print(f"instruction sets: {', '.join(kernels.supported_isas())}")
     for threads, pool in bench.pools.items():
         print(f"fork-join over {threads} threads: {1e6 * barrier_seconds(pool):.2f} us")
-    rows = []
-    for name in given.series:
-        for row in SERIES[name](bench):
-            rows.append(row)
-            print(row, flush=True)
-    if given.json is not None:
-        given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    show((row for name in given.series for row in SERIES[name](bench)), given.json)
 
 
 if __name__ == "__main__":

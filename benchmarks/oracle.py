@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from benchmarks.rounded import through
+from benchmarks.dequantised import dequantised
 from helmsman.schemas.formats import StoredFormat
 
 Logits = NDArray[np.float32]
@@ -81,7 +81,7 @@ def mean_kl(reference: Logits, found: Logits) -> float:
 def keep_in(oracle: Any, fmt: StoredFormat) -> None:
     """Put every matrix of the oracle through `fmt`; a tied head is the embedding's."""
     for weight in oracle.parameters():
-        weight.data = torch.from_numpy(through(fmt, weight.detach().numpy()))
+        weight.data = torch.from_numpy(dequantised(fmt, weight.detach().numpy()))
 
 
 class RoundedCache(DynamicCache):

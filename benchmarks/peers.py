@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernels import open_bench
+from benchmarks.rows import show
 from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
@@ -34,13 +35,7 @@ FILLED_BY = 128
 def main() -> int:
     """Measure and print."""
     args = _arguments()
-    rows = []
-    for threads in args.threads:
-        for row in _rows(args, threads):
-            print(row, flush=True)
-            rows.append(row)
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+    show((row for threads in args.threads for row in _rows(args, threads)), args.json)
     return 0
 
 

@@ -4,11 +4,11 @@ FLOPs are counted as `lowering.ops` does: products and biases, four per normed v
 embeddings. Activation functions, residual additions, softmax and what is one number per row are left out."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, version
+from helmsman.schemas.base import Bytes, Count, Frozen, Index
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -41,13 +41,10 @@ class Node(Frozen):
     positional: bool = False
 
 
-class HelmGraph(Document):
+class HelmGraph(Frozen):
     """The nodes of one pass in order of execution. `units`: embedding, blocks and output; `batch` sequences advance by
     `tokens` and hold `context` afterwards."""
 
-    byte_limit: ClassVar[int] = 64 * 2**20
-
-    schema_id: Literal["helm.graph/1"] = version("helm.graph/1")
     nodes: tuple[Node, ...]
     units: Count
     batch: Count

@@ -37,7 +37,7 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, Plan, Select
-from helmsman.schemas.read import digest, parse_document
+from helmsman.schemas.read import digest
 from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
@@ -157,7 +157,6 @@ def test_graphs_are_sound(case: Loader, family: str) -> None:
     for captured in found.captured.values():
         graph = annotate(captured)
         assert mistakes(graph) == ()
-        assert parse_document(HelmGraph, graph.to_json(None).encode(), "graph") == graph
         assert {node.unit for node in graph.nodes} == set(range(found.model.units))
         weights = {node.target for node in graph.nodes if node.kind == "weight"}
         assert weights <= {name for name, _ in found.oracle.named_parameters(remove_duplicate=False)}

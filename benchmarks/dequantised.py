@@ -7,7 +7,7 @@ from helmsman.executor._kernels import Arena, pack, packed_size, unpack
 from helmsman.schemas.formats import StoredFormat
 
 
-def through(fmt: StoredFormat, values: NDArray[np.float32]) -> NDArray[np.float32]:
+def dequantised(fmt: StoredFormat, values: NDArray[np.float32]) -> NDArray[np.float32]:
     """What a matrix stands for once it is kept in `fmt`; vectors stay as they are."""
     if values.ndim < 2:
         return values
