@@ -3,6 +3,7 @@ lowering says."""
 
 import gc
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -100,6 +101,19 @@ def test_a_context_six_times_the_window(tmp_path: Path) -> None:
     found = outcome(plan, tmp_path / "longer")
     compare(found, outcome(make_plan(longer, workload=work), tmp_path / "longer"))
     assert found[2]["d2h"] == 2 * 41 * 32 * 2 * longer.kv_width * 4
+
+
+@pytest.mark.nightly
+def test_a_context_of_32k_tokens_where_2k_fit(tmp_path: Path) -> None:
+    """200 tokens more, in pages of 512."""
+    work = Workload(prompt_tokens=32_568, output_tokens=200, context=32_768)
+    longer = model(max_context=32_768, layers=2)
+    write_checkpoint(longer, tmp_path / "longer", seed=1, fmt="f32")
+    plan = make_paged_plan(longer, page=512, window=2048, workload=work)
+    found = outcome(plan, tmp_path / "longer")
+    compare(found, outcome(make_plan(longer, workload=work), tmp_path / "longer"))
+    pages = ceil((32_767 - 0.8 * 2048) / 512)
+    assert found[2]["d2h"] == 2 * pages * 512 * 2 * longer.kv_width * 4
 
 
 def test_a_window_of_eight_bits(tmp_path: Path) -> None:
