@@ -2,7 +2,8 @@
 
 import torch
 
-from helmsman.executor.torch_device.stage import BUCKET, TorchStage
+from helmsman.executor.torch_device.positions import BUCKET
+from helmsman.executor.torch_device.stage import TorchStage
 
 Key = tuple[int, int, int, int]
 

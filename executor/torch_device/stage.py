@@ -11,18 +11,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from helmsman.executor.torch_device.attention import Seen, attend_part, merge
+from helmsman.executor.torch_device.activations import Activations
+from helmsman.executor.torch_device.attending import Attending
 from helmsman.executor.torch_device.blocks import Block, block_of
-from helmsman.executor.torch_device.buffers import DTYPES, TorchBuffer, held_in
+from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.positions import Positions
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.weights import linear_of, lookup_of, norm_of
 from helmsman.lowering.ops import DIVIDED
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvSpan, Region, StageSpec
-
-BUCKET = 256
-"""Positions by whose multiples a decode step's attention is cut: within a bucket a graph stays the same."""
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": torch.nn.functional.silu,
@@ -37,11 +36,10 @@ class TorchStage:
 
     def __init__(self, spec: "StageSpec", workspace: TorchBuffer, first_layer: int) -> None:
         self._spec = spec
-        self._device = workspace.bytes.device
         self._regions = regions_of(spec)
-        self._places = {name: _columns(workspace, each, self._regions.rows) for name, each in self._regions.at.items()}
-        after = workspace.part(self._regions.logits, workspace.size - self._regions.logits)
-        self._logits = after.view(torch.float32, spec["batch"], spec["vocab"])
+        self._activations = Activations(spec, workspace, self._regions)
+        self._positions = Positions(spec, workspace.bytes.device)
+        self._attending = Attending(spec, self._activations, self._positions)
         space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
         values = space.bytes.view(torch.float32)
         self._blocks = [block_of(spec, each, values) for each in spec["blocks"]]
@@ -50,12 +48,10 @@ class TorchStage:
         self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
         half, rows = spec["rotary_dim"] // 2, spec.get("context", spec["capacity"])
         self._cos, self._sin = (_table(spec[name], rows, half) for name in ("cos", "sin"))
-        self._positions = _table(spec["positions"], rows, spec["hidden"])
+        self._embedded_positions = _table(spec["positions"], rows, spec["hidden"])
         self._steps = list(_steps(spec, self._blocks, first_layer))
-        self._at = torch.zeros(1, dtype=torch.int64, device=self._device)
-        self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=self._device)
-        self._chosen = torch.zeros(spec["batch"], dtype=torch.int64, device=self._device)
-        self._running: Seen | None = None
+        self._ids = torch.zeros(self._regions.rows, dtype=torch.int64, device=workspace.bytes.device)
+        self._chosen = torch.zeros(spec["batch"], dtype=torch.int64, device=workspace.bytes.device)
 
     @property
     def ops(self) -> list[str]:
@@ -68,7 +64,7 @@ class TorchStage:
 
     def logits(self) -> NDArray[np.float32]:
         """f32 (batch, vocab) of the last pass."""
-        return self._logits.cpu().numpy()
+        return self._activations.logits.cpu().numpy()
 
     @property
     def batch(self) -> int:
@@ -105,7 +101,7 @@ class TorchStage:
 
     def place(self, at: int) -> None:
         """The position of the first token of the next range."""
-        self._at.fill_(at)
+        self._positions.place(at)
 
     def taken(self) -> torch.Tensor:
         """int64 (batch,): what the head has chosen."""
@@ -113,7 +109,7 @@ class TorchStage:
 
     def hidden(self, tokens: int) -> torch.Tensor:
         """f32 (batch, tokens, hidden): the residual stream."""
-        return self._rows("hidden", tokens).view(self._spec["batch"], tokens, -1)
+        return self._activations.hidden(tokens)
 
     def compute(
         self, first: int, last: int, tokens: int, past: int, ends: bool, after: Callable[[], None] = lambda: None
@@ -127,20 +123,26 @@ class TorchStage:
             self._do(op, block, tokens, past)
             after()
 
+    def attend(self, block: int, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
+        """Attention of a block, part after part: over `spans` of its cache, wherever they lie.
+
+        `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
+        self._attending.spans(spans, first, last, tokens, past)
+
     def _do(self, op: str, block: Block | None, tokens: int, past: int) -> None:
         if block is None:
             {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}[op](tokens, past)
         elif op in ("append", "attention", "scores", "softmax", "wv"):
             {
                 "append": self._append,
-                "attention": self._attend,
-                "scores": self._scores,
-                "softmax": self._softmax,
-                "wv": self._weighted,
+                "attention": self._attending.whole,
+                "scores": self._attending.scores,
+                "softmax": self._attending.softmax,
+                "wv": self._attending.weighted,
             }[op](block, tokens, past)
         elif op in ("norm1", "norm2"):
-            norm = block.norms[op]
-            self._rows("normed", tokens).copy_(norm.of(self._rows("hidden", tokens), *self._norm_kind))
+            normed = block.norms[op].of(self._activations.rows("hidden", tokens), *self._norm_kind)
+            self._activations.rows("normed", tokens).copy_(normed)
         else:
             self._linear(op, block, tokens)
 
@@ -148,14 +150,11 @@ class TorchStage:
     def _norm_kind(self) -> tuple[str, float]:
         return self._spec["norm"], self._spec["norm_eps"]
 
-    def _rows(self, name: str, tokens: int) -> torch.Tensor:
-        return self._places[name][: self._spec["batch"] * tokens]
-
     def _linear(self, op: str, block: Block, tokens: int) -> None:
         source, target = {"o": ("attended", "hidden"), "down": ("up", "hidden")}.get(op, ("normed", op))
         layer = block.linears[op]
-        made = layer.times(self._rows(source, tokens))
-        columns = self._rows(target, tokens)[:, layer.first : layer.first + layer.rows]
+        made = layer.times(self._activations.rows(source, tokens))
+        columns = self._activations.rows(target, tokens)[:, layer.first : layer.first + layer.rows]
         if target == "hidden":
             columns.add_(made)
         elif op == "up":
@@ -167,33 +166,23 @@ class TorchStage:
         activation = ACTIVATIONS[self._spec["activation"]]
         if not self._spec.get("gated", False):
             return activation(up)
-        return activation(self._rows("gate", tokens)[:, first : first + rows]) * up
+        return activation(self._activations.rows("gate", tokens)[:, first : first + rows]) * up
 
     def _embed(self, tokens: int, past: int) -> None:
         assert self._embedding is not None
         found = self._embedding(self._ids[: self._spec["batch"] * tokens])
-        if self._positions is not None:
-            found = found + self._positions[self._span(tokens, past)].repeat(self._spec["batch"], 1)
-        self._rows("hidden", tokens).copy_(found)
-
-    def _span(self, tokens: int, past: int) -> torch.Tensor:
-        """The positions of the tokens of this pass, (tokens,)."""
-        if tokens == 1:
-            return self._at
-        return torch.arange(past, past + tokens, device=self._device)
+        if self._embedded_positions is not None:
+            found = found + self._embedded_positions[self._positions.of(tokens, past)].repeat(self._spec["batch"], 1)
+        self._activations.rows("hidden", tokens).copy_(found)
 
     def _append(self, block: Block, tokens: int, past: int) -> None:
-        at = self._span(tokens, past)
-        q, k = (self._heads(name, tokens) for name in ("q", "k"))
+        at = self._positions.of(tokens, past)
+        q, k = (self._activations.heads(name, tokens) for name in ("q", "k"))
         q.copy_(self._rotated(self._normed(block, "q_norm", q), at))
         k.copy_(self._rotated(self._normed(block, "k_norm", k), at))
-        for cache, new in ((block.keys, k), (block.values, self._heads("v", tokens))):
+        for cache, new in ((block.keys, k), (block.values, self._activations.heads("v", tokens))):
             assert cache is not None
             cache.write(new.transpose(1, 2), at % self._spec["capacity"] if self._spec.get("paged", False) else at)
-
-    def _heads(self, name: str, tokens: int) -> torch.Tensor:
-        """(batch, tokens, heads, head_dim) of q, k, v or attended."""
-        return self._rows(name, tokens).view(self._spec["batch"], tokens, -1, self._spec["head_dim"])
 
     def _normed(self, block: Block, name: str, heads: torch.Tensor) -> torch.Tensor:
         norm = block.norms.get(name)
@@ -208,109 +197,15 @@ class TorchStage:
         one, other, rest = heads[..., :half], heads[..., half : 2 * half], heads[..., 2 * half :]
         return torch.cat((one * cos - other * sin, other * cos + one * sin, rest), -1)
 
-    def _queries(self, tokens: int) -> torch.Tensor:
-        """(batch, kv_heads, group * tokens, head_dim): the query heads of a group follow each other."""
-        spec = self._spec
-        q = self._heads("q", tokens).view(spec["batch"], tokens, spec["kv_heads"], -1, spec["head_dim"])
-        return q.permute(0, 2, 3, 1, 4).reshape(spec["batch"], spec["kv_heads"], -1, spec["head_dim"])
-
-    def _leave(self, out: torch.Tensor, tokens: int) -> None:
-        """(batch, kv_heads, group * tokens, head_dim) to where attention leaves its output."""
-        spec = self._spec
-        heads = out.view(spec["batch"], spec["kv_heads"], -1, tokens, spec["head_dim"]).permute(0, 3, 1, 2, 4)
-        self._rows("attended", tokens).copy_(heads.reshape(spec["batch"] * tokens, -1))
-
-    def _seen(self, tokens: int, past: int) -> int:
-        """Positions that are read: for one token whole buckets, the rest of which is hidden."""
-        if tokens > 1:
-            return past + tokens
-        return min(self._spec["capacity"], -(-(past + 1) // BUCKET) * BUCKET)
-
-    def _hidden_ones(self, tokens: int, past: int) -> torch.Tensor:
-        """bool (group * tokens, positions): true where a token may not look."""
-        group = self._spec["heads"] // self._spec["kv_heads"]
-        places = torch.arange(self._seen(tokens, past), device=self._device)
-        later = places > self._span(tokens, past).unsqueeze(1)
-        return later.repeat(group, 1)
-
-    def _attend(self, block: Block, tokens: int, past: int) -> None:
-        assert block.keys is not None and block.values is not None
-        heads, count = range(self._spec["kv_heads"]), self._seen(tokens, past)
-        keys, values = block.keys.read(heads, count), block.values.read(heads, count)
-        out, _ = attend_part(self._queries(tokens), keys, values, self._hidden_ones(tokens, past))
-        self._leave(out, tokens)
-
-    def attend(self, block: int, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
-        """Attention of a block, part after part: over `spans` of its cache, wherever they lie.
-
-        `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
-        self.place(past)
-        q, running = self._queries(tokens), None if first else self._running
-        for span in spans:
-            if span[-1] == 0:
-                continue
-            keys, values, hidden = self._span_of(span, tokens, past)
-            part = attend_part(q, keys, values, hidden)
-            running = part if running is None else merge(running, part)
-        self._running = running
-        if last:
-            self._leave(torch.zeros_like(q) if running is None else running[0], tokens)
-
-    def _span_of(
-        self, span: "KvSpan", tokens: int, past: int
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""
-        keys, key_offset, values, value_offset, sequence, head, position, count = span
-        spec, dtype = self._spec, DTYPES[self._spec["kv_format"]]
-        shape = (spec["batch"], spec["kv_heads"], count, spec["head_dim"])
-        strides = (sequence, head, spec["head_dim"] * dtype.itemsize, dtype.itemsize)
-        one = held_in(keys).strided(dtype, shape, strides, key_offset)
-        other = held_in(values).strided(dtype, shape, strides, value_offset)
-        if position + count <= past + 1:
-            return one, other, None
-        places = torch.arange(position, position + count, device=self._device)
-        later = places > torch.arange(past, past + tokens, device=self._device).unsqueeze(1)
-        return one, other, later.repeat(spec["heads"] // spec["kv_heads"], 1)
-
-    def _lines(self, tokens: int) -> torch.Tensor:
-        """(batch, tokens, kv_heads, group, positions in whole panels): the scores."""
-        spec = self._spec
-        shape = (spec["batch"], tokens, spec["kv_heads"], spec["heads"] // spec["kv_heads"], -1)
-        return self._rows("scores", tokens).view(*shape)
-
-    def _scores(self, block: Block, tokens: int, past: int) -> None:
-        assert block.keys is not None
-        heads, count = block.scores_heads, past + tokens
-        q = self._heads("q", tokens).view(*self._lines(tokens).shape[:4], -1)[:, :, heads.start : heads.stop]
-        keys = block.keys.read(heads, count)
-        found = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
-        self._lines(tokens)[:, :, heads.start : heads.stop, :, :count] = found
-
-    def _softmax(self, _: Block, tokens: int, past: int) -> None:
-        lines, count = self._lines(tokens)[..., : past + tokens], past + tokens
-        places, at = torch.arange(count, device=self._device), torch.arange(past, count, device=self._device)
-        later = (places > at.unsqueeze(1)).view(1, tokens, 1, 1, count)
-        scaled = lines * self._spec["head_dim"] ** -0.5
-        lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
-
-    def _weighted(self, block: Block, tokens: int, past: int) -> None:
-        assert block.values is not None
-        heads, count = block.weighted_heads, past + tokens
-        values = block.values.read(heads, count)
-        weights = self._lines(tokens)[:, :, heads.start : heads.stop, :, :count]
-        found = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
-        out = self._heads("attended", tokens).view(*self._lines(tokens).shape[:4], -1)
-        out[:, :, heads.start : heads.stop] = found
-
     def _norm_last(self, tokens: int, _: int) -> None:
         assert self._final_norm is not None
-        found = self._final_norm.of(self.hidden(tokens)[:, -1], *self._norm_kind)
-        self._places["normed"][: self._spec["batch"]].copy_(found)
+        found = self._final_norm.of(self._activations.hidden(tokens)[:, -1], *self._norm_kind)
+        self._activations.rows("normed", 1).copy_(found)
 
     def _choose(self, _tokens: int, _past: int) -> None:
         assert self._head is not None
-        self._logits.copy_(self._head.times(self._places["normed"][: self._spec["batch"]]))
-        self._chosen.copy_(self._logits.argmax(-1))
+        self._activations.logits.copy_(self._head.times(self._activations.rows("normed", 1)))
+        self._chosen.copy_(self._activations.logits.argmax(-1))
 
 
 def _steps(spec: "StageSpec", blocks: list[Block], first_layer: int) -> list[tuple[str, str, Block | None]]:
@@ -325,12 +220,6 @@ def _steps(spec: "StageSpec", blocks: list[Block], first_layer: int) -> list[tup
         found += [(f"{layer}.{op}", op, block) for op in order]
     found += [(op, op, None) for op in ("final_norm", "head") if spec[op] is not None]
     return found
-
-
-def _columns(workspace: TorchBuffer, region: "Region", rows: int) -> torch.Tensor:
-    """f32 (rows, width) of a region."""
-    size = rows * region["stride"]
-    return workspace.part(region["offset"], size).view(torch.float32, rows, region["stride"] // 4)
 
 
 def _table(buffer: object, rows: int, columns: int) -> torch.Tensor | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,24 +17,29 @@ from shapes import small_model
 from splits import make_frame
 
 from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, measure, trace
 from helmsman.executor.torch_device.attention import attend_part, merge
 from helmsman.executor.torch_device.buffers import TorchMemory, held_in
+from helmsman.executor.torch_device.caches import cache_of
 from helmsman.executor.torch_device.pinning import page_ranges
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
-from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError
+from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
+from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 PROMPT, OUTPUT = 8, 24
 TOLERANCE = 1e-4
+EIGHT_BITS = 1e-3
+"""Where a difference in the last place may round a value to another code."""
 
 
 def workload(batch: int = 1, batches: int = 1, prompt: int = PROMPT) -> Workload:
@@ -116,6 +121,32 @@ def test_a_window_of_the_cache_makes_the_same_tokens(
     """Pages come and are attended to one by one, for prompts in several passes too."""
     plan = make_paged_plan(small_model(family), page=32, window=96, workload=workload(2, prompt=150))
     check(checkpoints(family), plan, there)
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_caches_in_eight_bits_make_the_same_tokens(
+    tmp_path: Path, there: Machine, paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read whole, eleven positions at a time, or page by page; beside a host with such caches, whose rows they are."""
+    monkeypatch.setattr("helmsman.executor.torch_device.attending.EXPANDED_VALUES", 11 * 2 * 2 * 32)
+    model = small_model("qwen3").model_copy(
+        update={"head_dim": 32, "position": Rope(theta=1e4, rotary_dim=32), "layers": 3}
+    )
+    write_checkpoint(model, tmp_path / "wide", seed=1, fmt="f32")
+    plan = make_plan(model, 2, kv="q8_0", workload=workload(2, prompt=100))
+    chosen = make_paged_plan(model, page=32, window=96, kv="q8_0", workload=plan.workload) if paged else plan
+    alone = make_plan(model, kv="q8_0", workload=plan.workload)
+    found, expected = (outcome(tmp_path / "wide", *each) for each in ((on_torch(chosen), there), (alone, two_cpus())))
+    assert np.abs(found[1] - expected[1]).max() < EIGHT_BITS * np.abs(expected[1]).max()
+    assert np.array_equal(found[0], expected[0])
+
+
+def test_divided_attention_over_eight_bits_is_refused() -> None:
+    memory = TorchMemory("vram", 1 << 24, torch.device("cpu"))
+    keys = memory.alloc(1 << 16, "keys")
+    spec = {**stage_spec(divided=True), "kv_format": "q8_0"}
+    with pytest.raises(UsageError, match=r"kv_format: divided attention reads f32, f16 and bf16 \(got 'q8_0'\)"):
+        cache_of(cast(Any, spec), keys, [], transposed=True)
 
 
 def test_every_operation_has_a_time_in_a_trace(checkpoints: Callable[[str], Path], there: Machine) -> None:

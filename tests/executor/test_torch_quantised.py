@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kv_rows import q8_rows, q8_values
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import (
@@ -21,6 +22,7 @@ from helmsman.executor._kernels import (
 )
 from helmsman.executor.moves import Expansion
 from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.codes import pack_codes, unpack_codes
 from helmsman.executor.torch_device.expansion import expand
 from helmsman.executor.torch_device.groups import pack_groups, unpack_groups
 from helmsman.executor.torch_device.probe import product_rate
@@ -136,6 +138,20 @@ def test_groups_of_caches_have_the_bits_of_the_host(width: int) -> None:
     again = unpack_groups(found, width)
     step = np.ptp(np.nan_to_num(np.clip(rows, -65504, 65504)), axis=1, keepdims=True) / 15
     assert (np.abs(again.numpy() - np.clip(rows, -65504, 65504))[5:] <= 0.51 * step[5:] + 1e-6).all()
+
+
+@pytest.mark.parametrize("width", [32, 96, 128])
+def test_codes_of_caches_have_the_bits_of_the_host(width: int) -> None:
+    """Halves away from zero, scales with no inverse, rows of zeros; NaN counts as zero, infinities as the largest."""
+    rng = np.random.default_rng(width)
+    rows = (rng.standard_normal((60, width)) * 10.0 ** rng.integers(-9, 4, (60, 1))).astype(np.float32)
+    rows[0], rows[1], rows[2], rows[3, :5] = 0.0, 1e-39, np.arange(width) - 16, [127, 0.5, -0.5, 1.5, -2.5]
+    rows[3, 5:] = 0
+    assert np.array_equal(pack_codes(torch.from_numpy(rows)).numpy(), q8_rows(rows))
+    assert np.array_equal(unpack_codes(torch.from_numpy(q8_rows(rows)), width).numpy(), q8_values(rows))
+    beyond = torch.tensor([[np.nan, np.inf, -np.inf, *[1.0] * 29]])
+    clipped = np.array([[0.0, 65504, -65504, *[1.0] * 29]], np.float32)
+    assert np.array_equal(pack_codes(beyond).numpy(), q8_rows(clipped))
 
 
 @pytest.mark.parametrize("fmt", ["bf16", "q8_0", "q4_k"])

@@ -1,0 +1,101 @@
+"""Attention of a block on a PyTorch device: over its cache, over parts of it wherever they lie, or divided by heads."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from helmsman.executor.torch_device.activations import Activations
+from helmsman.executor.torch_device.attention import Seen, attend_part, merge
+from helmsman.executor.torch_device.blocks import Block
+from helmsman.executor.torch_device.buffers import held_in
+from helmsman.executor.torch_device.caches import HeadsCache, kind_of
+from helmsman.executor.torch_device.positions import Positions
+from helmsman.lowering.buffers import EXPANDED_VALUES
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import KvSpan, StageSpec
+
+
+class Attending:
+    """Reads caches in their own format; those in 8 bits are expanded a part at a time, and parts merge exactly."""
+
+    def __init__(self, spec: "StageSpec", activations: Activations, positions: Positions) -> None:
+        self._spec, self._activations, self._positions = spec, activations, positions
+        self._kind = kind_of(spec)
+        self._heads = range(spec["kv_heads"])
+        self._running: Seen | None = None
+
+    def whole(self, block: Block, tokens: int, past: int) -> None:
+        """Over the cache of a block."""
+        keys, values = _there(block.keys), _there(block.values)
+        q, running = self._activations.queries(tokens), None
+        for begin, end in self._parts(keys.plain, self._positions.seen(tokens, past)):
+            one, other = (each.read(self._heads, begin, end) for each in (keys, values))
+            running = _with(running, attend_part(q, one, other, self._positions.later(tokens, past, begin, end)))
+        assert running is not None, "a token sees itself"
+        self._activations.attended(running[0], tokens)
+
+    def _parts(self, plain: bool, count: int) -> Iterator[tuple[int, int]]:
+        values = self._spec["batch"] * self._spec["kv_heads"] * self._spec["head_dim"]
+        step = count if plain else max(1, EXPANDED_VALUES // values)
+        yield from ((begin, min(begin + step, count)) for begin in range(0, count, step))
+
+    def spans(self, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:
+        """Part after part: over `spans` of a cache.
+
+        `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
+        self._positions.place(past)
+        q, running = self._activations.queries(tokens), None if first else self._running
+        for span in spans:
+            if span[-1] > 0:
+                running = _with(running, attend_part(q, *self._span(span, tokens, past)))
+        self._running = running
+        if last:
+            self._activations.attended(torch.zeros_like(q) if running is None else running[0], tokens)
+
+    def _span(self, span: "KvSpan", tokens: int, past: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""
+        keys, key_offset, values, value_offset, sequence, head, position, count = span
+        dtype, length = self._kind.dtype, self._kind.length
+        shape = (self._spec["batch"], self._spec["kv_heads"], count, length)
+        strides = (sequence, head, length * dtype.itemsize, dtype.itemsize)
+        sides = ((keys, key_offset), (values, value_offset))
+        one, other = (self._kind.values(held_in(each).strided(dtype, shape, strides, at)) for each, at in sides)
+        seen = position + count <= past + 1
+        return one, other, None if seen else self._positions.later(tokens, past, position, position + count)
+
+    def scores(self, block: Block, tokens: int, past: int) -> None:
+        """Products of queries and keys of some heads."""
+        heads, count, scores = block.scores_heads, past + tokens, self._activations.scores(tokens)
+        q = self._activations.heads("q", tokens).view(*scores.shape[:4], -1)[:, :, heads.start : heads.stop]
+        keys = _there(block.keys).read(heads, 0, count)
+        found = torch.einsum("bthgd,bhdn->bthgn", q.to(keys.dtype), keys).float()
+        scores[:, :, heads.start : heads.stop, :, :count] = found
+
+    def softmax(self, _: Block, tokens: int, past: int) -> None:
+        """Weights of the positions that each token may look at."""
+        count = past + tokens
+        lines = self._activations.scores(tokens)[..., :count]
+        places, at = (torch.arange(begin, count, device=lines.device) for begin in (0, past))
+        later = (places > at.unsqueeze(1)).view(1, tokens, 1, 1, count)
+        scaled = lines * self._spec["head_dim"] ** -0.5
+        lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
+
+    def weighted(self, block: Block, tokens: int, past: int) -> None:
+        """Sums of the values of some heads."""
+        heads, count, scores = block.weighted_heads, past + tokens, self._activations.scores(tokens)
+        values = _there(block.values).read(heads, 0, count)
+        weights = scores[:, :, heads.start : heads.stop, :, :count]
+        found = torch.einsum("bthgn,bhnd->bthgd", weights.to(values.dtype), values).float()
+        out = self._activations.heads("attended", tokens).view(*scores.shape[:4], -1)
+        out[:, :, heads.start : heads.stop] = found
+
+
+def _there(cache: HeadsCache | None) -> HeadsCache:
+    assert cache is not None, "a block that attends has caches"
+    return cache
+
+
+def _with(seen: Seen | None, part: Seen) -> Seen:
+    return part if seen is None else merge(seen, part)
