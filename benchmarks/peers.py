@@ -5,8 +5,9 @@
 
 PLAN is an all-CPU plan of the file (`helm-plan --model FILE.gguf --hw this`); `--peer-python` is an interpreter of
 another environment that has `llama-cpp-python`. At a depth llama.cpp runs with flash attention (its own default) and
-without. Decode steps are also compared with a plain read of the bytes that they stream, weights and KV. A figure is not
-to be quoted when others took more than 8 % of the CPU time; the peer's own count among them."""
+without; neither engine computes what is cached. Decode steps are also compared with a plain read of the bytes that
+they stream, weights and KV. A figure is not to be quoted when others took more than 8 % of the CPU time; the peer's
+own count among them."""
 
 import argparse
 import json
@@ -27,9 +28,6 @@ from helmsman.lowering.lower import lower
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
-
-FILLED_BY = 128
-"""Tokens of the prompts, at least, in which caches are filled to a depth."""
 
 
 def main() -> int:
@@ -62,7 +60,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     tests = (*tests_of(args.prompts, (), (0,)), *tests_of((), (args.steps,), args.depths))
     context = max(test.context for test in tests)
     plan = _with(read_document(Plan, args.plan), threads, context)
-    piece = max(FILLED_BY, longest_prompt(tests, rewinds=True))
+    piece = longest_prompt(tests, rewinds=True)
     with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
         runner = Runner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)

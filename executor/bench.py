@@ -142,7 +142,10 @@ class Runner:
         return made.moments
 
     def _fill(self, depth: int) -> None:
-        """Bring the first `depth` tokens into the cache, unless they are there."""
+        """Have `depth` tokens in the cache, unless they are there: noise, or prompts where caches need them."""
+        if self._filled < depth and self._engine.assumes:
+            self._engine.assume(depth)
+            self._filled = depth
         while self._filled < depth:
             last = min(self._filled + self._piece, depth)
             self._engine.generate(self._tokens[:, self._filled : last], 1, past=self._filled)

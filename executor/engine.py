@@ -97,11 +97,16 @@ class Engine:
         """Whether a prompt may follow the first `past` tokens that are cached: windows of caches only go on."""
         return past == 0 or self.rewinds or (bool(page_links(self.plan)) and past == self._cached)
 
+    @property
+    def assumes(self) -> bool:
+        """Whether `assume` can stand in for a prompt: caches are the native executor's, allocated in full."""
+        return self._loaded.kept is not None and self._growing is None and not self.devices.accelerators.devices
+
     def assume(self, tokens: int) -> None:
         """From now on as if `tokens` tokens of every sequence were cached; their keys and values are noise.
 
-        Raises UsageError where caches are not the native executor's, allocated in full."""
-        if self._loaded.kept is None or self._growing is not None or self.devices.accelerators.devices:
+        Raises UsageError where caches cannot be filled so."""
+        if self._loaded.kept is None or not self.assumes:
             remedy = "use native caches in full, or a prompt of that length"
             raise UsageError("these caches need a prompt to fill them", field="depth", value=tokens, remedy=remedy)
         caches, lanes = self._loaded.kept

@@ -96,7 +96,7 @@ def split() -> Plan:
 def test_every_test_runs_on_as_much_cache_as_it_says(
     bench: Bench_, monkeypatch: pytest.MonkeyPatch, plan: Callable[[], Plan]
 ) -> None:
-    """Timed passes of decode at depth d follow exactly d tokens; what fills the cache is not in the samples."""
+    """Timed passes of decode at depth d follow exactly d tokens: noise, or a prompt where caches move."""
     made, passes = Engine.generate, []
 
     def watched(self: Engine, *args: Any, **options: Any) -> object:
@@ -110,7 +110,7 @@ def test_every_test_runs_on_as_much_cache_as_it_says(
     ends = [each[1:] for each in passes if len(each) > 1]
     assert ends == [timed[:4], timed, timed]  # the first warms up
     filled = sum(tokens for each in passes for tokens, _ in each[:1])
-    assert filled == (40 - 1 + 3 if plan is not split else 3 * 40)
+    assert filled == (3 if plan is not split else 3 * 40)
 
 
 @pytest.mark.parametrize(
