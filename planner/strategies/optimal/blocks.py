@@ -5,11 +5,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.lowering.ops import PANEL, op_extent
+from helmsman.lowering.ops import op_extent
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import Basis
@@ -26,18 +25,17 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_accelerator,
     on_host,
 )
-from helmsman.planner.strategies.optimal.chains import OPS, Doing
+from helmsman.planner.strategies.optimal.chains import Doing
 from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, Beside
 from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
-from helmsman.planner.strategies.optimal.rules import Assignment, Shares, companions, place, rows
+from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
+from helmsman.planner.strategies.optimal.who_does import WhoDoes
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Iteration, Phase, prefill
-
-_PARTS: tuple[Part, ...] = ("host", "both", "accelerator")
 
 
 @dataclass(frozen=True)
@@ -122,11 +120,11 @@ class Blocks:
         it."""
         there, packed = self._there, {each for way in self.ways for each in way.q4}
         others: dict[Source, BlockWay] = {}
-        if self._stored.any():
+        if self._does.stored.any():
             others["storage"] = replace(there, stored=there.arriving)
         if "coming" in packed:
             others["host q4"] = replace(there, q4=("coming",))
-        if "coming" in packed and self._stored.any():
+        if "coming" in packed and self._does.stored.any():
             others["storage q4"] = replace(there, stored=there.arriving, q4=("coming",))
         if "resident" in packed:
             others["resident q4"] = replace(on_accelerator(self.frame.model, cache="host"), q4=("resident",))
@@ -183,21 +181,11 @@ class Blocks:
         for division in sources.keys() & self._divisions:
             found[division] = {op: basis.balanced_link(op, sources[division]) for op in ops}
         if "prompt" in self._divisions:
-            found["prompt"] = self._prompt_shares
+            prompts, split = self._whole("prefill"), self._split("accelerator")
+            tasks = replace(self, ways=(split,))._tasks(split, "prefill")
+            shares = PromptShares(self.costs, prompts.here, prompts.there, tasks)
+            found["prompt"] = shares.shares if self.fractional else shares.in_panels(self.frame.model)
         return found
-
-    @property
-    def _prompt_shares(self) -> dict[str, float]:
-        """The accelerator's shares of prompts."""
-        basis, evenly = self._whole("prefill"), self._split("accelerator")
-        split = replace(self, ways=(evenly,))._tasks(evenly, "prefill")
-        shares = PromptShares(self.costs, basis.here, basis.there, split).shares
-        return shares if self.fractional else {op: self._rounded(op, share) for op, share in shares.items()}
-
-    def _rounded(self, op: str, share: float) -> float:
-        """The share with whole panels on the host, none too many: there a panel of a prompt takes long."""
-        extent = op_extent(self.frame.model, op)[1]
-        return 1 - int((1 - share) * extent / PANEL) * PANEL / extent
 
     @cached_property
     def pace(self) -> Mapping[Phase, tuple[Pace, ...]]:
@@ -266,126 +254,21 @@ class Blocks:
 
     def _shares(self, phase: Phase) -> Doing:
         """Who does what in a phase."""
-        host, both, away = (self._part(part, phase) for part in _PARTS)
-        attends = away[:, OPS.index("attention")] > 0
-        home = np.array([way.cache == "host" for way in self.ways])
-        return Doing(
-            host=host,
-            both={division: np.asarray(both * self._is(division, phase)) for division in self._divisions},
-            accelerator=away,
-            come=self._sources,
-            cached=np.asarray(attends & home & (phase == "decode"), dtype=np.float64),
-            sent=np.asarray(attends & home, dtype=np.float64),
-            packed=np.array([float("cache" in way.q4) for way in self.ways]),
-        )
-
-    def _part(self, part: Part, phase: Phase) -> Numbers:
-        """Which operations `part` does in a phase (ways, operations); those that are not decided about go with one that
-        is. What prompts do not share with decode steps is the accelerator's, or shared."""
-        does = self._decided
-        if phase == "prefill":
-            rows = np.where(self._divided_prompts > 0, _PARTS.index("both"), _PARTS.index("accelerator"))
-            kept = self._is_prompt("alike") + self._is_prompt("divided") * self._here
-            does = np.where(kept > 0, does, rows)
-        return np.asarray(does == _PARTS.index(part), dtype=np.float64)
-
-    def _is_prompt(self, prompt: Prompt) -> Numbers:
-        """Which ways have such prompts (ways, 1)."""
-        return np.array([[float(way.prompt == prompt)] for way in self.ways])
+        return self._does.doing(phase)
 
     @cached_property
-    def _divided_prompts(self) -> Numbers:
-        """Whether prompts share the rows of an operation by shares of their own (ways, operations)."""
-        matrices = np.isin(OPS, [op for op in decided(self.frame.model) if op != "attention"])
-        return np.asarray(self._is_prompt("divided") * matrices * (1 - self._here))
+    def _does(self) -> WhoDoes:
+        return WhoDoes(self.frame.model, self.frame.roles.separate, self.ways, self._divisions)
 
     @cached_property
-    def _decided(self) -> NDArray[np.intp]:
-        ops, parts = decided(self.frame.model), np.array([[_PARTS.index(p) for p in way.parts] for way in self.ways])
-        found = np.zeros((len(self.ways), len(OPS)), dtype=np.intp)
-        for column, op in enumerate(ops):
-            found[:, OPS.index(op)] = parts[:, column]
-        for op, leader in companions(self.frame.model).items():
-            host = parts[:, ops.index(leader)] == _PARTS.index("host")
-            found[:, OPS.index(op)] = np.where(host, _PARTS.index("host"), _PARTS.index("accelerator"))
-        return found
-
-    @cached_property
-    def _here(self) -> Numbers:
-        """Whether the accelerator's rows of an operation live there (ways, operations)."""
-        columns = [OPS.index(op) for op in decided(self.frame.model)]
-        here = np.zeros((len(self.ways), len(OPS)))
-        here[:, columns] = np.array([way.resident for way in self.ways])
-        return here
-
-    def _is(self, division: Division, phase: Phase) -> Numbers:
-        """Whether the rows of an operation that both do in a phase are divided so (ways, operations)."""
-        if division == "resident":
-            return self._here
-        prompts = self._divided_prompts * (phase == "prefill")
-        if division == "prompt":
-            return prompts
-        paced = np.array([way.rows_paced == division for way in self.ways])[:, None]
-        return np.asarray((1 - self._here) * paced * (1 - prompts))
-
-    @cached_property
-    def _stored(self) -> Numbers:
-        """Whether an operation's weights come from storage (ways, operations)."""
-        columns = [OPS.index(op) for op in decided(self.frame.model)]
-        found = np.zeros((len(self.ways), len(OPS)))
-        for row, way in enumerate(self.ways):
-            found[row, [columns[k] for k in way.stored]] = 1.0
-        return found
-
-    @cached_property
-    def _sources(self) -> Mapping[Source, Numbers]:
-        """Whether the accelerator's rows of an operation's weights come (ways, operations), by where from."""
-        if not self.frame.roles.separate:
-            return {}
-        coming, stored, packed = (1.0 - self._here) * (1.0 - self._stored), self._stored, self._packed
-        found: dict[Source, Numbers] = {
-            "host": coming * (1.0 - packed),
-            "storage": stored * (1.0 - packed),
-            "host q4": coming * packed,
-            "storage q4": stored * packed,
-            "resident q4": self._here * packed,
+    def _divided_at(self) -> Mapping[Division, Mapping[str, float]]:
+        """Which share of an operation's rows the accelerator has where both do it."""
+        return {
+            division: {
+                op: border.share if self.fractional else border.rows / border.extent for op, border in borders.items()
+            }
+            for division, borders in self._borders.items()
         }
-        return {source: comes for source, comes in found.items() if source == "host" or comes.any()}
-
-    @cached_property
-    def _packed(self) -> Numbers:
-        """Whether the accelerator's rows of an operation's weights are in 4-bit groups (ways, operations)."""
-        found = np.zeros((len(self.ways), len(OPS)))
-        for column, op in enumerate(decided(self.frame.model)):
-            found[:, OPS.index(op)] = [way.packed(column) for way in self.ways]
-        return found
-
-    def _divided(self, phase: Phase) -> Numbers:
-        """Which share of an operation's rows the accelerator has where both do it in a phase (ways, operations)."""
-        found = np.ones((len(self.ways), len(OPS)))
-        for division in self._divisions:
-            divided = self._is(division, phase)
-            for op, border in self._borders[division].items():
-                share = border.share if self.fractional else border.rows / border.extent
-                column = OPS.index(op)
-                found[:, column] = np.where(divided[:, column] > 0, share, found[:, column])
-        return found
-
-    @cached_property
-    def _used(self) -> Numbers:
-        """Of the weights of every operation, which share the accelerator uses in decode steps (ways, operations)."""
-        return self._part("accelerator", "decode") + self._part("both", "decode") * self._divided("decode")
-
-    @cached_property
-    def _resident(self) -> Numbers:
-        """Of the weights of every operation, which share lives on the accelerator (ways, operations)."""
-        return self._here * self._used
-
-    def _brought(self, phase: Phase) -> Numbers:
-        """Of the weights of every operation, which share comes (ways, operations)."""
-        shares = self._shares(phase)
-        used = shares.accelerator + shares.shared * self._divided(phase)
-        return np.maximum(0.0, used - self._resident) if self.frame.roles.separate else 0.0 * used
 
     @property
     def kept(self) -> Numbers:
@@ -400,14 +283,15 @@ class Blocks:
 
     @cached_property
     def _bytes(self) -> BlockBytes:
+        does = self._does
         return BlockBytes(
             frame=self.frame,
             ways=self.ways,
-            used=self._used,
-            resident=self._resident,
-            stored=self._stored,
-            packed=self._packed,
-            brought={phase: self._brought(phase) for phase in PHASES},
+            used=does.used(self._divided_at),
+            resident=does.resident(self._divided_at),
+            stored=does.stored,
+            packed=does.packed,
+            brought={phase: does.brought(phase, self._divided_at) for phase in PHASES},
         )
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.planner.costs import CostModel
 from helmsman.planner.strategies.optimal.chains import GROUPS
 from helmsman.planner.strategies.optimal.task_kinds import activation, computed, weights_of
+from helmsman.schemas.model import Model
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class PromptShares:
         """By operation with weights."""
         groups = (tuple(op for op in group if op in self._link) for group in GROUPS)
         return {op: self._share(group) for group in groups for op in group}
+
+    def in_panels(self, model: Model) -> dict[str, float]:
+        """The same with whole panels on the host, none too many: there a panel of a prompt takes long."""
+        return {op: _rounded(share, op_extent(model, op)[1]) for op, share in self.shares.items()}
 
     def _share(self, group: tuple[str, ...]) -> float:
         """Where the host's seconds for the rest of a group are those of the accelerator, or of the link."""
@@ -68,3 +74,8 @@ class PromptShares:
                 known.update(fresh)
                 found[op] = sum(self.costs.price(self.split[dep]).mid for dep in fresh)
         return found
+
+
+def _rounded(share: float, extent: int) -> float:
+    """The accelerator's share of so many rows, with whole panels on the host."""
+    return 1 - int((1 - share) * extent / PANEL) * PANEL / extent
