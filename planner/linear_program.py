@@ -30,6 +30,10 @@ class Whole:
     near: float
 
 
+_PLAIN = {"mip_heuristic_run_root_reduced_cost": False, "mip_heuristic_run_feasibility_jump": False}
+"""Without these, which take half of the time, what was found was 0.03 % worse on average."""
+
+
 class Growing:
     """A program of unknowns x >= 0 that more may join: least costs x with lower <= rows x <= upper. What was found
     before is where the next solution begins."""
@@ -105,11 +109,11 @@ def solve(
     program.a_matrix_.value_ = matrix.ravel()
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
-    options: dict[str, float | int | None] = {"time_limit": limit, "primal_feasibility_tolerance": exact}
+    options: dict[str, float | None] = {"time_limit": limit, "primal_feasibility_tolerance": exact}
     if whole is not None:
         kinds = highspy.HighsVarType
         program.integrality_ = [kinds.kInteger if place < whole.first else kinds.kContinuous for place in range(count)]
-        options |= {"mip_max_nodes": whole.nodes, "mip_rel_gap": whole.near, "threads": 1}
+        options |= {"mip_max_nodes": whole.nodes, "mip_rel_gap": whole.near, "threads": 1, **_PLAIN}
     for name, value in options.items():
         if value is not None:
             solver.setOptionValue(name, value)

@@ -8,6 +8,7 @@ case bounds all of it; cases are looked at in order of their bounds and divided 
 a case whole blocks are found around the relaxation's ways, then by following every way whose reduced cost leaves room
 for a better one, so the answer is exact where that ends before its limit."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -15,6 +16,7 @@ from math import ceil, floor, inf
 
 import numpy as np
 
+from helmsman.planner.strategies.optimal.exchanges import Exchanges
 from helmsman.planner.strategies.optimal.relaxation import Relaxed, relaxation, whole_counts
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 
@@ -24,9 +26,12 @@ _ROUNDING = 1e-9
 _AROUND, _NEAR, _ODD = 4, 2, 64
 """So many of the relaxation's ways are tried, in counts so near to its own, alone and beside one of so many others."""
 
-_WHOLE, _NODES, _ENOUGH, _PROGRAMS = 40, 20, 2e-3, 2
-"""Whole counts of so many ways are sought by a mixed integer program with so many nodes, until they are so near to its
-bound, so often in a search."""
+_WHOLE, _PROGRAMS = 40, 2
+"""Whole counts of so many ways are sought so often in a search."""
+
+_NODES, _ENOUGH, _MUCH = 20, 2e-3, 4e-3
+"""A mixed integer program has so many nodes, until it is so near to its bound, as a share; it is solved where exchanges
+leave so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,8 @@ class _Search:
 
     def run(self, likely: Chosen | None) -> None:
         """Look at cases until none can hold anything better."""
-        self._add(np.zeros(self.ways.coming.shape[1]), self.ways.coming.max(axis=0, initial=0.0), likely)
+        most = self.ways.coming.max(axis=0, initial=0.0)
+        self._add(np.zeros(len(most)), most, np.arange(len(self.ways)), likely)
         self.root = self.waiting[0][2].relaxed if self.waiting else None
         while self.waiting:
             bound, _, case = heappop(self.waiting)
@@ -135,9 +141,9 @@ class _Search:
         least = min(self.beat, self.best[0].seconds) if self.best else self.beat
         return least * (1 - self.slack)
 
-    def _add(self, low: Numbers, high: Numbers, likely: Chosen | None = None) -> None:
-        """Another case; `likely`: ways that its relaxation probably needs."""
-        names = np.flatnonzero((self.ways.coming <= high).all(axis=1))
+    def _add(self, low: Numbers, high: Numbers, names: Chosen, likely: Chosen | None = None) -> None:
+        """Another case, of ways among `names`; `likely`: ways that its relaxation probably needs."""
+        names = names[(self.ways.coming[names] <= high).all(axis=1)]
         room = replace(self.room, free=self.room.free - low @ self.room.buffers)
         inner = self.ways.only(names)
         known = None if likely is None else np.flatnonzero(np.isin(names, likely))
@@ -166,10 +172,16 @@ class _Search:
         below, above = case.high.copy(), case.low.copy()
         below[flow] = max(case.low[flow], sizes[sizes < used[flow]].max(initial=0.0))
         above[flow] = used[flow]
-        likely = case.names[case.relaxed.counts > _ROUNDING]
-        self._add(case.low, below, likely)
-        self._add(above, case.high, likely)
+        likely, names = case.names[case.relaxed.counts > _ROUNDING], self._worthwhile(case)
+        self._add(case.low, below, names, likely)
+        self._add(above, case.high, names, likely)
         return True
+
+    def _worthwhile(self, case: _Case) -> Chosen:
+        """The ways of which a block leaves room for something better."""
+        some = case.relaxed.bound + case.relaxed.reduced < self.worst
+        self.closed = self.closed if some.all() else min(self.closed, self.worst)
+        return case.names[some]
 
     def _round(self, case: _Case) -> None:
         """Whole counts near the relaxation's, of its ways alone and beside one odd block of another."""
@@ -180,28 +192,30 @@ class _Search:
         odd = odd[case.relaxed.bound + case.relaxed.reduced[odd] < self.worst]
         rows = _near(case.relaxed.counts[main], case.room.blocks - 1)
         if len(odd) and len(rows):
-            names = np.union1d(main, odd)
-            ones = np.eye(len(names))[np.searchsorted(names, odd)]
-            beside = _spread(rows, np.searchsorted(names, main), len(names))[None] + ones[:, None]
-            self._judge(case, names, beside.reshape(-1, len(names)))
+            self._judge(case, main, rows, odd)
 
-    def _judge(self, case: _Case, names: Chosen, rows: Numbers) -> None:
-        """Keep the best of `rows` (compositions, ways of `names`)."""
-        ways, room = case.ways.only(names), self.room
-        seconds = room.seconds(room.ends + rows @ ways.lanes)
+    def _judge(self, case: _Case, names: Chosen, rows: Numbers, odd: Chosen | None = None) -> None:
+        """Keep the best of `rows` (compositions, ways of `names`), or of each of them beside one block of each `odd`
+        way."""
+        ways, beside = case.ways.only(names), _nothing(case.ways) if odd is None else case.ways.only(odd)
+        lanes = self.room.ends + rows @ ways.lanes
+        seconds = self.room.busiest(beside.lanes, lanes)
         promising = np.flatnonzero(seconds < self.worst)
         if not len(promising):
             return
-        rows, seconds, some = rows[promising], seconds[promising], rows[promising] > 0
-        coming = np.stack([np.where(some, sizes, 0.0).max(axis=1) for sizes in ways.coming.T], axis=1)
-        need = rows @ ways.kept + coming @ room.buffers
-        fits = (need <= room.free + _ROUNDING * np.maximum(1.0, np.abs(room.free))).all(axis=1)
-        seconds = np.where(fits, seconds, inf)
-        for row in np.argsort(seconds, kind="stable")[: self.keep]:
-            if seconds[row] >= self.worst:
+        one, row = np.divmod(promising, len(rows))
+        coming = np.stack([np.where(rows > 0, sizes, 0.0).max(axis=1) for sizes in ways.coming.T], axis=1)
+        need = (rows @ ways.kept)[row] + beside.kept[one]
+        need += np.maximum(coming[row], beside.coming[one]) @ self.room.buffers
+        free = self.room.free
+        promising = promising[(need <= free + _ROUNDING * np.maximum(1.0, np.abs(free))).all(axis=1)]
+        for place in promising[np.argsort(seconds[promising], kind="stable")[: self.keep]]:
+            if seconds[place] >= self.worst:
                 return
-            taken = ((int(case.names[names[way]]), int(rows[row, way])) for way in np.flatnonzero(rows[row]))
-            self._found(tuple(sorted(taken)), float(seconds[row]))
+            other, own = divmod(int(place), len(rows))
+            counts = Counter({int(case.names[way]): int(count) for way, count in zip(names, rows[own], strict=True)})
+            counts.update([] if odd is None else [int(case.names[odd[other]])])
+            self._found(tuple(sorted((+counts).items())), float(seconds[place]))
 
     def _found(self, counts: tuple[tuple[int, int], ...], seconds: float) -> None:
         if all(counts != each.counts for each in self.best):
@@ -215,13 +229,20 @@ class _Search:
         return self.programs > 0 and self.slack > 0 and not near
 
     def _whole(self, case: _Case) -> None:
-        """Whole counts of the ways that the relaxation likes best, with no more on its way than it has there."""
+        """Whole counts of the ways that the relaxation likes best, with no more on its way than it has there: by
+        exchanges, and by a mixed integer program where these leave much."""
         self.programs -= 1
         used = case.ways.coming[case.relaxed.counts > _ROUNDING].max(axis=0, initial=0.0)
         within = np.flatnonzero((case.ways.coming <= np.maximum(used, case.low)).all(axis=1))
         names = within[np.argsort(case.relaxed.reduced[within], kind="stable")[:_WHOLE]]
-        free = self.room.free - np.maximum(used, case.low) @ self.room.buffers
-        counts = whole_counts(case.ways.only(names), replace(self.room, free=free), _NODES, _ENOUGH)
+        ways = case.ways.only(names)
+        room = replace(self.room, free=self.room.free - np.maximum(used, case.low) @ self.room.buffers)
+        relaxed = relaxation(ways, room)
+        if relaxed is None or relaxed.bound >= self.worst:
+            return
+        counts = Exchanges(ways, room, relaxed).found()
+        if counts is None or room.seconds(room.ends + counts @ ways.lanes) > relaxed.bound * (1 + _MUCH):
+            counts = whole_counts(ways, room, _NODES, _ENOUGH)
         if counts is not None:
             self._judge(case, names, counts[None])
 
@@ -259,6 +280,11 @@ def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:
     """Ways that also keep their part of what is on its way beyond `low`: the most is at least the mean."""
     more = np.maximum(0.0, ways.coming - low) @ room.buffers / room.blocks
     return replace(ways, kept=ways.kept + more)
+
+
+def _nothing(ways: Ways) -> Ways:
+    """A block that asks for nothing."""
+    return Ways(*(np.zeros((1, asked.shape[1])) for asked in (ways.lanes, ways.kept, ways.coming)))
 
 
 def _grid(blocks: int, ways: int) -> Numbers:

@@ -5,6 +5,7 @@ links, memories that several share, and the chain in which blocks follow each ot
 keep, and what is on its way for the block that needs most of it."""
 
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,17 @@ class Room:
         """The objective of totals by lane (..., lanes): the busiest lane of every phase, each as often as it counts."""
         busiest = [lanes[..., self.phase == each].max(axis=-1) for each in range(len(self.weights))]
         return np.asarray(sum(weight * most for weight, most in zip(self.weights, busiest, strict=True)))
+
+    def busiest(self, some: Numbers, others: Numbers) -> Numbers:
+        """The objective of each of `some` totals by lane with each of `others` (some x others)."""
+        found = np.zeros((len(some), len(others)))
+        for each, weight in enumerate(self.weights):
+            lanes = np.flatnonzero(self.phase == each)
+            most = np.full_like(found, -inf)
+            for one, other in zip(some.T[lanes], others.T[lanes], strict=True):
+                np.maximum(most, one[:, None] + other, out=most)
+            found += weight * most
+        return found.ravel()
 
 
 def undominated(ways: Ways) -> Chosen:
