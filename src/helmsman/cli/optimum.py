@@ -13,10 +13,12 @@ from helmsman.schemas.errors import UsageError
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.optimal.compositions import Aim
+    from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.place import Frame, Quarter
     from helmsman.planner.strategies.streaming.question import Recorded
     from helmsman.planner.strategies.streaming.store import Store
     from helmsman.scheduler.iteration import Phase
+    from helmsman.schemas.explanation import Explanation
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.workload import Workload
 
@@ -65,7 +67,6 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     _one_thread()
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.strategies.optimal.compositions import EFFORT
-    from helmsman.planner.strategies.optimal.explanation import explanation
     from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.question import Question
 
@@ -76,7 +77,14 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress])
     optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort or EFFORT)
     decision = optimal.decide(recorded)
-    return replace(decision, explained=lambda: explanation(optimal, decision.plan, _tokens(args, decision.plan)))
+    return replace(decision, explained=lambda: _explanation(args, optimal, decision.plan))
+
+
+def _explanation(args: argparse.Namespace, optimal: "Optimal", plan: "Plan") -> "Explanation":
+    """Why the plan is best; what that needs is imported where it is asked for."""
+    from helmsman.planner.strategies.optimal.explanation import explanation
+
+    return explanation(optimal, plan, _tokens(args, plan))
 
 
 def _store(args: argparse.Namespace, frame: "Frame") -> "Store | None":
