@@ -1,7 +1,9 @@
 """Where another home of weights can matter, and how many blocks must have theirs there."""
 
+from math import floor
+
 from helmsman.planner.memory import memory_use
-from helmsman.planner.strategies.optimal.block_ways import from_storage, on_accelerator
+from helmsman.planner.strategies.optimal.block_ways import from_storage, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.streaming.place import Frame
 
@@ -17,11 +19,26 @@ def needs_store(frame: Frame) -> bool:
 
 
 def fullest(frame: Frame) -> Assignment:
-    """The accelerator with all blocks but for those that must be in the store: no plan keeps less in host memory and in
-    the store, whose rates depend on that."""
-    stored, layers = _least_stored(frame), frame.model.layers
-    blocks = (*(from_storage(frame.model),) * stored, *(on_accelerator(frame.model),) * (layers - stored))
+    """The accelerator with all blocks that accelerators have room for, but for those that must be in the store: no plan
+    keeps less in host memory and in the store, whose rates depend on that."""
+    stored, here, layers = _least_stored(frame), _least_here(frame), frame.model.layers
+    away = (on_accelerator(frame.model),) * (layers - stored - here)
+    blocks = (*(from_storage(frame.model),) * stored, *away, *(on_host(frame.model),) * here)
     return Assignment(blocks, "host", "accelerator", {})
+
+
+def _least_here(frame: Frame) -> int:
+    """Whole blocks that must be in host memory, since accelerators have no room for them: none where they may be in a
+    store or in 4-bit groups."""
+    roles, layers = frame.roles, frame.model.layers
+    if not roles.separate or frame.store is not None or frame.quarters:
+        return 0
+    placed = place(frame, Assignment((on_accelerator(frame.model),) * layers, "host", "host", {}))
+    uses = {use.memory: use for use in memory_use(placed)}
+    away = {device.memory for device in roles.accelerators}
+    size = sum(uses[memory].weights + uses[memory].kv for memory in away)
+    room = sum(uses[memory].available for memory in away)
+    return max(0, floor((size - room) * layers / max(1, size)))
 
 
 def _least_stored(frame: Frame) -> int:
