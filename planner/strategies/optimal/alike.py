@@ -96,6 +96,12 @@ class Alike:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
         return np.flatnonzero(np.isin(self.rows, self.all.smooth(most, phase)))
 
+    @property
+    def waiting(self) -> Numbers:
+        """Seconds (ways, lanes) for which, if all blocks had the same way, chains and links would wait for each
+        other."""
+        return self._folded(self.all.waiting[self.rows])
+
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that
         there are not, which the last ones lack."""

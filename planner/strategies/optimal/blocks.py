@@ -92,6 +92,11 @@ class Blocks:
         """The number of the phase of every lane."""
         return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
 
+    @property
+    def carriers(self) -> tuple[tuple[Phase, str], ...]:
+        """The lanes on which something comes."""
+        return tuple((phase, basis.lanes[place]) for phase, basis in self.bases.items() for place in basis.carriers)
+
     @cached_property
     def link(self) -> int | None:
         """The lane on which weights come in the last of the phases."""

@@ -68,7 +68,8 @@ class Compositions:
     """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
     how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
     known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not
-    anywhere."""
+    anywhere; `lost`: which share of the time that a block's link and operations wait for each other, where it has them
+    alone, is taken to be lost in order."""
 
     blocks: AllBlocks | Alike
     prefetch: int = 1
@@ -76,6 +77,7 @@ class Compositions:
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
     arrangements: tuple[Ends, ...] | None = None
+    lost: float = 0.0
 
     def __post_init__(self) -> None:
         summed = self.blocks.summed
@@ -139,19 +141,27 @@ class Compositions:
         to."""
         for _ in range(_REPEATED):
             ways, inner = self._stacked(room)
+            ways = replace(ways, lanes=ways.lanes + self._lost)
             composed = compose(ways, inner, slack=SLACK, most=self.effort, cases=_CASES, beat=beat, likely=self.likely)
             used = sorted({way for each in composed.best[:_LOWERED] for way, _ in each.counts})
             if not self._lower(np.array(used, dtype=np.intp)):
                 break
-            if not composed.best or self._seconds(room, composed.best[0]) <= composed.best[0].seconds * (1 + SLACK):
+            first = composed.best[0] if composed.best else None
+            if first is None or self._seconds(room, first, self._lost) <= first.seconds * (1 + SLACK):
                 break
         best = tuple(replace(each, seconds=self._seconds(room, each)) for each in composed.best)
         return replace(composed, best=tuple(sorted(best, key=lambda each: each.seconds)))
 
-    def _seconds(self, room: "Limited", composition: Composition) -> float:
-        """The objective of a composition by what is known of its ways."""
+    @cached_property
+    def _lost(self) -> Numbers:
+        """Seconds (ways, lanes) of waiting that are taken to be lost in order."""
+        return self.lost * self.blocks.waiting[self.names] if self.lost else np.zeros((1, 1))
+
+    def _seconds(self, room: "Limited", composition: Composition, more: Numbers | None = None) -> float:
+        """The objective of a composition by what is known of its ways, which ask for `more` of some lanes."""
         ways, counts = (np.array(each) for each in zip(*composition.counts, strict=True))
-        return float(room.room.seconds(room.room.ends + counts @ self.ways.lanes[ways]))
+        lanes = self.ways.lanes if more is None else self.ways.lanes + more
+        return float(room.room.seconds(room.room.ends + counts @ lanes[ways]))
 
     def _lower(self, ways: Chosen) -> bool:
         """Whether any of `ways` was a sum of parts until now. What is known of its prompts is known of all ways that

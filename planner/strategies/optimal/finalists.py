@@ -46,7 +46,7 @@ _EVEN = 1.3
 _FAR, _SHARES = 0.03, (0.95, 0.9, 0.82, 0.74)
 """So far above the bound, as a share, what is composed must keep such shares of its limits."""
 
-_AGAIN: Try = (1, 1.7, "any")
+_AGAIN: Try = (1, 1.7, "any", 0.0)
 """Among such ways, then."""
 
 _TRIES = 3
@@ -191,12 +191,13 @@ class Finalists:
             return
         estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
         own = self.blocks.ways.index(on_accelerator(self.question.frame.model))
-        for ends in dict.fromkeys(ends for ends, _ in found.best):
+        prompts = self.aim.leading == "prefill"
+        for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if prompts else ()))):
             near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            plain = near.simple(own) if self.aim.leading == "prefill" else ()
+            plain = near.simple(own) if prompts else ()
             known = sorted((near.estimate(each) for each in (*pool, *plain)), key=_seconds)
-            for each in (*known, near.polished(known[0], pool)):
+            for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
         best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]
         ordered = sorted(((near.lined_up(each), near.ends) for each, near in best), key=lambda pair: pair[0].seconds)
@@ -275,16 +276,17 @@ class Finalists:
         best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
         return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
 
-    def _spaces(self, ahead: int, most: float, among: Among) -> Iterator[Compositions]:
+    def _spaces(self, ahead: int, most: float, among: Among, lost: float) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
         smooth = np.intersect1d(self.blocks.smooth(most, self.aim.leading), self._rows(among))
         if not self.blocks.alike:
-            yield Compositions(self.blocks, ahead, self.effort, among=smooth)
+            yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=lost)
             return
         each = Alike(self.blocks, "each")
-        yield Compositions(each, ahead, self.effort, among=each.smooth(most, self.aim.leading))
+        yield Compositions(each, ahead, self.effort, among=each.smooth(most, self.aim.leading), lost=lost)
         if most < inf:
-            yield Compositions(self.blocks, ahead, self.effort, among=np.intersect1d(smooth, self.blocks.lopsided()))
+            both = np.intersect1d(smooth, self.blocks.lopsided())
+            yield Compositions(self.blocks, ahead, self.effort, among=both, lost=lost)
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""

@@ -22,7 +22,7 @@ from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.lowered_parts import TURNING, Beside
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING, Beside
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
@@ -280,6 +280,21 @@ class AllBlocks:
     def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
         return np.flatnonzero([each.link <= most * each.beside for each in self._paces[phase]])
+
+    @cached_property
+    def waiting(self) -> Numbers:
+        """Seconds (ways, lanes) for which, if all blocks had the same way, chains would wait for what comes, or a link
+        for the operations beside it."""
+        found = np.zeros((len(self.ways), len(self.lanes)))
+        carriers = [set(blocks.carriers) for blocks in self.members]
+        for column, lane in enumerate(self.lanes):
+            busy = np.array([each.beside - each.link for each in self._paces[lane[0]]])
+            if lane[1].startswith(CHAIN):
+                found[:, column] = np.maximum(0.0, -busy)
+            elif any(lane in each for each in carriers):
+                own = np.array([lane in carriers[on] for on, _ in self._rows])
+                found[:, column] = np.where(own, np.maximum(0.0, busy), 0.0)
+        return found
 
     def coming(self, phase: Phase) -> Numbers:
         """Seconds (ways) of the link by which most comes for a block."""

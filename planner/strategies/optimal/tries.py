@@ -11,37 +11,47 @@ Among = Literal["any", "even", "near", "plain", "undivided"]
 store, those that keep nothing in 4-bit groups where they are used, or those whose prompts have no shares of their
 own."""
 
-Try = tuple[int, float, Among]
+Try = tuple[int, float, Among, float]
+"""For how many blocks ahead there is room, for how many times as long as a block works what it waits for may come,
+among which ways, and which share of the time that a block's link and operations wait for each other is lost."""
 
-_TRIED: tuple[Try, ...] = tuple((*each, "any") for each in ((1, 1.3), (1, 1.7), (1, inf), (1, 0.0), (2, 1.7)))
-"""For how many blocks ahead there is room, and for how many times as long as a block works what it waits for may come,
-until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what they
-add up to."""
-
-ALL: Try = (1, inf, "any")
+ALL: Try = (1, inf, "any", 0.0)
 """All ways, with room for one block ahead."""
 
-_FROM_STORE: tuple[Try, ...] = (ALL, (1, inf, "even"), (2, inf, "even"))
+_TRIED: tuple[Try, ...] = (
+    (1, inf, "any", 0.05),
+    (1, 1.7, "any", 0.0),
+    ALL,
+    (1, inf, "any", 0.1),
+    (2, 1.7, "any", 0.05),
+)
+"""Until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what
+they add up to."""
+
+_FROM_STORE: tuple[Try, ...] = (ALL, (1, inf, "even", 0.0), (2, inf, "even", 0.0))
 """The same where weights come from a store: it is slow, and a block of which much comes from there is waited for."""
 
-_WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near") for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
+_WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near", 0.0) for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
 """And these, where that was asked for."""
 
-_PACKED: tuple[Try, ...] = ((1, 1.7, "any"), ALL, (2, inf, "even"), (1, inf, "plain"))
+_PACKED: tuple[Try, ...] = ((1, 1.7, "any", 0.0), ALL, (2, inf, "even", 0.0), (1, inf, "plain", 0.0))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
 
-_PROMPTS: tuple[Try, ...] = ((1, 1.3, "any"), (1, 1.7, "undivided"), (1, inf, "undivided"))
+_SEVERAL: tuple[Try, ...] = ((1, 1.7, "any", 0.0), ALL)
+"""The same for several accelerators, which have buffers of their own, and two searches."""
+
+_PROMPTS: tuple[Try, ...] = ((1, 1.3, "any", 0.0), (1, 1.7, "undivided", 0.0), (1, inf, "undivided", 0.0))
 """At last, where prompts count: what crosses between sides in prompts delays more than it adds up to, and a prompt
 leaves the host so long that blocks that stream all of their shared rows ask evenly for the link."""
 
 
 def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try, ...]:
-    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; several
-    accelerators have buffers of their own, and two searches. `prompts`: whether they count."""
+    """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`: whether
+    they count."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:
-        return _TRIED[1:3]
+        return _SEVERAL
     return tuple(dict.fromkeys((*_of_weights(frame, quarters), *(_PROMPTS if prompts else ()))))
 
 
