@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from questions import asked
 
+from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.optimal.block_ways import on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.interplay import Interplay
-from helmsman.planner.strategies.optimal.rules import Assignment
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})
@@ -61,3 +64,37 @@ def test_what_may_run_at_once_counts_for_no_more_than_the_time_it_takes(machine)
                 counted = play.counted(transfer, share) / play.costs.price(transfer).mid
                 assert own * work[place] + share * counted * link[place] <= 1 + 1e-9
         assert play.counted(play._kinds[0], share) == pytest.approx(play.costs.price(play._kinds[0]).mid)
+
+
+def test_what_accelerators_have_no_room_for_is_in_host_memory():
+    """No plan that fits keeps less there than what links are priced for, which is most of the model here."""
+    optimal, chance = Optimal(asked("opt-125m", "a100-memory-mode", vram=90 * 10**6, batch=2), STEP), random.Random(3)
+    question, blocks = optimal.question, optimal.blocks
+
+    def kept(chosen):
+        return {use.memory: use.weights + use.kv for use in memory_use(place(question.frame, chosen))}["dram"]
+
+    least, compared = kept(fullest(question.frame)), 0
+    for _ in range(40):
+        ways = chance.sample(range(len(blocks.ways)), 2)
+        rows = [chance.choice(ways) for _ in range(blocks.count)]
+        chosen = Assignment(tuple(blocks.ways[row] for row in rows), *chance.choice(blocks.arrangements), blocks.shares)
+        if question.fits(place(question.frame, chosen)):
+            assert least <= kept(chosen)
+            compared += 1
+    everything = kept(Assignment((on_host(question.frame.model),) * blocks.count, "host", "host", {}))
+    assert compared > 5 and least > everything / 2
+
+
+def test_waiting_that_is_taken_to_be_lost_is_not_part_of_what_compositions_take():
+    """They ask more evenly for the link, and add up to what their blocks take."""
+    optimal = Optimal(asked("Qwen3-0.6B", "rtx4060-laptop", vram=300 * 10**6), STEP)
+    blocks, waited = optimal.blocks, []
+    for lost in (0.0, 0.3):
+        space = Compositions(blocks, lost=lost)
+        ends, best = space.search(STEP).best[0]
+        rows = {space.name(way): count for way, count in best.counts}
+        lanes = space.room(ends, STEP).room.ends + sum(count * blocks.exact(row) for row, count in rows.items())
+        assert best.seconds == pytest.approx(lanes.max())
+        waited.append(sum(count * blocks.waiting[row].max() for row, count in rows.items()))
+    assert waited[1] < waited[0]
