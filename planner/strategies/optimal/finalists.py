@@ -196,7 +196,7 @@ class Finalists:
             near = Nearby(space, aim or self.aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
             plain = near.simple(own) if prompts else ()
-            known = sorted((near.estimate(each) for each in (*pool, *plain)), key=_seconds)
+            known = sorted(near.estimates((*pool, *plain)), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
         best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]

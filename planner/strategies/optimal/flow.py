@@ -3,7 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
-from helmsman.planner.strategies.optimal.pace import LEAST, Pace
+import numpy as np
+
+from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 
 _DONE = 1e-12
 """Seconds that are none."""
@@ -24,6 +27,50 @@ def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers
             own.room += 1
             now += _worked(block, block.after, links)
     return now
+
+
+def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
+    """The same for many `orders` (orders, blocks) of ways of one batch and at most one link, crossings included;
+    O(blocks) steps, each for all of them.
+
+    While something is on its way and there is room, operations and link go on at constant speeds: what of a block's
+    work is done meanwhile follows from how much may come until the next buffer is free."""
+    link, before, used, after, loss, drag, first, last = track.figures[orders.T].transpose(2, 0, 1)
+    loss = np.minimum(loss, 1 - LEAST)
+    comes, done = link > 0, link.cumsum(axis=0)
+    number = comes.cumsum(axis=0)
+    crossed, returned = _crossed(first.astype(np.intp) - HOST, last.astype(np.intp) - HOST, track)
+    room = _room(comes, done, number, buffers)
+    now, come = returned, np.zeros(orders.shape[0])
+    for place, work in enumerate(before + crossed):
+        slower, speed, kept = loss[place], 1 - loss[place], drag[place]
+        freed = number[place] - comes[place]
+        for seconds, limit in ((work, freed), (used[place], freed), (after[place], number[place])):
+            beside = np.minimum((room[limit, np.arange(len(come))] - come) / kept, seconds / speed)
+            now, come = now + seconds + slower * beside, come + kept * beside
+            if seconds is work:
+                waits = np.where(comes[place], np.maximum(done[place] - come, 0.0), 0.0)
+                now, come = now + waits, come + waits
+    return now
+
+
+def _crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers]:
+    """Seconds of crossings before every block (blocks, orders), and after the last; blocks begin and end at the host
+    (0) or not."""
+    table = np.array([[track.crossings.get((source, target), 0.0) for target in (HOST, 0)] for source in (HOST, 0)])
+    begins, ends = (side - HOST for side in track.ends)
+    before = np.vstack([np.full_like(last[:1], begins), last[:-1]])
+    return table[before, first], table[last[-1], ends]
+
+
+def _room(comes: Chosen, done: Numbers, number: Chosen, buffers: int) -> Numbers:
+    """Seconds of the link (blocks, orders) up to which it may work when so many are done with what came for them."""
+    found = np.repeat(done[-1:], len(done) + 1, axis=0)
+    for place in range(len(done)):
+        first = np.maximum(0, number[place] - buffers)
+        some = comes[place] & (number[place] >= buffers)
+        found[first[some], np.flatnonzero(some)] = done[place][some]
+    return found
 
 
 class _Link:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
+import numpy as np
+
 from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
-from helmsman.planner.strategies.optimal.flow import flow_seconds
+from helmsman.planner.strategies.optimal.flow import flow_seconds, flows
 from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -15,8 +17,8 @@ _RUNS = (1, 2, 4, 8)
 """Into so many ranges the blocks of each device are divided."""
 _PERMUTED = 4
 """Of so many devices every order is tried; of more, theirs."""
-_SWAPS = 40
-"""So many exchanges of neighbours are tried."""
+_ROUNDS = 6
+"""So many exchanges of neighbours are made at most."""
 
 
 Pattern = tuple[int, float]
@@ -32,16 +34,37 @@ class Arranged:
     pattern: Pattern
 
 
-def arranged(counts: Mapping[int, int], track: Track, buffers: int, known: Pattern | None = None) -> Arranged:
-    """Blocks in the best order among patterns, or as in one that is `known`.
+def arranged(counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
+    """Blocks in the best order among patterns.
 
     Blocks of every way are spread evenly over all blocks, those that need the link most a little later than others,
     after some for which least comes."""
-    if known is not None:
-        return _patterned(counts, track, buffers, known)
-    found = min((_patterned(counts, track, buffers, (0, offset)) for offset in _OFFSETS), key=_seconds)
-    leads = (_patterned(counts, track, buffers, (lead, found.pattern[1])) for lead in _LEADS)
-    return min((found, *leads), key=_seconds)
+    return arranged_each([counts], track, buffers)[0]
+
+
+def arranged_each(many: Sequence[Mapping[int, int]], track: Track, buffers: int) -> list[Arranged]:
+    """The same for each of many."""
+    found = _best(many, [[(0, offset) for offset in _OFFSETS]] * len(many), track, buffers)
+    leads = [[each.pattern, *((lead, each.pattern[1]) for lead in _LEADS)] for each in found]
+    return _best(many, leads, track, buffers)
+
+
+def patterned_each(many: Sequence[Mapping[int, int]], pattern: Pattern, track: Track, buffers: int) -> list[Arranged]:
+    """Blocks of each of many in order after a pattern."""
+    return _best(many, [[pattern]] * len(many), track, buffers)
+
+
+def _best(
+    many: Sequence[Mapping[int, int]], patterns: Sequence[Sequence[Pattern]], track: Track, buffers: int
+) -> list[Arranged]:
+    """For each of many the best of its patterns."""
+    pairs = [(place, pattern) for place, of in enumerate(patterns) for pattern in of]
+    orders = [_patterned(many[place], track, pattern) for place, pattern in pairs]
+    found: dict[int, Arranged] = {}
+    for (place, pattern), rows, took in zip(pairs, orders, timed(orders, track, buffers), strict=True):
+        if place not in found or took < found[place].seconds:
+            found[place] = Arranged(rows, took, pattern)
+    return [found[place] for place in range(len(many))]
 
 
 def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tuple[int, ...], ...]:
@@ -76,21 +99,26 @@ def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: 
 def roughly(counts: Mapping[int, int], track: Track, buffers: int) -> float:
     """About how many seconds blocks of several devices take in order: evenly, or in ranges of their device."""
     ranges = (rows for runs in _RUNS for rows in _ranges(counts, track.pace, runs))
-    evenly = _patterned(counts, track, buffers, (0, 0.5)).seconds
-    return min([evenly, *(seconds(rows, track, buffers) for rows in ranges)])
+    return min(timed([_patterned(counts, track, (0, 0.5)), *ranges], track, buffers))
 
 
-def _seconds(each: Arranged) -> float:
-    return each.seconds
-
-
-def _patterned(counts: Mapping[int, int], track: Track, buffers: int, pattern: Pattern) -> Arranged:
+def _patterned(counts: Mapping[int, int], track: Track, pattern: Pattern) -> tuple[int, ...]:
     lead, offset = pattern
     least = min(counts, key=lambda way: (track.pace[way].link, -track.pace[way].chain))
     lead = max(0, min(lead, counts[least] - 1))
     rest = {**counts, least: counts[least] - lead}
-    rows = (*(least,) * lead, *_spread(rest, track.pace, offset))
-    return Arranged(rows, seconds(rows, track, buffers), (lead, offset))
+    return (*(least,) * lead, *_spread(rest, track.pace, offset))
+
+
+def timed(orders: Sequence[Sequence[int]], track: Track, buffers: int) -> list[float]:
+    """The seconds of many orders of as many blocks."""
+    if not track.single or not orders:
+        return [seconds(rows, track, buffers) for rows in orders]
+    rows = np.array(orders)
+    took = flows(rows, track, buffers)
+    for worth, other in track.others:
+        took = took + worth * flows(rows, other, buffers)
+    return list(took.tolist())
 
 
 def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
@@ -192,12 +220,14 @@ def _part(rows: tuple[int, ...], run: int, runs: int) -> tuple[int, ...]:
 
 
 def exchanged(rows: tuple[int, ...], track: Track, buffers: int) -> tuple[int, ...]:
-    """Blocks in an order in which neighbours were exchanged where that helps."""
-    best, least = rows, seconds(rows, track, buffers)
-    tries = [place for place in range(len(rows) - 1) if rows[place] != rows[place + 1]][:_SWAPS]
-    for place in tries:
-        other = (*best[:place], best[place + 1], best[place], *best[place + 2 :])
-        found = seconds(other, track, buffers)
-        if found < least:
-            best, least = other, found
+    """Blocks in an order in which neighbours were exchanged while that helps, the best exchange first."""
+    best, least = rows, timed([rows], track, buffers)[0]
+    for _ in range(_ROUNDS):
+        places = [place for place in range(len(best) - 1) if best[place] != best[place + 1]]
+        others = [(*best[:place], best[place + 1], best[place], *best[place + 2 :]) for place in places]
+        took = timed(others, track, buffers)
+        if min(took, default=least) >= least:
+            break
+        least = min(took)
+        best = others[took.index(least)]
     return best

@@ -2,6 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.ways import Numbers
 
 HOST = -1
 """The host among devices; accelerators are numbered from 0."""
@@ -65,3 +70,15 @@ class Track:
     batches: int = 1
     ends: tuple[int, int] = (HOST, HOST)
     others: tuple[tuple[float, "Track"], ...] = ()
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether a batch passes alone, and something comes on at most one link."""
+        return self.batches == 1 and all(pace.on <= 0 for pace in self.pace)
+
+    @cached_property
+    def figures(self) -> Numbers:
+        """Of every way (ways, figures) the link, the parts of its operations, what both lose, and where it begins and
+        ends."""
+        parts = ("link", "before", "used", "after", "loss", "drag", "first", "last")
+        return np.array([[getattr(pace, part) for part in parts] for pace in self.pace], dtype=np.float64)

@@ -8,7 +8,7 @@ import numpy as np
 
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
-from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged, lined_up
+from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged_each, lined_up, patterned_each
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.several import Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
@@ -43,10 +43,15 @@ class Nearby:
         """Those of one way, or of that and `resident`, by row."""
         return self.space.simple(self.ends, self.aim, resident)
 
-    def estimate(self, composition: Composition, known: Pattern | None = None) -> Estimate:
-        """A composition in order: what it adds up to, and what its order adds to its phases."""
-        found = arranged(self._counts(composition), self.track, self._buffers, known)
-        return self._estimated(composition, found)
+    def estimates(self, compositions: Sequence[Composition], known: Pattern | None = None) -> list[Estimate]:
+        """Compositions in order, or as in a pattern that is `known`: what each adds up to, and what its order adds to
+        its phases."""
+        counts = [self._counts(each) for each in compositions]
+        if known is None:
+            found = arranged_each(counts, self.track, self._buffers)
+        else:
+            found = patterned_each(counts, known, self.track, self._buffers)
+        return [self._estimated(each, order) for each, order in zip(compositions, found, strict=True)]
 
     def lined_up(self, estimate: Estimate) -> Estimate:
         """The same in a better order, unless its order costs next to nothing."""
@@ -78,7 +83,7 @@ class Nearby:
         ways = np.array(sorted({way for each in pool for way, _ in each.counts}), dtype=np.intp)
         best = start
         for _ in range(_ROUNDS):
-            near = (self.estimate(each, best.arranged.pattern) for each in self._near(best, ways))
+            near = self.estimates(tuple(self._near(best, ways)), best.arranged.pattern)
             found = min(near, key=lambda each: each.seconds, default=best)
             if found.seconds >= best.seconds * (1 - _LESS):
                 break
