@@ -163,7 +163,8 @@ void Stage::check_range(bool source, bool target, size_t tokens, size_t first, s
   if (!kept || (!target && !chooses(last)))
     throw std::invalid_argument("tokens (" + std::to_string(tokens) + ") pass in chunks of " +
                                 std::to_string(chunk_tokens()) + ", so activations cannot stay in the workspace: give "
-                                "source and target, and cut only where the hidden states are all there is");
+                                "source and target, and cut only where the hidden states are all there is, or let "
+                                "chunks pass in calls of their own");
 }
 
 size_t Stage::positions(size_t first, size_t last) const {
@@ -190,16 +191,16 @@ void Stage::attend(const KvSpans& spans, bool first, bool last, size_t tokens, s
   pool_.run(work);
 }
 
-void Stage::run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last,
+void Stage::run(const void* source, void* target, size_t tokens, size_t past, Range own, size_t first, size_t last,
                 double* stamps) {
   std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
   const bool part = last - first < steps_.size() || steps_[last - 1].op == Op::final_norm;
   const StageIo io{source, target, tokens, past, first, last, part};
-  const size_t chunk = std::min(tokens, chunk_tokens());
+  const size_t chunk = chunk_tokens();
   auto work = [&](size_t thread) {
     StagePass pass(*this, io, thread);
     if (thread == 0) stamps[0] = pass.started();
-    for (size_t begin = 0; begin < tokens; begin += chunk) pass.chunk(begin, std::min(chunk, tokens - begin));
+    for (size_t begin = own.begin; begin < own.end; begin += chunk) pass.chunk(begin, std::min(chunk, own.end - begin));
   };
   pool_.run(work);
   for (size_t i = first; i < last; ++i) stamps[i - first + 1] = stamps[i - first] + seconds_[i];

@@ -110,19 +110,22 @@ class Stage {
   std::vector<std::pair<std::string, Region>> regions() const;
 
   // Throws std::invalid_argument when operations [first, last) cannot run like this: something is missing here, or
-  // values would be lost between chunks of rows. `source`, `target`: whether they are given.
+  // values would be lost between chunks of rows. `source`, `target`: whether they are given; `tokens`: how many of
+  // every sequence pass in this call.
   void check_range(bool source, bool target, size_t tokens, size_t first, size_t last) const;
   // How many positions operations [first, last) can have: a paged stage's own attention reads one run of its ring.
   size_t positions(size_t first, size_t last) const;
   bool embeds(size_t first) const { return steps_[first].op == Op::embedding; }
   bool chooses(size_t last) const { return steps_[last - 1].op == Op::head; }
 
-  // Operations [first, last) of one pass; all has been checked. source: int32 (batch, tokens) ids below vocab when
-  // the range begins with the embedding, else f32 (batch, tokens, hidden), or null: activations are in the workspace.
-  // target: int32 (batch,) when the range ends with the head, else f32 (batch, tokens, hidden), or null: they stay
-  // there. It may be the source. stamps: last - first + 1 seconds; an operation that ran once per chunk has the sum
+  // Operations [first, last) of one pass for tokens `own` of every sequence; all has been checked. source: int32
+  // (batch, tokens) ids below vocab when the range begins with the embedding, else f32 (batch, tokens, hidden), or
+  // null: activations are in the workspace. target: int32 (batch,) when the range ends with the head, else f32 (batch,
+  // tokens, hidden), or null: they stay there. It may be the source; of a range that ends with a part of o or down it
+  // gets the columns of that part. stamps: last - first + 1 seconds; an operation that ran once per chunk has the sum
   // of its times.
-  void run(const void* source, void* target, size_t tokens, size_t past, size_t first, size_t last, double* stamps);
+  void run(const void* source, void* target, size_t tokens, size_t past, Range own, size_t first, size_t last,
+           double* stamps);
 
   // Throws std::invalid_argument when `attend` cannot run like this.
   void check_attend(size_t tokens, size_t past) const;

@@ -94,13 +94,18 @@ void StagePass::embed() {
   done_by_all();
 }
 
-// The last operation has been stamped; what copying out takes belongs to it.
+// The last operation has been stamped; what copying out takes belongs to it. Of a part its own columns are copied:
+// others come from where they were made.
 void StagePass::store() {
-  auto* target = static_cast<float*>(io_.target);
+  const Step& last = stage_.steps_[io_.end - 1];
+  const Matrix* part = last.op == Op::o ? &*last.block->o : last.op == Op::down ? &*last.block->down : nullptr;
+  const size_t first = part ? part->first : 0, columns = part ? part->rows : spec_.hidden;
+  auto* target = static_cast<float*>(io_.target) + first;
+  const float* source = work_.hidden + first;
   const Range share = mine(rows_);
   for (size_t row = share.begin; row < share.end; ++row) {
     const size_t to = row / count_ * io_.tokens + first_ + row % count_;
-    memcpy(target + to * spec_.hidden, work_.hidden + row * spec_.hidden, spec_.hidden * sizeof(float));
+    memcpy(target + to * spec_.hidden, source + row * spec_.hidden, columns * sizeof(float));
   }
   op_ = io_.end - 1;
   done_by_all();

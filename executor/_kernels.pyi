@@ -331,12 +331,15 @@ class Stage:
         stamps: SupportsBuffer,
         first: int = 0,
         last: int | None = None,
+        start: int = 0,
+        stop: int | None = None,
     ) -> None:
         """ops[first:last] of one pass: every sequence advances by `tokens` on top of `past` cached ones.
 
         source: int32 (batch, tokens) ids when the range begins with the embedding, else f32 (batch, tokens, hidden);
         None: activations are in the workspace. target: int32 (batch,) greedy ids when the range ends with the head,
-        else f32 (batch, tokens, hidden), which may be the source; None: they stay in the workspace.
+        else f32 (batch, tokens, hidden), which may be the source; None: they stay in the workspace. After a part of o
+        or down it gets that part's columns. start, stop: only these tokens of every sequence, in this call.
         stamps: f64 (last - first + 1): start, then the end of every operation.
         More tokens than max(1, 128 // batch) pass in chunks: then source and target must be given, and the range
         begin and end where only the hidden states are live (ValueError otherwise)."""
@@ -388,6 +391,8 @@ class Queue:
         stamps: SupportsBuffer,
         first: int = 0,
         last: int | None = None,
+        start: int = 0,
+        stop: int | None = None,
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None:

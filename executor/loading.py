@@ -12,6 +12,7 @@ from helmsman.executor._kernels import Buffer, CopyEngine, Queue
 from helmsman.executor.chains import allocate_stops
 from helmsman.executor.devices.memory import view
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.halves import halves_of
 from helmsman.executor.kv import Caches, allocate_caches
 from helmsman.executor.moves import UNLIMITED, Move
 from helmsman.executor.order import PIN_LANE, order
@@ -19,9 +20,10 @@ from helmsman.executor.pager import Pager
 from helmsman.executor.passes import Pass, caches_stay, page_links
 from helmsman.executor.phase_program import PhaseProgram
 from helmsman.executor.program import Lanes, Program
+from helmsman.executor.prompt_program import PromptProgram
 from helmsman.executor.seats import take_seats
 from helmsman.executor.stage import divides
-from helmsman.executor.staging import stage_weights
+from helmsman.executor.staging import longest, stage_weights
 from helmsman.executor.storage import Storage
 from helmsman.executor.transfers import Transfers
 from helmsman.executor.weights.opening import open_weights
@@ -78,15 +80,26 @@ def prepare(
     rest = allocate_stops([size for each in transfers for size in each.stop_sizes()], memories)
     lanes = lanes or open_lanes(plan, passes, devices, caches)
     programs: dict[Phase, PhaseProgram] = {}
-    for each, its, staging, moves in zip(passes, seats, stagings, transfers, strict=True):
+    for each, moves in zip(passes, transfers, strict=True):
         moves.stops.rest = rest
-        chunked = each.phase == "prefill" and max_tokens > chunk_tokens(plan.workload.batch)
-        ordered = order(each, staging, caches, its, moves.stops.by_task, chunked)
-        programs[each.phase] = Program(each, ordered, its, moves, lanes)
+        programs[each.phase] = _program(moves, lanes, longest(each, max_tokens))
     embedding = passes[0].device_of("embedding")
     tokens = tuple(view(its.tokens, np.int32) for (name, _), its in sorted(seats[0].items()) if name == embedding)
     pinned = devices.accelerators.pin(_pinned(passes, transfers))
     return Loaded(programs, caches_stay(passes), tokens, pinned, (caches, lanes))
+
+
+def _program(moves: Transfers, lanes: Lanes, tokens: int) -> PhaseProgram:
+    """The program of passes of up to so many tokens, of which every chunk goes through what devices share."""
+    found, size = moves.found, chunk_tokens(moves.plan.workload.batch)
+
+    def make(chunks: int | None) -> Program:
+        ordered = order(found, moves.staging, moves.caches, moves.seats, moves.stops.by_task, chunks)
+        return Program(found, ordered, moves.seats, moves, lanes)
+
+    if tokens > size and any(half.divided for half in halves_of(found)):
+        return PromptProgram(make, size, -(-tokens // size))
+    return make(1 if tokens > size else None)
 
 
 def _pinned(passes: Sequence[Pass], transfers: Sequence[Transfers]) -> Iterator[Buffer]:

@@ -1,53 +1,68 @@
 """In which pieces, and after what, the tasks of a pass are done."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from helmsman.executor.chains import Stop
+from helmsman.executor.halves import Half, halves_of, served
 from helmsman.executor.kv import CACHED, Caches
 from helmsman.executor.passes import WEIGHTS, Pass, carried, stores
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
-from helmsman.executor.submissions import Submission, hazards, steps_of, submissions
+from helmsman.executor.submissions import Submission, Together, hazards, returning, steps_of, submissions
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import UsageError
 
 PIN_LANE = ":pin"
 """Ends the lane of copies to page-locked memory, which take turns with a device's operations."""
 
-BEGINS = ("embedding", "norm1", "norm2", "final_norm", "head")
-ENDS = ("embedding", "o", "down", "final_norm", "head")
-"""Operations before and after which hidden states, or those of the last tokens, are all there is: where prompts may be
-cut that pass in chunks."""
-
 Access = tuple[object, object]
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """The submissions of a pass. `chunked`: whether its tokens may pass chunk by chunk."""
+    """The submissions of a pass. `divided`: the tasks that every chunk of a prompt goes through before the next."""
 
     submissions: list[Submission]
-    chunked: bool
+    divided: tuple[tuple[int, ...], ...]
 
 
 def order(
-    found: Pass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunked: bool
+    found: Pass, staging: Staging, caches: Caches, seats: Seats, stops: Mapping[int, Stop], chunks: int | None
 ) -> Ordered:
-    """The submissions of `found`. Raises UsageError where prompts that pass in chunks are divided within a block."""
+    """The submissions of `found`, a prompt of so many `chunks`; None where all tokens pass at once.
+
+    Raises UsageError where batches take turns on weights that cannot wait for the last of them."""
+    _check_held(found, staging)
     accesses = [list(_accesses(found, index, staging, caches, stops)) for index in range(len(found.tasks))]
     overtaken = hazards(accesses)
     deps = [set(task.deps) | more for task, more in zip(found.tasks, overtaken, strict=True)]
-    _take_turns(found, deps)
-    together = list(_halves(found)) if chunked else []
-    if chunked:
-        _start_before(found, deps, together)
+    halves = [] if chunks is None else halves_of(found)
+    place = _start_before(found, deps, halves)
+    _take_turns(found, deps, sorted(range(len(deps)), key=place.__getitem__))
+    together = [Together(half.tasks, chunks if half.divided else None) for half in halves]
     steps = steps_of(_lanes(found), deps, together)
     # A buffer that one block leaves to the next must not meet the next chunk of the first.
-    apart = {members[0] for members in together if any(overtaken[member] for member in members)}
-    return Ordered(
-        submissions(steps, lambda one, other: other not in apart and _joins(found, seats, one, other)), chunked
-    )
+    apart = {half.tasks[0] for half in halves if any(overtaken[member] for member in half.tasks)}
+    divided = {task: half.tasks for half in halves if half.divided for task in half.tasks}
+
+    def joins(one: int, other: int) -> bool:
+        return other not in apart and divided.get(one) is divided.get(other) and _joins(found, seats, one, other)
+
+    return Ordered(submissions(steps, joins), tuple(half.tasks for half in halves if half.divided))
+
+
+def _check_held(found: Pass, staging: Staging) -> None:
+    """Weights come once for all batches, so nothing may take their place before the last has read them."""
+    accesses = [list(_staged(found, index, staging)) for index in range(len(found.tasks))]
+    for index in returning(accesses):
+        task = found.tasks[index]
+        raise UsageError(
+            f"batches take turns within block {task.layer}, and its weights are gone when the next one reads them",
+            field="schedule.prefetch",
+            value=found.plan.schedule.prefetch,
+            remedy="let schedule.prefetch be one more, or plan one batch",
+        )
 
 
 def _lanes(found: Pass) -> list[str]:
@@ -70,16 +85,19 @@ def _accesses(found: Pass, index: int, staging: Staging, caches: Caches, stops: 
     task = found.tasks[index]
     if index in stops:
         yield stops[index].buffer, stops[index].owner
+    yield from _staged(found, index, staging)
     if index in found.uses:
-        yield from ((slot.set, slot.owner) for _, slot in staging.of(found.uses[index]))
         if task.op in CACHED:
             yield from _passing(caches, task.memories[0], task.layer or 0, task.batch)
-    elif carried(task).endswith(WEIGHTS):
-        use = found.uses[found.user[index]]
-        yield from ((slot.set, slot.owner) for _, slot in staging.of(use))
     elif carried(task) in ("keys", "values", "kv", "new_kv") or task.kind == "reshape":
         for memory in _touched(task):
             yield from _passing(caches, memory, task.layer or 0, task.batch)
+
+
+def _staged(found: Pass, index: int, staging: Staging) -> Iterator[Access]:
+    """The buffers of streamed weights that a task writes or reads."""
+    if index in found.uses or carried(found.tasks[index]).endswith(WEIGHTS):
+        yield from ((slot.set, slot.owner) for _, slot in staging.of(found.uses[found.user.get(index, index)]))
 
 
 def _touched(task: Task) -> tuple[str, ...]:
@@ -97,50 +115,28 @@ def _passing(caches: Caches, memory: str, layer: int, batch: int) -> Iterator[Ac
         yield ("cache", *cache.passing), (layer, batch)
 
 
-def _take_turns(found: Pass, deps: list[set[int]]) -> None:
+def _start_before(found: Pass, deps: list[set[int]], halves: Sequence[Half]) -> list[tuple[int, int, int]]:
+    """What comes for halves cannot wait for a task of one of them: it waits for what the first of its tasks does.
+
+    The order of all tasks, by which halves are in one piece, after all that comes for them."""
+    half_of = {task: half for half in halves for task in half.tasks}
+    place = [(half_of[task].tasks[0], 1, task) if task in half_of else (task, 0, task) for task in range(len(deps))]
+    for index, waiting in served(found, half_of).items():
+        inside = {dep for dep in deps[index] if half_of.get(dep) in waiting}
+        firsts = {half_of[dep].tasks[0] for dep in inside}
+        instead = {dep for first in firsts for dep in found.tasks[first].deps if dep < index}
+        deps[index] = (deps[index] - inside) | {dep for dep in instead if half_of.get(dep) not in waiting}
+        place[index] = (min([index, *(half.tasks[0] for half in waiting)]), 0, index)
+    return place
+
+
+def _take_turns(found: Pass, deps: list[set[int]], order: Sequence[int]) -> None:
     """The processor that computes also copies to page-locked memory: one thing after the other."""
     last: dict[str, int] = {}
-    for index, task in enumerate(found.tasks):
+    for index in order:
+        task = found.tasks[index]
         if index in found.uses or task.kind == "pin":
             before = last.get(task.resource)
             if before is not None and (task.kind == "pin") != (found.tasks[before].kind == "pin"):
                 deps[index].add(before)
             last[task.resource] = index
-
-
-def _halves(found: Pass) -> Iterator[list[int]]:
-    """The operations of a device between two cuts, batch by batch."""
-    open_ones: dict[tuple[str, int], list[int]] = {}
-    for index, use in found.uses.items():
-        key = use.device, found.tasks[index].batch
-        current = open_ones.setdefault(key, [])
-        if not current and use.op not in BEGINS:
-            raise _cut_within(found, index)
-        current.append(index)
-        if use.op in ENDS:
-            yield open_ones.pop(key)
-    for rest in open_ones.values():
-        raise _cut_within(found, rest[-1])
-
-
-def _cut_within(found: Pass, index: int) -> UsageError:
-    place = found.tasks[index]
-    return UsageError(
-        f"prompts this long pass chunk by chunk, and block {place.layer} is divided at {place.op} for them",
-        field="compute",
-        value=place.resource,
-        remedy="run whole blocks on one device in prefill, or give shorter prompts",
-    )
-
-
-def _start_before(found: Pass, deps: list[set[int]], together: list[list[int]]) -> None:
-    """What comes for operations that run in one piece cannot wait for one of them: it waits for what they do."""
-    group = {task: number for number, members in enumerate(together) for task in members}
-    for index, task in enumerate(found.tasks):
-        user = found.user.get(index)
-        number = group.get(user) if user is not None else None
-        if task.kind in ("transfer", "pin", "decompress") and number is not None:
-            inside = {dep for dep in deps[index] if group.get(dep) == number}
-            if inside:
-                first = together[number][0]
-                deps[index] = (deps[index] - inside) | {dep for dep in found.tasks[first].deps if dep < index}

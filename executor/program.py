@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import CopyEngine, Event, Queue
+from helmsman.executor._kernels import Buffer, CopyEngine, Event, Queue
 from helmsman.executor.devices.opening import Devices
+from helmsman.executor.halves import HIDDEN_MADE, HIDDEN_READ, WHOLE, Chunk
 from helmsman.executor.moves import (
     Expansion,
     Lookup,
@@ -26,8 +27,10 @@ from helmsman.executor.passes import Pass, name_of
 from helmsman.executor.ranges import PagedRange, Range
 from helmsman.executor.recorded import NOT_MOVED, PageTimes, Recorded, together, with_pages
 from helmsman.executor.seats import Seat, Seats
+from helmsman.executor.stamps import Place, Stamped
 from helmsman.executor.submissions import Submission
 from helmsman.executor.transfers import Transfers
+from helmsman.lowering.buffers import chunk_tokens
 from helmsman.schemas.hardware import lane_owner
 
 Part = Move | Lookup | Read | Expansion | Turn
@@ -56,8 +59,9 @@ class Program:
         self._pagers = tuple(lanes.pagers.values())
         self._head, self._batches = found.device_of("head"), len({batch for _, batch in seats})
         self._names = tuple(name_of(task) for task in found.tasks)
-        self._places = builder.places
+        self._stamped = Stamped(builder.places, ordered.divided)
         self._moves = [builder.moved.get(index) for index in range(len(found.tasks))]
+        self._chunks = builder.chunks
         self._rows: list[tuple[int, int, int]] = []
         self._taken: list[NDArray[np.float64]] = []
         self._paged: list[PageTimes] = []
@@ -98,28 +102,40 @@ class Program:
     def _take(self) -> Recorded:
         rows, taken = self._rows, np.array(self._taken).reshape(len(self._taken), len(self._stamps))
         self._rows, self._taken = [], []
-        starts, ends = (taken[:, [place[side] for place in self._places]] for side in (0, 1))
-        moved = [[_total(moves, tokens, past) for moves in self._moves] for _, tokens, past in rows]
+        starts, ends = self._stamped.times(taken)
+        moved = [
+            [_total(moves, chunks, tokens, past) for moves, chunks in zip(self._moves, self._chunks, strict=True)]
+            for _, tokens, past in rows
+        ]
         shape = len(rows), len(self._names)
         numbers = np.array([number for number, *_ in rows], np.int64)
         return Recorded(numbers, self._names, starts, ends, np.array(moved, np.int64).reshape(shape))
 
 
-def _total(moves: Sequence[Move | Lookup | Read] | None, tokens: int, past: int) -> int:
-    return NOT_MOVED if moves is None else sum(move.total(tokens, past) for move in moves)
+def _total(moves: Sequence[Move | Lookup | Read] | None, chunks: Sequence[Chunk], tokens: int, past: int) -> int:
+    if moves is None:
+        return NOT_MOVED
+    return sum(move.total(*chunk.of(tokens, past)) for move in moves for chunk in chunks)
+
+
+def _only(submit: Submit, chunk: Chunk) -> Submit:
+    """`submit` for a chunk of a pass."""
+    return submit if chunk is WHOLE else lambda tokens, past: submit(*chunk.of(tokens, past))
 
 
 class _Builder:
-    """Turns submissions into calls; `places`: of every task, the indices of its start and end among the stamps."""
+    """Turns submissions into calls; `places`: of every task, the indices of its start and end among the stamps;
+    `chunks`: which tokens it is done for, each time."""
 
     def __init__(self, found: Pass, ordered: Ordered, seats: Seats, transfers: Transfers, lanes: Lanes) -> None:
         self._found = found
         self._seats = seats
         self._transfers = transfers
         self._lanes = lanes
-        self._chunked = ordered.chunked
+        self._size = chunk_tokens(found.plan.workload.batch)
         self.moved = {i: transfers.moves(i) for i, task in enumerate(found.tasks) if task.kind in ("transfer", "pin")}
-        self.places: list[tuple[int, int]] = [(0, 0)] * len(found.tasks)
+        self.places: list[list[Place]] = [[] for _ in found.tasks]
+        self.chunks: list[list[Chunk]] = [[] for _ in found.tasks]
         self.submits: list[Submit] = []
         plan = ordered.submissions
         tails = {each.lane: number for number, each in enumerate(plan)}
@@ -155,25 +171,35 @@ class _Builder:
         return self._seats[self._found.uses[index].device, self._found.tasks[index].batch]
 
     def _add(self, submission: Submission, waits: list[Event], done: Event | None) -> None:
+        chunk = WHOLE if submission.chunk is None else Chunk(submission.chunk, self._size)
+        for index in submission.tasks:
+            self.chunks[index].append(chunk)
         if submission.tasks[0] in self._found.uses:
-            self._add_range(submission, waits, done)
+            self._add_range(submission, chunk, waits, done)
         else:
-            self._add_moves(submission.tasks[0], submission.lane, waits, done)
+            self._add_moves(submission, chunk, waits, done)
 
-    def _add_range(self, submission: Submission, waits: list[Event], done: Event | None) -> None:
+    def _add_range(self, submission: Submission, chunk: Chunk, waits: list[Event], done: Event | None) -> None:
         seat, (first, last) = self._seat(submission.tasks[0]), self._range(submission)
         stamps = self._take(last - first + 1)
         for index in submission.tasks:
             task = self._found.tasks[index]
             begin, end = seat.ops(task.layer, task.op)
-            self.places[index] = (stamps.start + begin - first, stamps.start + end - first)
-        head, tail = (self._found.tasks[submission.tasks[place]].op for place in (0, -1))
-        source = seat.tokens if head == "embedding" else seat.hidden
-        target = seat.chosen if tail == "head" else seat.hidden
-        queue, ops = self._lanes.queues[submission.lane], range(first, last)
-        whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, self.stamps[stamps])
+            self.places[index].append((stamps.start + begin - first, stamps.start + end - first))
+        source, target = self._ends(submission, seat)
+        queue, ops, times = self._lanes.queues[submission.lane], range(first, last), self.stamps[stamps]
+        whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, times, chunk)
         paged = self._paged(submission, seat)
         self.submits.append((whole if paged is None else PagedRange(whole, *paged)).submit(waits, done))
+
+    def _ends(self, submission: Submission, seat: Seat) -> tuple[Buffer | None, Buffer | None]:
+        """What a range reads first and leaves last. Of a chunk that goes from device to device, hidden states are all
+        that is not in the workspace."""
+        ops = [self._found.tasks[index].op for index in submission.tasks]
+        if submission.chunk is not None:
+            reads, makes = not set(HIDDEN_READ).isdisjoint(ops), ops[-1] in HIDDEN_MADE
+            return seat.hidden if reads else None, seat.hidden if makes else None
+        return seat.tokens if ops[0] == "embedding" else seat.hidden, seat.chosen if ops[-1] == "head" else seat.hidden
 
     def _paged(self, submission: Submission, seat: Seat) -> tuple[list[tuple[int, int]], Pager] | None:
         """The blocks and operations of a range that read pages, and what moves those."""
@@ -184,15 +210,16 @@ class _Builder:
             return None
         return [(layer, seat.ops(layer, "attention")[0]) for layer in layers], pager
 
-    def _add_moves(self, index: int, lane: str, waits: list[Event], done: Event | None) -> None:
+    def _add_moves(self, submission: Submission, chunk: Chunk, waits: list[Event], done: Event | None) -> None:
+        (index,) = submission.tasks
         parts = self._parts(index)
         begin = self._used
         for number, part in enumerate(parts):
             last = number == len(parts) - 1
             times = self.stamps[self._take(2)].data
             signals = Signals(times, waits if number == 0 else [], done if last else None)
-            self.submits.append(self._submit(part, lane, signals))
-        self.places[index] = (begin, self._used - 1)
+            self.submits.append(_only(self._submit(part, submission.lane, signals), chunk))
+        self.places[index].append((begin, self._used - 1))
 
     def _submit(self, part: Part, lane: str, signals: Signals) -> Submit:
         if isinstance(part, Move):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, Event, Queue, Stage
+from helmsman.executor.halves import WHOLE, Chunk
 from helmsman.executor.moves import Submit
 from helmsman.executor.pager import Pager, Reader, Submitted
 
@@ -14,7 +15,8 @@ from helmsman.executor.pager import Pager, Reader, Submitted
 @dataclass(frozen=True)
 class Range:
     """Operations `ops` of a stage, whose first block is `first_layer`, from `source` to `target`; between them hidden
-    states stay where `hidden` says. `stamps` (ops + 1,): when the operations began and ended."""
+    states stay where `hidden` says. `stamps` (ops + 1,): when the operations began and ended. `chunk`: of a pass's
+    tokens only these."""
 
     queue: Queue
     stage: Stage
@@ -24,6 +26,7 @@ class Range:
     hidden: Buffer | None
     target: Buffer | None
     stamps: NDArray[np.float64]
+    chunk: Chunk = WHOLE
 
     def submit(self, waits: Sequence[Event], done: Event | None) -> Submit:
         """All of them at once."""
@@ -37,11 +40,11 @@ class Range:
             self.stage,
             self.stamps[begin - self.ops.start : end - self.ops.start + 1].data,
         )
-        source = self.source if begin == self.ops.start else self.hidden
+        chunk, source = self.chunk, self.source if begin == self.ops.start else self.hidden
         target = self.target if end == self.ops.stop else self.hidden
 
         def run(tokens: int, past: int, waits: Sequence[Event], done: Event | None) -> None:
-            queue.run(stage, source, target, tokens, past, times, begin, end, waits, done)
+            queue.run(stage, source, target, tokens, past, times, begin, end, *chunk.span(tokens), waits, done)
 
         return run
 

@@ -3,7 +3,7 @@
 Lanes work in order of submission, as GPU streams do. A submission waits for those of other lanes that its tasks
 depend on, and only for those that nothing before it on its lane has waited for already."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 Clock = dict[str, int]
@@ -11,23 +11,36 @@ Clock = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Together:
+    """Tasks that only make sense together. `chunks`: how often they are done in turns, task by task; None: once, in one
+    piece of one lane, such as a stage that passes a prompt chunk by chunk itself."""
+
+    tasks: tuple[int, ...]
+    chunks: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """Tasks that are done in one piece, whatever happens on other lanes; `deps`: indices of earlier steps."""
+    """Tasks that are done in one piece, whatever happens on other lanes; `deps`: indices of earlier steps.
+
+    `chunk`: in which turn; None for what is done once."""
 
     lane: str
     tasks: tuple[int, ...]
     deps: frozenset[int]
+    chunk: int | None = None
 
 
 @dataclass
 class Submission:
     """Tasks that `lane` does in one piece, after the submissions `waits` of other lanes.
 
-    `signals`: whether another lane waits for it."""
+    `chunk`: in which turn; None for what is done once; `signals`: whether another lane waits for it."""
 
     lane: str
     tasks: list[int]
     waits: list[int]
+    chunk: int | None = None
     signals: bool = False
 
 
@@ -54,27 +67,47 @@ class _Order:
         return waits
 
 
-def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Sequence[int]]) -> list[Step]:
-    """Tasks as steps, in an order in which every step follows those it depends on.
-
-    `together`: tasks that only make sense in one piece, such as those that pass a prompt chunk by chunk."""
-    group = {task: tuple(members) for members in together for task in members}
-    place: dict[int, int] = {}
-    found: list[Step] = []
-
-    def add(task: int) -> int:
-        if task in place:
-            return place[task]
-        members = group.get(task, (task,))
-        needed = {dep for member in members for dep in deps[member]}.difference(members)
-        before = frozenset(add(dep) for dep in sorted(needed))
-        place.update(dict.fromkeys(members, len(found)))
-        found.append(Step(lanes[task], members, before))
-        return place[task]
-
+def steps_of(lanes: Sequence[str], deps: Sequence[Iterable[int]], together: Sequence[Together]) -> list[Step]:
+    """Tasks as steps, in an order in which every step follows those it depends on."""
+    found = _Steps(lanes, deps, {task: each for each in together for task in each.tasks})
     for task in range(len(lanes)):
-        add(task)
-    return found
+        found.add(task)
+    return found.steps
+
+
+@dataclass
+class _Steps:
+    """Steps so far; `place`: by task, the last step that does it."""
+
+    lanes: Sequence[str]
+    deps: Sequence[Iterable[int]]
+    together: dict[int, Together]
+    steps: list[Step] = field(default_factory=list)
+    place: dict[int, int] = field(default_factory=dict)
+
+    def add(self, task: int) -> int:
+        """The step after which `task` is done."""
+        if task not in self.place:
+            group = self.together.get(task, Together((task,)))
+            needed = {dep for member in group.tasks for dep in self.deps[member]}.difference(group.tasks)
+            before = frozenset([self.add(dep) for dep in sorted(needed)])
+            if group.chunks is None:
+                self.place.update(dict.fromkeys(group.tasks, len(self.steps)))
+                self.steps.append(Step(self.lanes[task], group.tasks, before))
+            for chunk in range(group.chunks or 0):
+                self._turn(group.tasks, chunk)
+        return self.place[task]
+
+    def _turn(self, tasks: Sequence[int], chunk: int) -> None:
+        """Chunk `chunk` of `tasks`: what begins it waits until the chunk before has been through all of them."""
+        before = frozenset(self.place[task] for task in tasks) if chunk else frozenset[int]()
+        mine = set[int]()
+        for task in tasks:
+            inside = mine.intersection(self.deps[task])
+            needed = before if chunk and not inside else {self.place[dep] for dep in self.deps[task]}
+            self.place[task] = len(self.steps)
+            self.steps.append(Step(self.lanes[task], (task,), frozenset(needed), chunk))
+            mine.add(task)
 
 
 def submissions(steps: Sequence[Step], joins: Callable[[int, int], bool]) -> list[Submission]:
@@ -89,14 +122,18 @@ def submissions(steps: Sequence[Step], joins: Callable[[int, int], bool]) -> lis
     last: dict[str, int] = {}
     for index, step in enumerate(steps):
         open_one = found[last[step.lane]] if step.lane in last else None
-        if open_one is None or waits[index] or open_one.signals or not joins(open_one.tasks[-1], step.tasks[0]):
-            open_one = Submission(step.lane, [], sorted(place[dep] for dep in waits[index]))
+        if open_one is None or waits[index] or open_one.signals or not _continues(open_one, step, joins):
+            open_one = Submission(step.lane, [], sorted(place[dep] for dep in waits[index]), step.chunk)
             last[step.lane] = len(found)
             found.append(open_one)
         place.append(last[step.lane])
         open_one.tasks += step.tasks
         open_one.signals = index in awaited
     return found
+
+
+def _continues(one: Submission, step: Step, joins: Callable[[int, int], bool]) -> bool:
+    return one.chunk == step.chunk and joins(one.tasks[-1], step.tasks[0])
 
 
 def hazards(accesses: Sequence[Iterable[tuple[object, object]]]) -> list[set[int]]:
@@ -114,3 +151,16 @@ def hazards(accesses: Sequence[Iterable[tuple[object, object]]]) -> list[set[int
             deps |= before[buffer]
         found.append(deps)
     return found
+
+
+def returning(accesses: Sequence[Iterable[tuple[object, object]]]) -> Iterator[int]:
+    """The tasks of owners that come back to a buffer which another has used meanwhile: what was there is lost."""
+    owners: dict[object, object] = {}
+    before: dict[object, set[object]] = {}
+    for task, pairs in enumerate(accesses):
+        for buffer, owner in pairs:
+            if owners.get(buffer) != owner:
+                if owner in before.setdefault(buffer, set()):
+                    yield task
+                owners[buffer] = owner
+                before[buffer].add(owner)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from helmsman.executor.formats import F32_BYTES
+from helmsman.executor.halves import HIDDEN_MADE
 from helmsman.executor.moves import Move, Pieces
 from helmsman.executor.passes import Pass, Use
 from helmsman.executor.seats import Seats
@@ -53,15 +54,13 @@ class ValueMoves:
         source, target = self.seats[maker.device, task.batch], self.seats[user.device, task.batch]
         region = source.stage.regions()[VALUES[maker.op]]
         rows, stride = self.plan.workload.batch, region["stride"]
-        whole = Pieces(per_token=rows * stride)
-        if maker.op == "final_norm":
-            whole = Pieces(fixed=rows * stride)
-        elif source.hidden is not None and target.hidden is not None:
-            return Move(source.hidden, 0, target.hidden, 0, whole)
+        whole = Pieces(fixed=rows * stride) if maker.op == "final_norm" else Pieces(per_token=rows * stride)
         if maker.op in ("scores", "softmax"):
             at, pieces = self._scores(maker, stride)
         else:
             at, pieces = self._columns(maker, region["row_bytes"], stride, whole)
+        if maker.op in HIDDEN_MADE and source.hidden is not None and target.hidden is not None:
+            return Move(source.hidden, at, target.hidden, at, pieces)
         offset = region["offset"] + at
         return Move(source.workspace, offset, target.workspace, offset, pieces)
 

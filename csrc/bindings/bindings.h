@@ -81,7 +81,8 @@ std::function<void()> decompression(Pool& pool, const Buffer& source, const Buff
                                     const std::string& format, long long rows, long long columns);
 std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
                                  long long tokens, long long past, const py::buffer& stamps, long long first,
-                                 std::optional<long long> last);
+                                 std::optional<long long> last, long long start,
+                                 std::optional<long long> stop);
 std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
                                       bool first, bool last, long long tokens, long long past);
 std::function<void()> turning(Pool& pool, const Buffer& source, long long source_offset,

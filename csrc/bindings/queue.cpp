@@ -47,8 +47,10 @@ double time_of(const Event& event) {
 
 void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source, const Buffer* target,
                long long tokens, long long past, const py::buffer& stamps, long long first,
-               std::optional<long long> last, const Waits& wait, const std::shared_ptr<Event>& done) {
-  queue.submit(stage_pass(stage, source, target, tokens, past, stamps, first, last), nullptr, Times(py::none()), wait, done);
+               std::optional<long long> last, long long start, std::optional<long long> stop, const Waits& wait,
+               const std::shared_ptr<Event>& done) {
+  queue.submit(stage_pass(stage, source, target, tokens, past, stamps, first, last, start, stop), nullptr,
+               Times(py::none()), wait, done);
 }
 
 void run_attend(BoundQueue& queue, const py::object& stage, long long block, const std::vector<SpanArgs>& spans, bool first,
@@ -93,7 +95,8 @@ void register_queue(py::module_& module) {
   py::class_<BoundQueue>(module, "Queue")
       .def(py::init<int>(), py::arg("cpu") = -1)
       .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
-           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
+           py::arg("start") = 0, py::arg("stop") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("attend", &run_attend, py::arg("stage"), py::arg("block"), py::arg("spans"), py::arg("first"),
            py::arg("last"), py::arg("tokens"), py::arg("past"), py::arg("times") = py::none(),
            py::arg("wait") = Waits{}, py::arg("done") = nullptr)

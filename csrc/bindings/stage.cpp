@@ -33,25 +33,27 @@ class BoundStage {
   // A pass to be run later, without the GIL, while this lives; only ids are checked when it runs. Destroy it
   // holding the GIL.
   std::function<void()> pass(const Buffer* source, const Buffer* target, long long tokens, long long past,
-                             const py::buffer& stamps, long long first, std::optional<long long> last) {
+                             const py::buffer& stamps, long long first, std::optional<long long> last,
+                             long long start, std::optional<long long> stop) {
     const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
     const size_t begin = count_of("first", first, 0);
     const size_t end = last ? count_of("last", *last, 0) : ops().size();
-    stage_->check_range(source != nullptr, target != nullptr, count, begin, end);
+    const Range own = own_of(count, count_of("start", start, 0), stop ? count_of("stop", *stop) : count);
+    stage_->check_range(source != nullptr, target != nullptr, own.end - own.begin, begin, end);
     check_positions(count, before, stage_->positions(begin, end));
     check_ends(source, target, count, begin, end);
     const auto times = std::make_shared<View>("stamps", stamps, end - begin + 1, sizeof(double), true);
     const Buffer from = source == nullptr ? Buffer{nullptr, nullptr, 0} : *source;
     const Buffer to = target == nullptr ? Buffer{nullptr, nullptr, 0} : *target;
-    return [this, from, to, count, before, begin, end, times] {
+    return [this, from, to, count, before, own, begin, end, times] {
       if (stage_->embeds(begin)) check_ids(reinterpret_cast<const int32_t*>(from.data), parsed_.spec.batch * count);
-      stage_->run(from.data, to.data, count, before, begin, end, static_cast<double*>(times->data()));
+      stage_->run(from.data, to.data, count, before, own, begin, end, static_cast<double*>(times->data()));
     };
   }
 
   void run(const Buffer* source, const Buffer* target, long long tokens, long long past, const py::buffer& stamps,
-           long long first, std::optional<long long> last) {
-    const std::function<void()> work = pass(source, target, tokens, past, stamps, first, last);
+           long long first, std::optional<long long> last, long long start, std::optional<long long> stop) {
+    const std::function<void()> work = pass(source, target, tokens, past, stamps, first, last, start, stop);
     const py::gil_scoped_release release;
     work();
   }
@@ -79,6 +81,13 @@ class BoundStage {
   }
 
  private:
+  static Range own_of(size_t tokens, size_t start, size_t stop) {
+    if (start >= stop || stop > tokens)
+      throw py::value_error("there are no tokens [" + std::to_string(start) + ", " + std::to_string(stop) + ") among " +
+                            std::to_string(tokens));
+    return {start, stop};
+  }
+
   void check_ends(const Buffer* source, const Buffer* target, size_t tokens, size_t first, size_t last) const {
     const StageSpec& s = parsed_.spec;
     const size_t hidden = product({s.batch, tokens, s.hidden, sizeof(float)});
@@ -126,9 +135,9 @@ struct Logits {
 
 std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
                                  long long tokens, long long past, const py::buffer& stamps, long long first,
-                                 std::optional<long long> last) {
+                                 std::optional<long long> last, long long start, std::optional<long long> stop) {
   const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
-  return [bound, work = bound->pass(source, target, tokens, past, stamps, first, last)] { work(); };
+  return [bound, work = bound->pass(source, target, tokens, past, stamps, first, last, start, stop)] { work(); };
 }
 
 std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
@@ -148,7 +157,8 @@ void register_stage(py::module_& module) {
       .def_property_readonly("ops", &BoundStage::ops)
       .def("regions", &BoundStage::regions)
       .def("run", &BoundStage::run, py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
-           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none())
+           py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
+           py::arg("start") = 0, py::arg("stop") = py::none())
       .def("attend", &attend_now, py::arg("block"), py::arg("spans"), py::arg("first"), py::arg("last"),
            py::arg("tokens"), py::arg("past"))
       .def("logits", [](const std::shared_ptr<BoundStage>& stage) {

@@ -37,17 +37,19 @@ class ComputeLane(TorchLane):
         stamps: SupportsBuffer,
         first: int = 0,
         last: int | None = None,
+        start: int = 0,
+        stop: int | None = None,
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None:
-        """Like the native queue's: operations [first, last) of a pass, chunk by chunk of its tokens."""
-        end = len(stage.ops) if last is None else last
+        """Like the native queue's: operations [first, last) of a pass, chunk by chunk of its tokens [start, stop)."""
+        end, stop = len(stage.ops) if last is None else last, tokens if stop is None else stop
         taken = _Stamps(stamps, self.device, end - first)
 
         def work() -> None:
             taken.begin()
-            for begin in range(0, tokens, stage.chunk):
-                count = min(stage.chunk, tokens - begin)
+            for begin in range(start, stop, stage.chunk):
+                count = min(stage.chunk, stop - begin)
                 self._load(stage, source, first, (begin, count, tokens), past)
                 self._compute(stage, first, end, (count, past + begin, begin + count == tokens), taken)
                 self._store(stage, target, end, (begin, count, tokens))
@@ -110,8 +112,9 @@ class ComputeLane(TorchLane):
             if begin + count == tokens:
                 _seen(target, torch.int32)[: stage.batch].copy_(stage.taken())
             return
-        rows = _seen(target, torch.float32)[: stage.batch * tokens * stage.width]
-        rows.view(stage.batch, tokens, -1)[:, begin : begin + count].copy_(stage.hidden(count))
+        rows, own = _seen(target, torch.float32)[: stage.batch * tokens * stage.width], stage.left(last)
+        seen = rows.view(stage.batch, tokens, -1)[:, begin : begin + count]
+        seen[..., own.start : own.stop].copy_(stage.hidden(count)[..., own.start : own.stop])
 
 
 def _seen(buffer: Buffer | TorchBuffer, dtype: torch.dtype) -> torch.Tensor:

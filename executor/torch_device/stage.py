@@ -111,6 +111,13 @@ class TorchStage:
         """f32 (batch, tokens, hidden): the residual stream."""
         return self._activations.hidden(tokens)
 
+    def left(self, last: int) -> range:
+        """Which columns of it the operation before `last` leaves: of a part of o or down its own."""
+        _, op, block = self._steps[last - 1]
+        if block is None or op not in ("o", "down"):
+            return range(self.width)
+        return range(block.linears[op].first, block.linears[op].first + block.linears[op].rows)
+
     def compute(
         self, first: int, last: int, tokens: int, past: int, ends: bool, after: Callable[[], None] = lambda: None
     ) -> None:

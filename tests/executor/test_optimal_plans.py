@@ -73,7 +73,7 @@ def test_any_composition_makes_the_tokens_of_the_cpu_alone(checkpoints, seed):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_prompts_that_pass_chunk_by_chunk_make_the_same_tokens(checkpoints, seed):
-    """Whatever is offered for them is executed: each half of a block is on one side."""
+    """Whatever is offered for them is executed, halves of blocks that both sides share too."""
     family, batch = FAMILIES[seed % 3], 1 + 2 * (seed % 2)
     asked = question(family, batch, prompt=150)
     plan = as_plan(place(asked.frame, drawn(asked, seed)))

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from pairs import least_of_pairs
 from questions import asked, simulated
-from shapes import small_model
-from splits import make_frame
 
-from helmsman.hwdb.load_model import load_model
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
@@ -21,13 +18,11 @@ from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOption
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.twinpilots import TwinPilots
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.workload import Workload
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0, "decode": 1e-3})
 REQUEST, FEW = (Aim("request", {"prefill": 1.0, "decode": steps}) for steps in (127.0, 1.0))
@@ -150,18 +145,6 @@ def test_ways_are_each_there_once():
     ways = block_ways(model, prompts=True)
     assert len(set(ways)) == len(ways) and set(block_ways(model)) < set(ways)
     assert {on_host(model), on_accelerator(model), on_accelerator(model, False, "host")} <= set(ways)
-
-
-def test_prompts_are_not_divided_within_halves_where_they_are_executed_chunk_by_chunk():
-    """On a loopback accelerator, from 129 rows on; machines whose plans are only predicted keep every way."""
-    work = {"prompt_tokens": 129, "output_tokens": 4, "context": 133}
-    frame = make_frame(small_model("llama"), Workload(**work))
-    ways = offered(frame, prompts=True)
-    assert on_host(frame.model) in ways and {way.prompt for way in ways} == {"alike", "accelerator"}
-    assert not any("both" in way.parts for way in ways if way.prompt == "alike")
-    every = offered(make_frame(small_model("llama"), Workload(**{**work, "prompt_tokens": 128})), prompts=True)
-    assert set(ways) < set(every) == set(block_ways(frame.model, prompts=True))
-    assert set(offered(asked("Qwen3-8B", **work).frame)) == set(block_ways(load_model("Qwen3-8B")))
 
 
 def test_sums_of_parts_are_at_most_what_a_way_asks_for():

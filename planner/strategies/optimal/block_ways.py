@@ -105,13 +105,6 @@ class BlockWay:
         return len(set(self.parts)) == 1 and "both" not in self.parts and self.prompt == "alike"
 
     @property
-    def prompts_whole(self) -> bool:
-        """Whether one side has the attention half in prompts, and one the FFN half: `o` ends the first."""
-        halves = self.parts[: ATTENTION + 2], self.parts[ATTENTION + 2 :]
-        one_side = all(set(half) < {"host", "accelerator"} for half in halves)
-        return self.prompt == "accelerator" or (self.prompt == "alike" and one_side)
-
-    @property
     def needs_vectors_away(self) -> bool:
         """Whether the accelerator reads norms and biases."""
         return not self.whole or self.parts[0] != "host"
