@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from helmsman.executor.depth import assume
 from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
-from helmsman.executor.executed import check_executed, check_native
+from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
 from helmsman.executor.growing import Growing, check_grows, rounded, with_context
 from helmsman.executor.loading import Loaded, open_store, prepare
@@ -68,6 +68,7 @@ class Engine:
         check_executed(plan)
         check_context(plan)
         passes = passes_of(plan)
+        check_passes(passes)
         lanes = [*(lane for each in passes for lane in each.lanes), *chain(*page_links(plan).values())]
         devices = open_devices(plan.hardware, lanes, machine, plan.schedule.threads)
         longest, most = prompt_tokens or plan.workload.prompt_tokens, most_tokens(plan)

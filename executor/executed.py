@@ -1,5 +1,10 @@
 """Which plans run: those whose decode steps read keys and values of every past token, in parts that kernels compute."""
 
+from collections.abc import Sequence
+
+from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS, PANEL
 from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensors import Tensor, tensors
@@ -52,6 +57,41 @@ def check_executed(plan: Plan) -> None:
     for tensor in tensors(plan.model):
         if len(tensor.shape) == 2:
             _check_panels(plan, tensor)
+
+
+def check_passes(passes: Sequence[Pass]) -> None:
+    """Raise UsageError where a device has two parts of an operation that do not follow each other, or where weights
+    leave a PyTorch device, which keeps them as its own products read them."""
+    for each in passes:
+        own = {device.memory for device in each.plan.hardware.devices if device.kind in KINDS}
+        seen = set[tuple[object, ...]]()
+        for index, task in enumerate(each.tasks):
+            if index in each.uses:
+                part = task.op, task.layer, task.resource, task.batch
+                if part in seen:
+                    raise _two_parts(task)
+                seen.add(part)
+            elif task.kind == "transfer" and carried(task).endswith(WEIGHTS) and task.memories[0] in own:
+                raise _leaves(task)
+
+
+def _two_parts(task: Task) -> UsageError:
+    place = task.op if task.layer is None else f"{task.op} of block {task.layer}"
+    return UsageError(
+        f"{task.resource} has two parts of {place}, and a device computes one",
+        field="compute",
+        value=task.resource,
+        remedy="let the rows or heads of each device follow each other",
+    )
+
+
+def _leaves(task: Task) -> UsageError:
+    return UsageError(
+        f"{task.op} of block {task.layer} leave a device that keeps them as its own products read them",
+        field="residence",
+        value=task.memories[0],
+        remedy="keep weights in host memory, or where they are used",
+    )
 
 
 def _check_panels(plan: Plan, tensor: Tensor) -> None:

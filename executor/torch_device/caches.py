@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,13 +56,15 @@ class HeadsCache:
 
     def read(self, heads: range, begin: int, end: int) -> torch.Tensor:
         """(batch, heads, count, head_dim) of positions [begin, end); transposed, the last two swapped."""
-        whole = next((held for held in self.pieces if held.begin <= heads.start and heads.stop <= held.end), None)
-        if whole is not None:
-            return self._values(whole, heads, begin, end)
-        return torch.cat([self._values(self._of(head), range(head, head + 1), begin, end) for head in heads], 1)
+        parts: list[torch.Tensor] = []
+        for number, group in groupby(heads, self._holding):
+            same = list(group)
+            parts.append(self._values(self.pieces[number], range(same[0], same[-1] + 1), begin, end))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    def _of(self, head: int) -> Held:
-        return next(held for held in reversed(self.pieces) if held.begin <= head < held.end)
+    def _holding(self, head: int) -> int:
+        """The piece that counts for a head: of several the last, which holds what lives here."""
+        return next(n for n in reversed(range(len(self.pieces))) if self.pieces[n].begin <= head < self.pieces[n].end)
 
     def _values(self, held: Held, heads: range, begin: int, end: int) -> torch.Tensor:
         if self.transposed:

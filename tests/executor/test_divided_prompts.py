@@ -26,7 +26,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.plan import ComputeRule, Plan, Residence, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, Part, Plan, Residence, Schedule, Select
 from helmsman.schemas.trace import Span
 from helmsman.schemas.workload import Workload
 
@@ -139,3 +139,11 @@ def test_weights_that_cannot_wait_for_the_next_batch_are_refused(checkpoints: Ch
         else:
             with pytest.raises(UsageError, match="weights are gone when the next one reads them"):
                 Engine.load(plan, checkpoints("llama"), two_cpus())
+
+
+def test_two_parts_of_an_operation_on_one_device_are_refused(checkpoints: Checkpoints) -> None:
+    middle = Select(names="up", part=Part(axis="rows", start=32, stop=64))
+    rules = (ComputeRule(select=middle, device="loopback"), ComputeRule(select=Select(), device="cpu"))
+    plan = make_plan(small_model("llama"), workload=workload(8)).model_copy(update={"compute": rules})
+    with pytest.raises(UsageError, match="cpu has two parts of up of block 0"):
+        Engine.load(plan, checkpoints("llama"), two_cpus())

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from divided import divided_plan
 from layer_machines import two_cpus
 from on_torch import on_torch
 from op_plans import make_op_split_plan
@@ -112,6 +114,23 @@ def test_two_batches_layer_by_layer_make_the_same_tokens(
 
 def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path], there: Machine) -> None:
     check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)), there)
+
+
+@pytest.mark.parametrize(("seed", "family"), [(1, "opt"), (4, "llama")])
+def test_long_prompts_divided_within_halves_make_the_same_tokens(
+    checkpoints: Callable[[str], Path], there: Machine, seed: int, family: str
+) -> None:
+    """Some heads of caches live there, others come."""
+    plan = divided_plan(Random(seed), family, workload(2, prompt=150), heads=bool(seed % 2))
+    assert {rule.memory for rule in plan.kv} == {"dram", "vram"}
+    check(checkpoints(family), plan, there)
+
+
+def test_weights_do_not_leave_it(checkpoints: Callable[[str], Path], there: Machine) -> None:
+    plan = divided_plan(Random(3), "llama", workload(), heads=True)
+    assert plan.residence[-1].memory == "vram"
+    with pytest.raises(UsageError, match="leave a device that keeps them as its own products read them"):
+        Engine.load(on_torch(plan), checkpoints("llama"), there)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "opt"])
