@@ -138,6 +138,39 @@ def test_prompts_pass_layer_by_layer_in_place(two: Pool) -> None:
     np.testing.assert_array_equal(other.logits(), one.logits())
 
 
+def test_a_chunk_goes_through_all_ranges_before_the_next(two: Pool) -> None:
+    """Within blocks too, as hidden states come from and go to their rows of the whole prompt."""
+    shape = replace(LLAMA, capacity=150, batch=3)
+    weights = Weights(shape)
+    one, other, given = Part(weights, two, True), Part(weights, two, True), states(shape, 100)
+    expected = one.run(given, 0)
+    hidden, count = placed(other.arena, given), len(other.stage.ops)
+    for start, stop in ((0, 42), (42, 84), (84, 100)):
+        for first in range(count):
+            ends = (hidden if first == 0 else None, hidden if first == count - 1 else None)
+            other.stage.run(*ends, 100, 0, np.zeros(2), first, first + 1, start, stop)
+    np.testing.assert_array_equal(view(hidden, np.float32), expected.ravel())
+    with pytest.raises(ValueError, match=r"no tokens \[84, 101\) among 100"):
+        other.stage.run(hidden, hidden, 100, 0, np.zeros(2), 0, 1, 84, 101)
+    with pytest.raises(ValueError, match=r"tokens \(84\) pass in chunks of 42"):
+        other.stage.run(hidden, None, 100, 0, np.zeros(2), 0, 1, 0, 84)
+
+
+def test_a_part_leaves_its_own_columns(two: Pool) -> None:
+    """Others may be coming from where they were made."""
+    weights = Weights(WIDE)
+    stage = Part(weights, two, True)
+    stage = Part(weights, two, True, down=stage.part("down", 32, 64))
+    given, down = states(WIDE, 9), stage.index("down")
+    source, target = placed(stage.arena, given), placed(stage.arena, np.full_like(given, 7))
+    stage.segment(source, None, 9, 0, 0, down)
+    before = stage.region("hidden", 9).copy()
+    stage.segment(None, target, 9, 0, down, down + 1)
+    left = view(target, np.float32).reshape(9, WIDE.hidden)
+    np.testing.assert_array_equal(left[:, 32:64], stage.region("hidden", 9)[:, 32:64])
+    assert (left[:, :32] == 7).all() and (left[:, 64:] == 7).all() and (left[:, 32:64] != before[:, 32:64]).all()
+
+
 LIVE = {
     "norm1": "normed", "q": "q", "k": "k", "v": "v", "append": "q", "attention": "attended", "scores": "scores",
     "softmax": "scores", "wv": "attended", "o": "hidden", "norm2": "normed", "gate": "gate", "up": "up",
