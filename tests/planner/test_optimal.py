@@ -6,7 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from pairs import least_of_pairs
+from plans import figure, make_hardware
 from questions import asked, simulated
+from shapes import small_model
+from splits import make_frame
 
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
@@ -23,6 +26,8 @@ from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.planner.strategies.twinpilots import TwinPilots
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.hardware import Compute
+from helmsman.schemas.workload import Workload
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0, "decode": 1e-3})
 REQUEST, FEW = (Aim("request", {"prefill": 1.0, "decode": steps}) for steps in (127.0, 1.0))
@@ -145,6 +150,23 @@ def test_ways_are_each_there_once():
     ways = block_ways(model, prompts=True)
     assert len(set(ways)) == len(ways) and set(block_ways(model)) < set(ways)
     assert {on_host(model), on_accelerator(model), on_accelerator(model, False, "host")} <= set(ways)
+
+
+def test_prompts_go_to_no_accelerator_of_the_host_s_own_cores():
+    """All cores decode fastest, and the loopback accelerator, which is one of them, would be faster with prompts."""
+    machine = make_hardware(vram=3_000_000)
+    twice = (Compute(phase="decode", flops=figure(2e11)),)
+    slow = tuple(
+        device.model_copy(update={"compute": (Compute(phase="prefill", flops=figure(1e9)), *twice)})
+        if device.name == "cpu-all"
+        else device
+        for device in machine.devices
+    )
+    work = Workload(prompt_tokens=512, output_tokens=4, context=516)
+    frame = make_frame(small_model("llama"), work, machine.model_copy(update={"devices": slow}))
+    plan = Optimal(Question(frame, CostOptions()), STEP).decide({}).plan
+    assert {rule.device for rule in plan.compute} == {"cpu-all"}
+    accept(plan)
 
 
 def test_sums_of_parts_are_at_most_what_a_way_asks_for():

@@ -140,9 +140,10 @@ class Optimal:
         return {phase: replace(self, aim=Aim(self.aim.name, {phase: 1.0}, rest)) for phase, rest in others.items()}
 
     def _prompts(self, best: Finalist) -> Finalist:
-        """The same decode steps with prompts on the accelerator, where the objective leaves that open and they are
-        faster there."""
-        if "prefill" in self.aim.phases or not self.search.composable:
+        """The same decode steps with prompts on the accelerator, where the objective leaves that open, it has cores of
+        its own and they are faster there."""
+        roles = best.question.frame.roles
+        if "prefill" in self.aim.phases or roles.accelerator is None or roles.accelerator.name in roles.host.excludes:
             return best
         blocks = tuple(_prompts_away(best.chosen.blocks))
         moved = self.search.predicted(best.question, replace(best.chosen, blocks=blocks))
