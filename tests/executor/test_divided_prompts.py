@@ -23,6 +23,7 @@ from helmsman.executor.stage import divides
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import FFN_OPS
 from helmsman.planner.costs import CostOptions
+from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import UsageError
@@ -41,10 +42,13 @@ def workload(prompt: int, batch: int = 1, batches: int = 1) -> Workload:
 
 
 def drawn(seed: int) -> tuple[str, Plan]:
+    """A family and a plan, on a machine that has no more memory than the planner says it needs."""
     source = Random(seed)
     family, shape = FAMILIES[seed % 3], source.choice(((1, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2)))
     prompt = source.choice((129, 150, 257, 300)) if sum(shape) < 4 else 129
-    return family, divided_plan(source, family, workload(prompt, *shape), heads=bool(source.getrandbits(1)))
+    plan = divided_plan(source, family, workload(prompt, *shape), heads=bool(source.getrandbits(1)))
+    used = {use.memory: use.used for use in memory_use(plan)}
+    return family, plan.model_copy(update={"hardware": make_hardware(vram=used["vram"], ram=used["dram"])})
 
 
 def alone(plan: Plan) -> Plan:
@@ -97,7 +101,7 @@ def check(checkpoints: Checkpoints, family: str, plan: Plan) -> None:
     check_spans(plan, found[2])
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_divisions_make_the_same_bits(checkpoints: Checkpoints, seed: int) -> None:
     family, plan = drawn(seed)
     assert halves_shared(passes_of(plan)[0])
@@ -113,7 +117,7 @@ def test_hetegen_shares_matrices_in_prompts(checkpoints: Checkpoints) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("seed", range(6, 200))
+@pytest.mark.parametrize("seed", range(4, 200))
 def test_many_random_divisions_make_the_same_bits(checkpoints: Checkpoints, seed: int) -> None:
     check(checkpoints, *drawn(seed))
 

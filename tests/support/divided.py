@@ -51,14 +51,14 @@ def _block(source: Random, model: Model, phase: str, layers: LayerRange, heads: 
         yield ComputeRule(select=Select(layers=layers), device=source.choice(DEVICES), phase=phase)
         return
     together = source.choice(DEVICES)
-    for op in (*ATTENTION, *FFN):
+    for op in (*ATTENTION, *(FFN if model.gated else ("norm2", "up", "down"))):
         if op in rows_of(model) and source.random() < 0.55:
             yield from _shared(
                 source, op, phase, layers, "rows", source.choice(range(PANEL, rows_of(model)[op], PANEL))
             )
         elif op in ("scores", "wv") and heads and source.random() < 0.55:
             yield from _shared(source, op, phase, layers, "heads", source.choice(range(1, model.kv_heads)))
-        elif op != "gate" or model.gated:
+        else:
             device = together if op in DIVIDED and not heads else source.choice(DEVICES)
             yield ComputeRule(select=Select(names=op, layers=layers), device=device, phase=phase)
 
