@@ -4,14 +4,13 @@
 // where they are, and while one is, the one that comes next is asked for, be it of the next page, of V after K, or of K
 // after V: hardware prefetchers stop there and ramp up again.
 #pragma once
-#include "attention_codes_impl.h"
+#include "attention_code_values_impl.h"
 
 namespace helm {
 namespace {
 
 constexpr size_t kBlocks = kDecodeTile / kDecodeRows;
-constexpr size_t kMostAhead = 8;                            // blocks
-constexpr int kSums = Simd::lanes == 16 ? 16 : 8;           // registers: half of them
+constexpr size_t kMostAhead = 8;  // blocks
 
 // A place among the positions of a DecodeArgs.
 struct Place {
@@ -39,36 +38,35 @@ struct Tile {
   size_t count, blocks, next;  // positions, blocks, blocks of the next tile
 };
 
-inline CodedRows coded_rows(const Rows& rows) { return {rows.data, rows.stride, rows.width}; }
-
 // What decode keeps beside its running state.
 struct Decode {
   const DecodeArgs& a;
-  size_t width, ahead;  // ahead: how many blocks, so that they are kAhead bytes
+  size_t stride, width;  // bytes of a row, found by divisions; values of a row of q, out and copies
+  size_t ahead;          // blocks, so that they are kAhead bytes
   float *rows, *q, *out, *scores;
   Coded coded;  // of q8_0
 };
 
 inline Decode decode_layout(const DecodeArgs& a) {
   const bool coded = a.format == Format::q8_0;
-  const size_t width = round_up(a.head_dim, coded ? kCodedUnit : kPanel), block = kDecodeRows * row_size(a.format, a.head_dim);
-  float* q = a.scratch + kDecodeRows * width;
+  const size_t width = round_up(a.head_dim, kPanel), stride = row_size(a.format, a.head_dim);
+  const size_t block = kDecodeRows * stride;
+  float* q = a.scratch + (kDecodeRows + 2) * width;  // four blocks of codes and scales take more than one of f32
   float* out = q + a.group * width;
   float* scores = out + a.group * width;
-  return {a,   width,  smaller(kMostAhead, (kAhead + block - 1) / block), a.scratch, q, out, scores,
-          coded ? coded_layout(width, a.group, scores + a.group * kDecodeTile) : Coded{}};
+  return {a,   stride, width, smaller(kMostAhead, (kAhead + block - 1) / block), a.scratch, q, out, scores,
+          coded ? coded_layout(a.head_dim, a.group, scores + a.group * kDecodeTile) : Coded{}};
 }
 
 template <const HeadCache* KvSpan::*kCaches>
-inline const char* row_at(const DecodeArgs& a, const Place& place) {
-  return rows_in(a.format, (place.span->*kCaches)[a.kv_head], a.sequence, place.at, a.head_dim);
+inline const char* row_at(const Decode& s, const Place& place) {
+  return rows_in((place.span->*kCaches)[s.a.kv_head], s.a.sequence, place.at, s.stride);
 }
 
 // A block of the cache, or null where it is not in one piece.
 template <const HeadCache* KvSpan::*kCaches>
 inline const char* block_in(const Decode& s, const Place& place) {
-  const bool whole = seen(*place.span, s.a.limit) - place.at >= kDecodeRows && s.width == s.a.head_dim;
-  return whole ? row_at<kCaches>(s.a, place) : nullptr;
+  return seen(*place.span, s.a.limit) - place.at >= kDecodeRows ? row_at<kCaches>(s, place) : nullptr;
 }
 
 // What is read `ahead` blocks after block `index` of a tile's keys and then values.
@@ -80,22 +78,23 @@ inline const char* block_after(const Decode& s, const Tile& tile, size_t index) 
 }
 
 // Block `block` of a tile's keys or values. It is used where it is, unless it is not full, or not in one piece, or rows
-// are not whole registers: then as f32 in scratch [kDecodeRows][width], padded with zeros.
+// are not whole registers: then in scratch, padded with zeros, codes as they are and all else as f32 [kDecodeRows][width].
+// Four blocks of codes have places of their own.
 template <const HeadCache* KvSpan::*kCaches>
 inline Rows rows_of(const Decode& s, const Tile& tile, size_t block, const char* ahead) {
   Place place = tile.places[block];
-  const size_t count = smaller(kDecodeRows, tile.count - block * kDecodeRows);
-  const char* data = count == kDecodeRows ? block_in<kCaches>(s, place) : nullptr;
-  const size_t stride = row_size(s.a.format, s.a.head_dim);
-  if (data != nullptr) return {s.a.format, data, stride, s.width, ahead};
   const bool coded = s.a.format == Format::q8_0;
-  const Rows copy = {coded ? s.a.format : Format::f32, reinterpret_cast<const char*>(s.rows),
-                     coded ? row_size(s.a.format, s.width) : s.width * sizeof(float), s.width, nullptr};
-  memset(s.rows, 0, kDecodeRows * copy.stride);
-  for (size_t r = 0; r < count; ++r) {
-    const char* row = row_at<kCaches>(s.a, place);
-    char* to = reinterpret_cast<char*>(s.rows) + r * copy.stride;
-    coded ? copy_coded(row, s.a.head_dim, s.width, to) : widen(s.a.format, row, s.a.head_dim, reinterpret_cast<float*>(to));
+  const size_t count = smaller(kDecodeRows, tile.count - block * kDecodeRows);
+  const bool here = count == kDecodeRows && s.width == s.a.head_dim;
+  const char* data = here ? block_in<kCaches>(s, place) : nullptr;
+  if (data != nullptr) return {s.a.format, data, s.stride, s.width, ahead};
+  const size_t stride = coded ? s.stride : s.width * sizeof(float);
+  char* to = reinterpret_cast<char*>(s.rows) + (coded ? block % 4 * kDecodeRows * stride : 0);
+  const Rows copy = {coded ? s.a.format : Format::f32, to, stride, s.width, coded ? ahead : nullptr};
+  memset(to, 0, kDecodeRows * stride);
+  for (size_t r = 0; r < count; ++r, to += stride) {
+    const char* row = row_at<kCaches>(s, place);
+    coded ? void(memcpy(to, row, stride)) : widen(s.a.format, row, s.a.head_dim, reinterpret_cast<float*>(to));
     if (r + 1 < count) advance(s.a, place, 1);
   }
   return copy;
@@ -202,13 +201,15 @@ void weighted_of(const Rows& rows, const float* p, size_t group, float* out) {
   for (; g < group; ++g) weighted_block<F, 1>(rows, p + g * kDecodeTile, ahead(), out + g * width);
 }
 
+inline CodedRows coded_rows(const Rows& rows) { return {rows.data, rows.stride, rows.width, rows.ahead}; }
+
 inline void scores(const Decode& s, const Rows& rows, float* out) {
   const size_t group = s.a.group;
   switch (rows.format) {
     case Format::f32: return scores_of<Format::f32>(rows, s.q, group, out);
     case Format::f16: return scores_of<Format::f16>(rows, s.q, group, out);
     case Format::bf16: return scores_of<Format::bf16>(rows, s.q, group, out);
-    default: return coded_scores(coded_rows(rows), s.coded, group, rows.ahead, out);
+    default: return coded_scores(coded_rows(rows), s.coded, group, out);
   }
 }
 
@@ -217,12 +218,12 @@ inline void weighted(const Decode& s, const Rows& rows, const float* p) {
   switch (rows.format) {
     case Format::f32: return weighted_of<Format::f32>(rows, p, group, s.out);
     case Format::f16: return weighted_of<Format::f16>(rows, p, group, s.out);
-    case Format::bf16: return weighted_of<Format::bf16>(rows, p, group, s.out);
-    default: return coded_weighted(coded_rows(rows), p, group, rows.ahead, s.coded, s.out);
+    default: return weighted_of<Format::bf16>(rows, p, group, s.out);
   }
 }
 
-// A step of the running softmax: scores [group][kDecodeTile] become weights, `count` of them, zero to the block's end.
+// A step of the running softmax: scores [group][kDecodeTile] become weights, `count` of them, zero to the end of a
+// set of blocks.
 inline void softmax_tile(const Decode& s, size_t count) {
   const DecodeArgs& a = s.a;
   for (size_t g = 0; g < a.group; ++g) {
@@ -231,8 +232,31 @@ inline void softmax_tile(const Decode& s, size_t count) {
     const float keep = ratio(a.max[g], max);
     a.sum[g] = a.sum[g] * keep + exponentials(x, count, max);
     a.max[g] = max;
-    for (size_t r = count; r < round_up(count, kDecodeRows); ++r) x[r] = 0;
+    for (size_t r = count; r < round_up(count, kSetRows); ++r) x[r] = 0;
     if (keep != 1.0f) scale(s.out + g * s.width, keep, s.width);
+  }
+}
+
+inline Rows values_of(const Decode& s, const Tile& tile, size_t block) {
+  return rows_of<&KvSpan::values>(s, tile, block, block_after(s, tile, tile.blocks + block));
+}
+
+// Two blocks from `block` on; one that ends a tile alone is there twice, once with weights of zero.
+inline CodedSet set_of(const Decode& s, const Tile& tile, size_t block) {
+  const CodedRows first = coded_rows(values_of(s, tile, block));
+  const CodedRows second = block + 1 < tile.blocks ? coded_rows(values_of(s, tile, block + 1)) : first;
+  return {{first, second}, s.scores + block * kDecodeRows};
+}
+
+inline void weigh_codes(const Decode& s, const Tile& tile) {
+  CodedSet now = set_of(s, tile, 0);
+  copy_scales(now, s.coded);
+  code_weights(now.p, s.a.group, s.coded);
+  for (size_t b = 0, index = 0; b < tile.blocks; b += 2, ++index) {
+    const bool more = b + 2 < tile.blocks;
+    const CodedSet next = more ? set_of(s, tile, b + 2) : now;
+    coded_values(now, more ? &next : nullptr, s.a.group, index, s.coded, s.out);
+    now = next;
   }
 }
 
@@ -240,8 +264,8 @@ inline void decode_tile(const Decode& s, const Tile& tile) {
   for (size_t b = 0; b < tile.blocks; ++b)
     scores(s, rows_of<&KvSpan::keys>(s, tile, b, block_after(s, tile, b)), s.scores + b * kDecodeRows);
   softmax_tile(s, tile.count);
-  for (size_t b = 0; b < tile.blocks; ++b)
-    weighted(s, rows_of<&KvSpan::values>(s, tile, b, block_after(s, tile, tile.blocks + b)), s.scores + b * kDecodeRows);
+  if (s.a.format == Format::q8_0) return weigh_codes(s, tile);
+  for (size_t b = 0; b < tile.blocks; ++b) weighted(s, values_of(s, tile, b), s.scores + b * kDecodeRows);
 }
 
 // The next tile from `place`, which is moved behind it, unless nothing is `left` there.
@@ -275,8 +299,7 @@ inline void begin_decode(const Decode& s) {
       a.sum[g] = 0;
     }
   }
-  if (a.format == Format::q8_0)
-    for (size_t g = 0; g < a.group; ++g) code_query(s.q + g * s.width, s.width, s.coded, g);
+  if (a.format == Format::q8_0) code_queries(s.q, a.head_dim, a.group, s.coded);
 }
 
 void decode(const DecodeArgs& a) {

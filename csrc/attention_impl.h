@@ -40,9 +40,9 @@ inline float exponentials(float* x, size_t n, float max) {
 // exp(a - b) for a <= b, both possibly kLowest.
 inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : expf(a - b); }
 
-// The rows of one KV head and sequence in a span, from position `at` of it on.
-inline const char* rows_in(Format format, const HeadCache& head, size_t sequence, size_t at, size_t head_dim) {
-  return head.data + sequence * head.sequence + at * row_size(format, head_dim);
+// The rows of one KV head and sequence in a span, `stride` bytes apart, from position `at` of it on.
+inline const char* rows_in(const HeadCache& head, size_t sequence, size_t at, size_t stride) {
+  return head.data + sequence * head.sequence + at * stride;
 }
 
 struct PrefillScratch {
@@ -91,18 +91,17 @@ inline void pack_queries(const PrefillArgs& a, const PrefillScratch& s, const Bl
 }
 
 // Rows of K and V as f32 panels, zero beyond count.
-inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, const char* keys, const char* values,
-                      size_t count) {
-  const size_t step = row_size(a.format, a.head_dim);
+inline void load_tile(const PrefillArgs& a, const PrefillScratch& s, size_t width, size_t stride, const char* keys,
+                      const char* values, size_t count) {
   if (count < kPrefillTile) {
     memset(s.keys, 0, width * kPrefillTile * sizeof(float));
     memset(s.values, 0, width * kPrefillTile * sizeof(float));
   }
   for (size_t j = 0; j < count; ++j) {
-    read_row(a.format, keys + j * step, a.head_dim, s.row);
+    read_row(a.format, keys + j * stride, a.head_dim, s.row);
     float* panel = s.keys + j / kPanel * a.head_dim * kPanel + j % kPanel;
     for (size_t d = 0; d < a.head_dim; ++d) panel[d * kPanel] = s.row[d];
-    read_row(a.format, values + j * step, a.head_dim, s.row);
+    read_row(a.format, values + j * stride, a.head_dim, s.row);
     for (size_t d = 0; d < width; d += kPanel)
       memcpy(s.values + (d / kPanel * kPrefillTile + j) * kPanel, s.row + d, kPanel * sizeof(float));
   }
@@ -149,8 +148,9 @@ inline void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t w
                          size_t at, size_t count) {
   const Blocks blocks = blocks_of(rows, Simd::product_block);
   const size_t position = span.position + at;
-  load_tile(a, s, width, rows_in(a.format, span.keys[a.kv_head], a.sequence, at, a.head_dim),
-            rows_in(a.format, span.values[a.kv_head], a.sequence, at, a.head_dim), count);
+  const size_t stride = row_size(a.format, a.head_dim);
+  load_tile(a, s, width, stride, rows_in(span.keys[a.kv_head], a.sequence, at, stride),
+            rows_in(span.values[a.kv_head], a.sequence, at, stride), count);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     if (a.past + token_of(a, block.end - 1) >= position) prefill_block(a, s, width, block, position, count);

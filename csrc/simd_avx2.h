@@ -122,6 +122,9 @@ struct Simd {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_castsi256_si128(pairs));
   }
 
+  // Nearest whole numbers of 16 bits, four of a, four of b by turns.
+  static I rounded_words(V a, V b) { return _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b)); }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     const __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));

@@ -153,6 +153,9 @@ struct Simd {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(v)));
   }
 
+  // Nearest whole numbers of 16 bits, four of a, four of b by turns.
+  static I rounded_words(V a, V b) { return _mm512_packs_epi32(_mm512_cvtps_epi32(a), _mm512_cvtps_epi32(b)); }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));

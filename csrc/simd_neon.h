@@ -118,6 +118,11 @@ struct Simd {
   // Whole numbers of 16 bits.
   static void store_whole(int16_t* p, V v) { vst1_s16(p, vqmovn_s32(vcvtq_s32_f32(v))); }
 
+  // Nearest whole numbers of 16 bits, of a, then of b.
+  static I rounded_words(V a, V b) {
+    return vreinterpretq_s32_s16(vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a)), vcvtnq_s32_f32(b)));
+  }
+
   // 16 bytes as numbers.
   static void sixteen(uint8x16_t v, V* to) {
     const uint16x8_t low = vmovl_u8(vget_low_u8(v)), high = vmovl_high_u8(v);

@@ -121,6 +121,15 @@ struct Simd {
     for (size_t i = 0; i < lanes; ++i) p[i] = v[i] == v[i] ? static_cast<int16_t>(v[i]) : int16_t{0};
   }
 
+  // Nearest whole numbers of 16 bits, of a, then of b.
+  static I rounded_words(V a, V b) {
+    const V magic = set(12582912.0f);
+    int16_t words[2 * lanes];
+    store_whole(words, sub(add(a, magic), magic));
+    store_whole(words + lanes, sub(add(b, magic), magic));
+    return Simd::words(words);
+  }
+
   // 16 codes of four bits: the low halves of eight bytes, then the high ones.
   static void nibbles(const uint8_t* p, V* codes) {
     for (int i = 0; i < 8; ++i) {

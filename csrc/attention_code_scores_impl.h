@@ -1,0 +1,151 @@
+// Scores of decode attention over blocks of q8_0 keys, for the instruction set whose Simd was included before.
+//
+// Two passes, of which the second is bound by its products alone: codes of a block are turned into scratch, where lanes
+// of a register are rows, and are then read against queries that stay in registers for several quads of rows. In one
+// pass every sum would wait for the turning before it: a third slower.
+#pragma once
+#include "attention_codes_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr int kSums = Simd::lanes == 16 ? 16 : 8;  // registers: half of them
+
+// kBytes codes, and zeros.
+template <size_t kBytes>
+HELM_INLINE CodePairs load_codes(const char* from) {
+  CodePairs codes = {};
+  memcpy(&codes, from, kBytes);
+  return codes;
+}
+
+// A unit of columns, of which rows have kBytes codes.
+template <size_t kBytes>
+HELM_INLINE void turn_unit(const char* row, size_t stride, Asking& ahead, char* to) {
+#pragma GCC unroll 1
+  for (size_t quad = 0; quad < kQuads; ++quad, row += kQuad * stride, to += kCodedUnit) {
+    ahead.step<kQuad * kCodedUnit>();
+    CodePairs turned[4];
+    turn_parts(load_codes<kBytes>(row), load_codes<kBytes>(row + stride), load_codes<kBytes>(row + 2 * stride),
+               load_codes<kBytes>(row + 3 * stride), turned);
+#pragma GCC unroll 4
+    for (size_t c = 0; c < 4; ++c) memcpy(to + c * kQuads * kCodedUnit, &turned[c], kCodedUnit);
+  }
+}
+
+// Of scales [4][kQuads][kQuad] by block, a register of rows from `row` on, to [units][kQuads][blocks of a unit][kQuad], or
+// [kQuads][kQuad] by block where a unit is less.
+HELM_INLINE void put_scales(size_t row, const CodePairs* scales, float* to) {
+  using All = typename IndicesTo<Simd::lanes>::Type;
+  if constexpr (kParts == 4) {
+    const CodePairs units[] = {parts_by_turns<0>(scales[0], scales[1], All()), parts_by_turns<1>(scales[0], scales[1], All()),
+                               parts_by_turns<0>(scales[2], scales[3], All()), parts_by_turns<1>(scales[2], scales[3], All())};
+    memcpy(to, units, sizeof(units));
+  } else {
+#pragma GCC unroll 4
+    for (size_t b = 0; b < 4; ++b) memcpy(to + b * kDecodeRows + row, &scales[b], sizeof(scales[b]));
+  }
+}
+
+// Codes and scales of a block to scratch.
+inline void turn_keys(const CodedRows& rows, const Coded& to) {
+  constexpr size_t bytes = kDecodeRows * kCodedUnit;
+  const size_t stride = rows.stride, whole = rows.width / kCodedUnit;
+  const char* row = rows.data;
+  char* turned = to.turned;
+  copy_scales(rows, to.halves);
+  Asking ahead = asking(rows.ahead, row, rows.bytes(), to.units * bytes);
+  for (size_t unit = 0; unit < whole; ++unit, row += kCodedUnit, turned += bytes)
+    turn_unit<kCodedUnit>(row, stride, ahead, turned);
+  if (whole < to.units) turn_unit<kCodedUnit / 2>(row, stride, ahead, turned);
+  each_scales(to.halves, to.blocks, [&](size_t first, size_t block, const CodePairs* scales) HELM_LAMBDA {
+    put_scales(first, scales, to.scales + block * kDecodeRows);
+  });
+}
+
+// Sums of products of a unit of Q quads and G queries: lane 4p + r of row r over part p.
+template <int Q, int G>
+HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32_t* excess, I (*sums)[Q]) {
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g)
+#pragma GCC unroll 4
+    for (I& sum : sums[g]) sum = Simd::words(excess + g * Simd::lanes);
+  for (int c = 0; c < 4; ++c, words += 4 * kQueryWords, turned += kQuads * kCodedUnit) {
+    I query[G][2];
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g)
+#pragma GCC unroll 2
+      for (int odd = 0; odd < 2; ++odd) query[g][odd] = Simd::words(words + g * kQueryWords + odd * kQueryWords / 2);
+#pragma GCC unroll 4
+    for (int quad = 0; quad < Q; ++quad) {
+      const auto codes = reinterpret_cast<CodeWords>(Simd::words(turned + quad * kCodedUnit));
+      const I even = reinterpret_cast<I>((codes ^ 128) & 255), odd = reinterpret_cast<I>(codes >> 8);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) sums[g][quad] = Simd::dot(sums[g][quad], even, query[g][0]);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g) sums[g][quad] = Simd::dot(sums[g][quad], odd, query[g][1]);
+    }
+  }
+}
+
+// Parts 0 and 1 of a, 2 and 3, and so on, then those of b, added.
+template <class T, size_t... i>
+HELM_INLINE T neighbours(T a, T b, Indices<i...>) {
+  return __builtin_shufflevector(a, b, (i / 4 * 8 + i % 4)...) + __builtin_shufflevector(a, b, (i / 4 * 8 + 4 + i % 4)...);
+}
+
+constexpr int kShared = kParts < 2 ? 1 : 2;  // quads in a register once parts of one block are added
+
+// Adds sums of a unit of Q quads times its scales, the parts that have one scale first.
+template <int Q>
+HELM_INLINE void add_unit(const I* sums, const float* scales, FourRows* totals) {
+#pragma GCC unroll 4
+  for (int i = 0; i < Q / kShared; ++i, scales += Simd::lanes) {
+    I sum = sums[i];
+    if constexpr (kShared == 2)
+      sum = reinterpret_cast<I>(neighbours(reinterpret_cast<CodePairs>(sums[2 * i]), reinterpret_cast<CodePairs>(sums[2 * i + 1]),
+                                           typename IndicesTo<Simd::lanes>::Type()));
+    totals[i] = reinterpret_cast<FourRows>(Simd::fma(Simd::floats(sum), Simd::load(scales), reinterpret_cast<V>(totals[i])));
+  }
+}
+
+// Scores of a block from the totals of its quads, where they are still in parts.
+HELM_INLINE void put_scores(FourRows* totals, float scale, float* scores) {
+  if constexpr (kParts == 4) totals[0] = neighbours(totals[0], totals[1], typename IndicesTo<Simd::lanes>::Type());
+#pragma GCC unroll 4
+  for (size_t i = 0; i < kQuads / kParts; ++i) totals[i] *= scale;
+  memcpy(scores, totals, kDecodeRows * sizeof(float));
+}
+
+// scores[g * kDecodeTile + r] of the block that was turned against G queries.
+template <int G>
+void coded_scores_block(const Coded& q, float* scores) {
+  constexpr int Q = kSums / G < static_cast<int>(kQuads) ? kSums / G : kQuads;
+  FourRows totals[G][kQuads / kShared] = {};
+  for (size_t unit = 0; unit < q.units; ++unit) {
+    const char* turned = q.turned + unit * kDecodeRows * kCodedUnit;
+    const float* scales = q.scales + unit * kCodedUnit / kScaled * kDecodeRows;
+#pragma GCC unroll 2
+    for (size_t quad = 0; quad < kQuads; quad += Q) {
+      I sums[G][Q];
+      unit_sums<Q, G>(turned + quad * kCodedUnit, q.words + unit * 16 * kQueryWords, q.excess + unit * 4 * Simd::lanes, sums);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g)
+        add_unit<Q>(sums[g], scales + quad / kShared * Simd::lanes, totals[g] + quad / kShared);
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g) put_scores(totals[g], q.query_scales[g], scores + g * kDecodeTile);
+}
+
+// Scores of a block against all queries, four, two or one at a time.
+inline void coded_scores(const CodedRows& rows, const Coded& q, size_t group, float* scores) {
+  turn_keys(rows, q);
+  size_t g = 0;
+  for (; g + 4 <= group; g += 4) coded_scores_block<4>(q.from(g), scores + g * kDecodeTile);
+  for (; g + 2 <= group; g += 2) coded_scores_block<2>(q.from(g), scores + g * kDecodeTile);
+  for (; g < group; ++g) coded_scores_block<1>(q.from(g), scores + g * kDecodeTile);
+}
+
+}  // namespace
+}  // namespace helm

@@ -1,0 +1,185 @@
+// Weighted sums of decode attention over sets of two blocks of q8_0 values, for the instruction set whose Simd was
+// included before.
+#pragma once
+#include "attention_code_scores_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr size_t kSetRegisters = kSetRows / Simd::lanes;  // of one number a row
+
+// Two blocks of values, and weights [group][kDecodeTile] of their rows.
+struct CodedSet {
+  CodedRows blocks[2];
+  const float* p;
+
+  size_t width() const { return blocks[0].width; }
+};
+
+inline void copy_scales(const CodedSet& set, const Coded& to) {
+#pragma GCC unroll 2
+  for (size_t b = 0; b < 2; ++b) copy_scales(set.blocks[b], to.halves + b * to.blocks * kDecodeRows);
+}
+
+// The scales that were copied, and the largest of every row.
+HELM_INLINE void turn_scales(const Coded& to, V* most) {
+  float* const rows = to.scales;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < kSetRegisters; ++i) most[i] = Simd::zero();
+#pragma GCC unroll 2
+  for (size_t b = 0; b < 2; ++b)
+    each_scales(to.halves + b * to.blocks * kDecodeRows, to.blocks,
+                [&](size_t first, size_t block, const CodePairs* scales) HELM_LAMBDA {
+                  const size_t row = b * kDecodeRows + first;
+#pragma GCC unroll 4
+                  for (size_t i = 0; i < 4; ++i) {
+                    const V scale = reinterpret_cast<V>(scales[i]);
+                    Simd::store(rows + (block + i) * kSetRows + row, scale);
+                    most[row / Simd::lanes] = Simd::max(most[row / Simd::lanes], scale);
+                  }
+                });
+}
+
+// Weights p[G][kDecodeTile] of a set times the scales of its rows.
+template <int G>
+HELM_INLINE void code_weights(const float* p, const V* most, const Coded& to) {
+  V share[G][kSetRegisters];
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g) {
+    V largest = Simd::zero();
+#pragma GCC unroll 8
+    for (size_t i = 0; i < kSetRegisters; ++i) {
+      share[g][i] = Simd::load(p + g * kDecodeTile + i * Simd::lanes);
+      largest = Simd::max(largest, Simd::mul(share[g][i], most[i]));
+    }
+    const float top = Simd::largest(largest);
+    const V factor = Simd::set(word_factor(top));
+    to.weight_scales[g] = top * (1 / kCodedMost);
+#pragma GCC unroll 8
+    for (V& weights : share[g]) weights = Simd::mul(weights, factor);
+  }
+  int32_t* pairs = to.pairs;
+  const float* scales = to.scales;
+  for (size_t b = 0; b < to.blocks; ++b, scales += kSetRows, pairs += 4 * kSetPairs)
+#pragma GCC unroll 4
+    for (size_t i = 0; i < kSetRegisters; i += 2) {
+      const V first = Simd::load(scales + i * Simd::lanes), second = Simd::load(scales + (i + 1) * Simd::lanes);
+#pragma GCC unroll 4
+      for (int g = 0; g < G; ++g)
+        Simd::store_words(pairs + g * kSetPairs + i / 2 * Simd::lanes,
+                          Simd::rounded_words(Simd::mul(share[g][i], first), Simd::mul(share[g][i + 1], second)));
+    }
+}
+
+// The same of all query heads, of scales that were copied.
+inline void code_weights(const float* p, size_t group, const Coded& to) {
+  V most[kSetRegisters];
+  turn_scales(to, most);
+  size_t g = 0;
+  for (; g + 4 <= group; g += 4) code_weights<4>(p + g * kDecodeTile, most, to.from(g));
+  for (; g + 2 <= group; g += 2) code_weights<2>(p + g * kDecodeTile, most, to.from(g));
+  for (; g < group; ++g) code_weights<1>(p + g * kDecodeTile, most, to.from(g));
+}
+
+// Sums of pairs of rows, times their weights, to natural order and to out.
+HELM_INLINE void put_columns(const I* sums, V scale, float* out) {
+  using All = typename IndicesTo<Simd::lanes>::Type;
+  const auto low = reinterpret_cast<CodePairs>(sums[0]), high = reinterpret_cast<CodePairs>(sums[1]);
+  const V first = Simd::floats(reinterpret_cast<I>(parts_by_turns<0>(low, high, All())));
+  const V second = Simd::floats(reinterpret_cast<I>(parts_by_turns<1>(low, high, All())));
+  Simd::store(out, Simd::fma(first, scale, Simd::load(out)));
+  Simd::store(out + Simd::lanes, Simd::fma(second, scale, Simd::load(out + Simd::lanes)));
+}
+
+// sums += N half units of two rows times the weights of that pair for G heads.
+template <int N, int G>
+HELM_INLINE void add_rows(const uint8_t* row, size_t stride, const int32_t* pairs, I (*sums)[N][2]) {
+  constexpr size_t half = kCodedUnit / 2;
+#pragma GCC unroll 4
+  for (size_t n = 0; n < N; ++n, row += half) {
+    const auto a = reinterpret_cast<CodeWords>(Simd::signed_words(row));
+    const auto b = reinterpret_cast<CodeWords>(Simd::signed_words(row + stride));
+    const I low = reinterpret_cast<I>(interleaved<false>(a, b)), high = reinterpret_cast<I>(interleaved<true>(a, b));
+    const int32_t* weights = pairs + n * half / kScaled * 4 * kSetPairs;
+#pragma GCC unroll 4
+    for (int g = 0; g < G; ++g, weights += kSetPairs) {
+      const I weight = Simd::every(*weights);
+      sums[g][n][0] = Simd::dot(sums[g][n][0], low, weight);
+      sums[g][n][1] = Simd::dot(sums[g][n][1], high, weight);
+    }
+  }
+}
+
+// out[g][d...] += weighted sum of a set's rows: N half units of G heads. Rows come in the order of rounded_words: of two
+// registers of weights four by turns.
+template <int N, int G>
+HELM_INLINE void coded_columns(const CodedRows* blocks, size_t d, const Coded& coded, Asking* ahead, float* out) {
+  constexpr size_t half = kCodedUnit / 2;
+  const size_t stride = blocks[0].stride, width = blocks[0].width;
+  const int32_t* pairs = coded.pairs + d / kScaled * 4 * kSetPairs;
+  I sums[G][N][2];
+#pragma GCC unroll 4
+  for (auto& head : sums)
+#pragma GCC unroll 4
+    for (auto& both : head) both[0] = both[1] = Simd::every(0);
+#pragma GCC unroll 4
+  for (size_t i = 0; i < kSetRows; i += 2 * Simd::lanes) {
+    const size_t first[] = {i, i + Simd::lanes};
+    const uint8_t* rows[2];
+#pragma GCC unroll 2
+    for (int v = 0; v < 2; ++v)
+      rows[v] = reinterpret_cast<const uint8_t*>(blocks[first[v] / kDecodeRows].row(first[v] % kDecodeRows)) + d;
+    for (size_t part = 0; part < kParts; ++part)
+#pragma GCC unroll 2
+      for (int v = 0; v < 2; ++v)
+#pragma GCC unroll 2
+        for (int k = 0; k < 2; ++k, ++pairs, rows[v] += 2 * stride) {
+          ahead[first[v] / kDecodeRows].template step<N * kCodedUnit>();
+          add_rows<N, G>(rows[v], stride, pairs, sums);
+        }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < G; ++g)
+#pragma GCC unroll 4
+    for (int n = 0; n < N; ++n)
+      put_columns(sums[g][n], Simd::set(coded.weight_scales[g]), out + g * width + d + n * half);
+}
+
+// out[G][width] += a set's rows. Amid that `between` is called.
+template <int G, class Between>
+void coded_weighted(const CodedSet& set, const Coded& coded, const Between& between, float* out) {
+  constexpr int N = kSums / (2 * G) < 4 ? kSums / (2 * G) : 4;
+  constexpr size_t columns = N * kCodedUnit / 2;
+  const CodedRows blocks[2] = {set.blocks[0], set.blocks[1]};
+  Asking ahead[2];
+#pragma GCC unroll 2
+  for (size_t b = 0; b < 2; ++b)
+    ahead[b] = asking(blocks[b].ahead, blocks[b].data, blocks[b].bytes(), kDecodeRows * blocks[b].width);
+  size_t d = 0;
+  for (; d + columns <= set.width(); d += columns) {
+    coded_columns<N, G>(blocks, d, coded, ahead, out);
+    if (d == 0) between();
+  }
+  if (d == 0) between();
+  for (; d < set.width(); d += kCodedUnit / 2) coded_columns<1, G>(blocks, d, coded, ahead, out);
+}
+
+// out[group][width] += the rows of `set`, whose weights are coded; codes those of the set after it, unless it is null, on
+// the way: they wait long for each other.
+inline void coded_values(const CodedSet& set, const CodedSet* next, size_t group, size_t index, const Coded& all, float* out) {
+  if (next != nullptr) copy_scales(*next, all);
+  const Coded coded = all.of_set(index);
+  const auto prepare = [&] {
+    if (next != nullptr) code_weights(next->p, group, all.of_set(index + 1));
+  };
+  const auto some = [&](size_t g, const auto& weighted) {
+    weighted(set, coded.from(g), [&] { if (g == 0) prepare(); }, out + g * set.width());
+  };
+  size_t g = 0;
+  for (; g + 4 <= group; g += 4) some(g, [](const auto&... args) { coded_weighted<4>(args...); });
+  for (; g + 2 <= group; g += 2) some(g, [](const auto&... args) { coded_weighted<2>(args...); });
+  for (; g < group; ++g) some(g, [](const auto&... args) { coded_weighted<1>(args...); });
+}
+
+}  // namespace
+}  // namespace helm
