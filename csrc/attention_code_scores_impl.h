@@ -19,12 +19,16 @@ HELM_INLINE CodePairs load_codes(const char* from) {
   return codes;
 }
 
+// What comes next is asked for evenly over the time of both passes: a dozen lines can be under way, and once they are
+// there memory would rest. So loops that ask are not unrolled, or compilers ask first.
+constexpr size_t kAskedTurning = kQuad * kCodedUnit / 4, kAskedMultiplying = kQuad * kCodedUnit - kAskedTurning;
+
 // A unit of columns, of which rows have kBytes codes.
 template <size_t kBytes>
 HELM_INLINE void turn_unit(const char* row, size_t stride, Asking& ahead, char* to) {
 #pragma GCC unroll 1
   for (size_t quad = 0; quad < kQuads; ++quad, row += kQuad * stride, to += kCodedUnit) {
-    ahead.step<kQuad * kCodedUnit>();
+    ahead.step<kAskedTurning>();
     CodePairs turned[4];
     turn_parts(load_codes<kBytes>(row), load_codes<kBytes>(row + stride), load_codes<kBytes>(row + 2 * stride),
                load_codes<kBytes>(row + 3 * stride), turned);
@@ -33,13 +37,14 @@ HELM_INLINE void turn_unit(const char* row, size_t stride, Asking& ahead, char* 
   }
 }
 
-// Of scales [4][kQuads][kQuad] by block, a register of rows from `row` on, to [units][kQuads][blocks of a unit][kQuad], or
-// [kQuads][kQuad] by block where a unit is less.
+// Of scales [4][kQuads][kQuad] by block, a register of rows from `row` on, to [units][kQuads][blocks of a unit][kQuad],
+// or [kQuads][kQuad] by block where a unit is less.
 HELM_INLINE void put_scales(size_t row, const CodePairs* scales, float* to) {
   using All = typename IndicesTo<Simd::lanes>::Type;
   if constexpr (kParts == 4) {
-    const CodePairs units[] = {parts_by_turns<0>(scales[0], scales[1], All()), parts_by_turns<1>(scales[0], scales[1], All()),
-                               parts_by_turns<0>(scales[2], scales[3], All()), parts_by_turns<1>(scales[2], scales[3], All())};
+    const CodePairs a = scales[0], b = scales[1], c = scales[2], d = scales[3];
+    const CodePairs units[] = {parts_by_turns<0>(a, b, All()), parts_by_turns<1>(a, b, All()),
+                               parts_by_turns<0>(c, d, All()), parts_by_turns<1>(c, d, All())};
     memcpy(to, units, sizeof(units));
   } else {
 #pragma GCC unroll 4
@@ -48,13 +53,12 @@ HELM_INLINE void put_scales(size_t row, const CodePairs* scales, float* to) {
 }
 
 // Codes and scales of a block to scratch.
-inline void turn_keys(const CodedRows& rows, const Coded& to) {
+inline void turn_keys(const CodedRows& rows, Asking& ahead, const Coded& to) {
   constexpr size_t bytes = kDecodeRows * kCodedUnit;
   const size_t stride = rows.stride, whole = rows.width / kCodedUnit;
   const char* row = rows.data;
   char* turned = to.turned;
   copy_scales(rows, to.halves);
-  Asking ahead = asking(rows.ahead, row, rows.bytes(), to.units * bytes);
   for (size_t unit = 0; unit < whole; ++unit, row += kCodedUnit, turned += bytes)
     turn_unit<kCodedUnit>(row, stride, ahead, turned);
   if (whole < to.units) turn_unit<kCodedUnit / 2>(row, stride, ahead, turned);
@@ -65,12 +69,15 @@ inline void turn_keys(const CodedRows& rows, const Coded& to) {
 
 // Sums of products of a unit of Q quads and G queries: lane 4p + r of row r over part p.
 template <int Q, int G>
-HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32_t* excess, I (*sums)[Q]) {
+HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32_t* excess, Asking& ahead,
+                           I (*sums)[Q]) {
 #pragma GCC unroll 4
   for (int g = 0; g < G; ++g)
 #pragma GCC unroll 4
     for (I& sum : sums[g]) sum = Simd::words(excess + g * Simd::lanes);
+#pragma GCC unroll 1
   for (int c = 0; c < 4; ++c, words += 4 * kQueryWords, turned += kQuads * kCodedUnit) {
+    ahead.step<kAskedMultiplying / (kQuads / Q)>();
     I query[G][2];
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g)
@@ -91,7 +98,13 @@ HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32
 // Parts 0 and 1 of a, 2 and 3, and so on, then those of b, added.
 template <class T, size_t... i>
 HELM_INLINE T neighbours(T a, T b, Indices<i...>) {
-  return __builtin_shufflevector(a, b, (i / 4 * 8 + i % 4)...) + __builtin_shufflevector(a, b, (i / 4 * 8 + 4 + i % 4)...);
+  return __builtin_shufflevector(a, b, (i / 4 * 8 + i % 4)...) +
+         __builtin_shufflevector(a, b, (i / 4 * 8 + 4 + i % 4)...);
+}
+
+template <class T>
+HELM_INLINE T neighbours(T a, T b) {
+  return neighbours(a, b, typename IndicesTo<Simd::lanes>::Type());
 }
 
 constexpr int kShared = kParts < 2 ? 1 : 2;  // quads in a register once parts of one block are added
@@ -103,15 +116,16 @@ HELM_INLINE void add_unit(const I* sums, const float* scales, FourRows* totals) 
   for (int i = 0; i < Q / kShared; ++i, scales += Simd::lanes) {
     I sum = sums[i];
     if constexpr (kShared == 2)
-      sum = reinterpret_cast<I>(neighbours(reinterpret_cast<CodePairs>(sums[2 * i]), reinterpret_cast<CodePairs>(sums[2 * i + 1]),
-                                           typename IndicesTo<Simd::lanes>::Type()));
-    totals[i] = reinterpret_cast<FourRows>(Simd::fma(Simd::floats(sum), Simd::load(scales), reinterpret_cast<V>(totals[i])));
+      sum = reinterpret_cast<I>(
+          neighbours(reinterpret_cast<CodePairs>(sums[2 * i]), reinterpret_cast<CodePairs>(sums[2 * i + 1])));
+    const V total = reinterpret_cast<V>(totals[i]);
+    totals[i] = reinterpret_cast<FourRows>(Simd::fma(Simd::floats(sum), Simd::load(scales), total));
   }
 }
 
 // Scores of a block from the totals of its quads, where they are still in parts.
 HELM_INLINE void put_scores(FourRows* totals, float scale, float* scores) {
-  if constexpr (kParts == 4) totals[0] = neighbours(totals[0], totals[1], typename IndicesTo<Simd::lanes>::Type());
+  if constexpr (kParts == 4) totals[0] = neighbours(totals[0], totals[1]);
 #pragma GCC unroll 4
   for (size_t i = 0; i < kQuads / kParts; ++i) totals[i] *= scale;
   memcpy(scores, totals, kDecodeRows * sizeof(float));
@@ -119,16 +133,19 @@ HELM_INLINE void put_scores(FourRows* totals, float scale, float* scores) {
 
 // scores[g * kDecodeTile + r] of the block that was turned against G queries.
 template <int G>
-void coded_scores_block(const Coded& q, float* scores) {
+void coded_scores_block(const Coded& q, Asking given, float* scores) {
+  Asking ahead = given;
   constexpr int Q = kSums / G < static_cast<int>(kQuads) ? kSums / G : kQuads;
   FourRows totals[G][kQuads / kShared] = {};
   for (size_t unit = 0; unit < q.units; ++unit) {
     const char* turned = q.turned + unit * kDecodeRows * kCodedUnit;
     const float* scales = q.scales + unit * kCodedUnit / kScaled * kDecodeRows;
+    const int16_t* words = q.words + unit * 16 * kQueryWords;
+    const int32_t* excess = q.excess + unit * 4 * Simd::lanes;
 #pragma GCC unroll 2
     for (size_t quad = 0; quad < kQuads; quad += Q) {
       I sums[G][Q];
-      unit_sums<Q, G>(turned + quad * kCodedUnit, q.words + unit * 16 * kQueryWords, q.excess + unit * 4 * Simd::lanes, sums);
+      unit_sums<Q, G>(turned + quad * kCodedUnit, words, excess, ahead, sums);
 #pragma GCC unroll 4
       for (int g = 0; g < G; ++g)
         add_unit<Q>(sums[g], scales + quad / kShared * Simd::lanes, totals[g] + quad / kShared);
@@ -140,11 +157,13 @@ void coded_scores_block(const Coded& q, float* scores) {
 
 // Scores of a block against all queries, four, two or one at a time.
 inline void coded_scores(const CodedRows& rows, const Coded& q, size_t group, float* scores) {
-  turn_keys(rows, q);
+  Asking ahead = asking(rows.ahead, rows.data, rows.bytes(), q.units * kDecodeRows * kCodedUnit);
+  turn_keys(rows, ahead, q);
+  const auto some = [&](size_t g) { return g == 0 ? ahead : Asking{rows.data}; };
   size_t g = 0;
-  for (; g + 4 <= group; g += 4) coded_scores_block<4>(q.from(g), scores + g * kDecodeTile);
-  for (; g + 2 <= group; g += 2) coded_scores_block<2>(q.from(g), scores + g * kDecodeTile);
-  for (; g < group; ++g) coded_scores_block<1>(q.from(g), scores + g * kDecodeTile);
+  for (; g + 4 <= group; g += 4) coded_scores_block<4>(q.from(g), some(g), scores + g * kDecodeTile);
+  for (; g + 2 <= group; g += 2) coded_scores_block<2>(q.from(g), some(g), scores + g * kDecodeTile);
+  for (; g < group; ++g) coded_scores_block<1>(q.from(g), some(g), scores + g * kDecodeTile);
 }
 
 }  // namespace

@@ -99,7 +99,8 @@ HELM_INLINE void add_rows(const uint8_t* row, size_t stride, const int32_t* pair
   for (size_t n = 0; n < N; ++n, row += half) {
     const auto a = reinterpret_cast<CodeWords>(Simd::signed_words(row));
     const auto b = reinterpret_cast<CodeWords>(Simd::signed_words(row + stride));
-    const I low = reinterpret_cast<I>(interleaved<false>(a, b)), high = reinterpret_cast<I>(interleaved<true>(a, b));
+    const I low = reinterpret_cast<I>(interleaved<false>(a, b));
+    const I high = reinterpret_cast<I>(interleaved<true>(a, b));
     const int32_t* weights = pairs + n * half / kScaled * 4 * kSetPairs;
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g, weights += kSetPairs) {
@@ -110,8 +111,8 @@ HELM_INLINE void add_rows(const uint8_t* row, size_t stride, const int32_t* pair
   }
 }
 
-// out[g][d...] += weighted sum of a set's rows: N half units of G heads. Rows come in the order of rounded_words: of two
-// registers of weights four by turns.
+// out[g][d...] += weighted sum of a set's rows: N half units of G heads. Rows come in the order of rounded_words: of
+// two registers of weights four by turns.
 template <int N, int G>
 HELM_INLINE void coded_columns(const CodedRows* blocks, size_t d, const Coded& coded, Asking* ahead, float* out) {
   constexpr size_t half = kCodedUnit / 2;
@@ -132,7 +133,7 @@ HELM_INLINE void coded_columns(const CodedRows* blocks, size_t d, const Coded& c
     for (size_t part = 0; part < kParts; ++part)
 #pragma GCC unroll 2
       for (int v = 0; v < 2; ++v)
-#pragma GCC unroll 2
+#pragma GCC unroll 1
         for (int k = 0; k < 2; ++k, ++pairs, rows[v] += 2 * stride) {
           ahead[first[v] / kDecodeRows].template step<N * kCodedUnit>();
           add_rows<N, G>(rows[v], stride, pairs, sums);
@@ -148,7 +149,7 @@ HELM_INLINE void coded_columns(const CodedRows* blocks, size_t d, const Coded& c
 // out[G][width] += a set's rows. Amid that `between` is called.
 template <int G, class Between>
 void coded_weighted(const CodedSet& set, const Coded& coded, const Between& between, float* out) {
-  constexpr int N = kSums / (2 * G) < 4 ? kSums / (2 * G) : 4;
+  constexpr int N = kSums / (2 * G) < 2 ? 1 : 2;  // more would leave nothing to do before the next weights are needed
   constexpr size_t columns = N * kCodedUnit / 2;
   const CodedRows blocks[2] = {set.blocks[0], set.blocks[1]};
   Asking ahead[2];
@@ -164,21 +165,21 @@ void coded_weighted(const CodedSet& set, const Coded& coded, const Between& betw
   for (; d < set.width(); d += kCodedUnit / 2) coded_columns<1, G>(blocks, d, coded, ahead, out);
 }
 
-// out[group][width] += the rows of `set`, whose weights are coded; codes those of the set after it, unless it is null, on
-// the way: they wait long for each other.
-inline void coded_values(const CodedSet& set, const CodedSet* next, size_t group, size_t index, const Coded& all, float* out) {
+// out[group][width] += the rows of `set`, whose weights are coded; codes those of the set after it, unless it is null,
+// on the way: each step of that waits long for the one before.
+inline void coded_values(const CodedSet& set, const CodedSet* next, size_t group, size_t index, const Coded& all,
+                         float* out) {
   if (next != nullptr) copy_scales(*next, all);
   const Coded coded = all.of_set(index);
   const auto prepare = [&] {
     if (next != nullptr) code_weights(next->p, group, all.of_set(index + 1));
   };
-  const auto some = [&](size_t g, const auto& weighted) {
-    weighted(set, coded.from(g), [&] { if (g == 0) prepare(); }, out + g * set.width());
-  };
+  const auto at = [&](size_t g) { return out + g * set.width(); };
+  const auto between = [&](size_t g) { return [&, g] { if (g == 0) prepare(); }; };
   size_t g = 0;
-  for (; g + 4 <= group; g += 4) some(g, [](const auto&... args) { coded_weighted<4>(args...); });
-  for (; g + 2 <= group; g += 2) some(g, [](const auto&... args) { coded_weighted<2>(args...); });
-  for (; g < group; ++g) some(g, [](const auto&... args) { coded_weighted<1>(args...); });
+  for (; g + 4 <= group; g += 4) coded_weighted<4>(set, coded.from(g), between(g), at(g));
+  for (; g + 2 <= group; g += 2) coded_weighted<2>(set, coded.from(g), between(g), at(g));
+  for (; g < group; ++g) coded_weighted<1>(set, coded.from(g), between(g), at(g));
 }
 
 }  // namespace

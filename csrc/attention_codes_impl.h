@@ -53,8 +53,10 @@ HELM_INLINE T interleaved(T a, T b) {
 
 // Of four registers: register c of the result has in each part the c-th 32 bits of that part of all four.
 HELM_INLINE void turn_parts(CodePairs r0, CodePairs r1, CodePairs r2, CodePairs r3, CodePairs* turned) {
-  const auto a = reinterpret_cast<PairsOfTwo>(interleaved<false>(r0, r1)), c = reinterpret_cast<PairsOfTwo>(interleaved<true>(r0, r1));
-  const auto b = reinterpret_cast<PairsOfTwo>(interleaved<false>(r2, r3)), d = reinterpret_cast<PairsOfTwo>(interleaved<true>(r2, r3));
+  const auto a = reinterpret_cast<PairsOfTwo>(interleaved<false>(r0, r1));
+  const auto b = reinterpret_cast<PairsOfTwo>(interleaved<false>(r2, r3));
+  const auto c = reinterpret_cast<PairsOfTwo>(interleaved<true>(r0, r1));
+  const auto d = reinterpret_cast<PairsOfTwo>(interleaved<true>(r2, r3));
   turned[0] = reinterpret_cast<CodePairs>(interleaved<false>(a, b));
   turned[1] = reinterpret_cast<CodePairs>(interleaved<true>(a, b));
   turned[2] = reinterpret_cast<CodePairs>(interleaved<false>(c, d));
@@ -87,17 +89,17 @@ inline Asking asking(const char* ahead, const char* here, size_t bytes, size_t s
   return found;
 }
 
-// What decode keeps beside coded rows. Queries as words for scores: of each unit of columns and quarter of its parts two
-// registers, of the columns that are even and odd in their order, each repeated for kQuad rows; and, as codes of even
-// columns are read 128 too high, what that adds to the sums of each part, negative. Weights times scales of a set of rows
-// as words under one scale per query head. Units of columns are rounded up, their blocks to a multiple of four.
+// What decode keeps beside coded rows. Queries as words for scores: of each unit of columns and quarter of its parts
+// two registers, of the columns that are even and odd in their order, each repeated for kQuad rows; and, as codes of
+// even columns are read 128 too high, what that adds to the sums of each part, negative. Weights times scales of a set
+// of rows as words under one scale per query head. Units of columns are rounded up, their blocks to a multiple of four.
 struct Coded {
   size_t units, blocks;
   int16_t* words;        // [group / 4][units][4][4][2][lanes][2]
   int32_t* excess;       // [group / 4][units][4][lanes]
   int32_t* pairs;        // [2 sets by turns][group / 4][blocks][4][kSetPairs]
   char* turned;          // codes of a block of keys [units][4][kQuads][kCodedUnit]
-  uint16_t* halves;      // scales of two blocks as they are stored, turned_scales' order
+  uint16_t* halves;      // scales of two blocks as they are stored, in copy_scales' order
   float* scales;         // of a block of keys, by unit; of a set of values [blocks][kSetRows]
   float* query_scales;   // [group]
   float* weight_scales;  // [2][group]
@@ -198,10 +200,9 @@ struct CodedRows {
   size_t bytes() const { return kDecodeRows * stride; }
 };
 
-// Scales of a block to halves [blocks / 4][kDecodeRows / lanes][kQuad][kParts][4], by row: register, row of a part, part.
-// Zero where there is none: four are read that end where the row does. Each four are moved by themselves: in registers of
-// several they would take the port that turns codes. Who reads registers of them does so much later, when they have left
-// the store buffer.
+// Four scales of every row, made by `four` of the bits there, to halves [kDecodeRows / lanes][kQuad][kParts][4], by
+// row: register, row of a part, part. They are moved row by row: in registers of several they would take the port that
+// turns codes. Who reads registers of them does so much later, when they have left the store buffer.
 template <class Four>
 HELM_INLINE void copy_each(const char* from, size_t stride, uint16_t* halves, const Four& four) {
   for (size_t first = 0; first < kDecodeRows; first += Simd::lanes, halves += 4 * Simd::lanes)
@@ -217,6 +218,7 @@ HELM_INLINE void copy_each(const char* from, size_t stride, uint16_t* halves, co
       }
 }
 
+// Scales of a block to halves [blocks / 4][...]. Zero where there is none: four are read that end where the row does.
 inline void copy_scales(const CodedRows& rows, uint16_t* halves) {
   const size_t blocks = rows.blocks(), missing = 4 - blocks % 4;
   const char* from = rows.data + rows.width;
@@ -232,7 +234,9 @@ HELM_INLINE void each_scales(const uint16_t* halves, size_t blocks, const Use& u
   for (size_t block = 0; block < blocks; block += 4)
 #pragma GCC unroll 4
     for (size_t first = 0; first < kDecodeRows; first += Simd::lanes, halves += 4 * Simd::lanes) {
-      const auto row = [&](size_t r) HELM_LAMBDA { return reinterpret_cast<CodePairs>(Simd::load_f16(halves + r * Simd::lanes)); };
+      const auto row = [&](size_t r) HELM_LAMBDA {
+        return reinterpret_cast<CodePairs>(Simd::load_f16(halves + r * Simd::lanes));
+      };
       CodePairs scales[4];
       turn_parts(row(0), row(1), row(2), row(3), scales);
       use(first, block, scales);

@@ -42,7 +42,7 @@ struct Tile {
 struct Decode {
   const DecodeArgs& a;
   size_t stride, width;  // bytes of a row, found by divisions; values of a row of q, out and copies
-  size_t ahead;          // blocks, so that they are kAhead bytes
+  size_t ahead;          // blocks, so that they are kAhead bytes, or twice that of codes: these take longer a byte
   float *rows, *q, *out, *scores;
   Coded coded;  // of q8_0
 };
@@ -50,11 +50,12 @@ struct Decode {
 inline Decode decode_layout(const DecodeArgs& a) {
   const bool coded = a.format == Format::q8_0;
   const size_t width = round_up(a.head_dim, kPanel), stride = row_size(a.format, a.head_dim);
-  const size_t block = kDecodeRows * stride;
+  const size_t block = kDecodeRows * stride, bytes = coded ? 2 * kAhead : kAhead;
+  const size_t ahead = smaller(kMostAhead, (bytes + block - 1) / block);
   float* q = a.scratch + (kDecodeRows + 2) * width;  // four blocks of codes and scales take more than one of f32
   float* out = q + a.group * width;
   float* scores = out + a.group * width;
-  return {a,   stride, width, smaller(kMostAhead, (kAhead + block - 1) / block), a.scratch, q, out, scores,
+  return {a,   stride, width, ahead, a.scratch, q, out, scores,
           coded ? coded_layout(a.head_dim, a.group, scores + a.group * kDecodeTile) : Coded{}};
 }
 
@@ -78,7 +79,7 @@ inline const char* block_after(const Decode& s, const Tile& tile, size_t index) 
 }
 
 // Block `block` of a tile's keys or values. It is used where it is, unless it is not full, or not in one piece, or rows
-// are not whole registers: then in scratch, padded with zeros, codes as they are and all else as f32 [kDecodeRows][width].
+// are not whole registers: then in scratch, padded with zeros, codes as they are, all else as f32 [kDecodeRows][width].
 // Four blocks of codes have places of their own.
 template <const HeadCache* KvSpan::*kCaches>
 inline Rows rows_of(const Decode& s, const Tile& tile, size_t block, const char* ahead) {
@@ -249,14 +250,13 @@ inline CodedSet set_of(const Decode& s, const Tile& tile, size_t block) {
 }
 
 inline void weigh_codes(const Decode& s, const Tile& tile) {
-  CodedSet now = set_of(s, tile, 0);
-  copy_scales(now, s.coded);
-  code_weights(now.p, s.a.group, s.coded);
+  CodedSet sets[2] = {set_of(s, tile, 0), {}};
+  copy_scales(sets[0], s.coded);
+  code_weights(sets[0].p, s.a.group, s.coded);
   for (size_t b = 0, index = 0; b < tile.blocks; b += 2, ++index) {
-    const bool more = b + 2 < tile.blocks;
-    const CodedSet next = more ? set_of(s, tile, b + 2) : now;
-    coded_values(now, more ? &next : nullptr, s.a.group, index, s.coded, s.out);
-    now = next;
+    CodedSet* next = b + 2 < tile.blocks ? &sets[(index + 1) % 2] : nullptr;
+    if (next != nullptr) *next = set_of(s, tile, b + 2);
+    coded_values(sets[index % 2], next, s.a.group, index, s.coded, s.out);
   }
 }
 

@@ -4,11 +4,12 @@
 // attention scores at most (terms + 2) * 2^-24 * sum |w x|; exp, silu and softmax 1e-6 relative; norms 1e-6
 // relative to the largest value. Quantised weights: x is rounded to 16 bits under a scale per run of 32 columns, half a
 // 32767th of the run's largest magnitude; products and sums of a span are exact, and what follows has an error of
-// (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN in
-// every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under one scale,
-// half a 32767th of its largest magnitude; so are the weights of 16 positions times the scales of their values (which are
-// not negative), of the largest such product. Where BF16 units multiply (takes_pairs), x is rounded to bf16, to nearest
-// even, and the bound of linear holds for what that gives. No pointer needs more than its element's alignment; 64 bytes is fastest.
+// (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN
+// in every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under
+// one scale, half a 32767th of its largest magnitude; so are the weights of 32 positions times the scales of their
+// values (which are not negative), of the largest such product. Where BF16 units multiply (takes_pairs), x is rounded
+// to bf16, to nearest even, and the bound of linear holds for what that gives. No pointer needs more than its element's
+// alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
 

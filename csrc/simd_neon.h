@@ -3,12 +3,12 @@
 #include <arm_neon.h>
 
 #include "ahead.h"
-#include "format.h"
+#include "simd_four.h"
 
 namespace helm {
 namespace {
 
-struct Simd {
+struct Simd : FourLanes<Simd> {
   using V = float32x4_t;
   static constexpr size_t lanes = 4;
   static constexpr const char* name = "neon";
@@ -81,14 +81,7 @@ struct Simd {
     const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
     return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
   }
-  static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
   static I add_counts(I a, I b) { return vaddq_s32(a, b); }
-  static I words(const void* p) {
-    I v;
-    memcpy(&v, p, 16);
-    return v;
-  }
-  static void store_words(void* p, I v) { memcpy(p, &v, 16); }
   // Bytes as 16-bit numbers.
   static I signed_words(const uint8_t* p) {
     return vreinterpretq_s32_s16(vmovl_s8(vld1_s8(reinterpret_cast<const int8_t*>(p))));

@@ -1,12 +1,12 @@
 // Four lanes in plain C++ (GCC vector extensions: SSE2 on x86-64, NEON on arm64).
 #pragma once
 #include "ahead.h"
-#include "format.h"
+#include "simd_four.h"
 
 namespace helm {
 namespace {
 
-struct Simd {
+struct Simd : FourLanes<Simd> {
   typedef float V __attribute__((vector_size(16)));
   typedef int32_t I __attribute__((vector_size(16)));
   typedef uint16_t Words __attribute__((vector_size(16)));
@@ -79,15 +79,8 @@ struct Simd {
   static constexpr int words_block = 2;
   static constexpr bool word_product = false;
   static I dot(I sum, I a, I b) { return sum + low(a) * low(b) + (a >> 16) * (b >> 16); }
-  static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
   static I add_counts(I a, I b) { return a + b; }
   static I low(I v) { return static_cast<I>(v << 16) >> 16; }
-  static I words(const void* p) {
-    I v;
-    memcpy(&v, p, 16);
-    return v;
-  }
-  static void store_words(void* p, I v) { memcpy(p, &v, 16); }
   // Bytes as 16-bit numbers.
   static I signed_words(const uint8_t* p) {
     SignedWords words;
