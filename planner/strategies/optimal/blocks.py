@@ -9,6 +9,7 @@ import numpy as np
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import KnownPlan, known
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import Basis
@@ -224,15 +225,23 @@ class Blocks:
 
     def _tasks(self, way: BlockWay, phase: Phase) -> tuple[Task, ...]:
         """The tasks of a block, the ends of whose model are where it begins and ends."""
-        first, last = _side(way, 0), _side(way, -1)
-        shares = {0: self._lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
         decisions = enumerate(zip(decided(self.frame.model), way.parts_in(phase), strict=True))
         borders = {op: self._borders[way.division(k, phase)][op] for k, (op, part) in decisions if part == "both"}
-        known = way, phase, *(border.rows for border in borders.values())
-        if known not in self.lowered:
-            placed = place(self._one, Assignment((way,), first, last, shares))
-            self.lowered[known] = lower(placed, self.iteration(phase)).tasks
-        return divided(self.lowered[known], borders) if self.fractional else self.lowered[known]
+        asked = way, phase, *(border.rows for border in borders.values())
+        if asked not in self.lowered:
+            self.lowered[asked] = lower(self._placed(way), self.iteration(phase)).tasks
+        return divided(self.lowered[asked], borders) if self.fractional else self.lowered[asked]
+
+    def _placed(self, way: BlockWay) -> KnownPlan:
+        """A model of one block of a way, the same in all phases."""
+        if way not in self._found:
+            shares = {0: self._lowered_shares} if "both" in (*way.parts, *way.parts_in("prefill")) else {}
+            self._found[way] = known(place(self._one, Assignment((way,), _side(way, 0), _side(way, -1), shares)))
+        return self._found[way]
+
+    @cached_property
+    def _found(self) -> dict[BlockWay, KnownPlan]:
+        return {}
 
     @cached_property
     def _borders(self) -> Mapping[Division, Mapping[str, Border]]:
