@@ -13,9 +13,6 @@ from helmsman.planner.strategies.optimal.ways import Room, Ways, undominated
 
 TIMED, SMALL = 120, 500
 
-NARROW = 2
-"""Of so few compositions that fit exchanges may find none."""
-
 
 def case(seed: int, blocks: int | None = None) -> tuple[Ways, Room]:
     """Whole numbers, so that ties and exact fits are frequent; one or two phases, memories, flows."""
@@ -121,29 +118,16 @@ def test_many_blocks_are_composed_to_within_a_hundredth(seed, blocks):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_exchange_makes_whole_counts_better(seed):
-    """Of compositions with all that is on its way known: none that differs in one block takes less."""
+def test_exchanges_find_the_best_of_few_blocks(seed):
+    """With all that is on its way known."""
     ways, room = case(seed, blocks=5)
     still = Ways(ways.lanes, ways.kept, 0 * ways.coming)
     truth, relaxed = everything(still, room), relaxation(still, room)
     found = None if relaxed is None else Exchanges(still, room, relaxed).found()
-    if found is None:
-        assert len(truth) <= NARROW
-        return
-    counts = {way: int(count) for way, count in enumerate(found) if count}
-    near = {tuple(sorted(each.items())): each for each in exchanged(counts, len(still))}
-    assert truth[tuple(sorted(counts.items()))] <= min((truth[each] for each in near if each in truth), default=np.inf)
-
-
-def exchanged(counts: dict[int, int], ways: int) -> list[dict[int, int]]:
-    """All compositions with one block in another way."""
-    found = []
-    for away in counts:
-        for to in set(range(ways)) - {away}:
-            other = {**counts, away: counts[away] - 1}
-            other[to] = other.get(to, 0) + 1
-            found.append({way: count for way, count in other.items() if count})
-    return found
+    assert (found is None) == (not truth)
+    if found is not None:
+        counts = tuple((way, int(count)) for way, count in enumerate(found) if count)
+        assert truth[counts] == pytest.approx(min(truth.values()))
 
 
 def test_nothing_fits():
