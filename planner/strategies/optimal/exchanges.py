@@ -59,8 +59,8 @@ class Exchanges:
         away, to = np.divmod(np.arange(len(counts) ** 2), len(counts))
         some = (counts[away] > 0) & (away != to)
         away, to = away[some], to[some]
-        least = self._judged(counts[None], dear)[0] * (1 - _LESS)
-        lanes, kept = self._totals(counts)
+        lanes, kept = self.room.ends + counts @ self.ways.lanes, counts @ self.ways.kept
+        least = float(self._costs(lanes, kept, dear)) * (1 - _LESS)
         more, takes = (of[to] - of[away] for of in (self.ways.lanes, self.ways.kept))
         seconds = self._costs(lanes + more, kept + takes, dear)
         if len(seconds) and seconds.min() < least:
@@ -82,13 +82,6 @@ class Exchanges:
         np.subtract.at(found, away[which], 1)
         np.add.at(found, to[which], 1)
         return found
-
-    def _judged(self, rows: Numbers, dear: float) -> Numbers:
-        """Seconds of compositions (rows, ways), and what they lack at its price."""
-        return self._costs(self.room.ends + rows @ self.ways.lanes, rows @ self.ways.kept, dear)
-
-    def _totals(self, counts: Numbers) -> tuple[Numbers, Numbers]:
-        return self.room.ends + counts @ self.ways.lanes, counts @ self.ways.kept
 
     def _costs(self, lanes: Numbers, kept: Numbers, dear: float) -> Numbers:
         lacking = np.maximum(0.0, kept - self.room.free)
