@@ -100,7 +100,7 @@ def test_the_simulator_takes_as_long_as_the_plan_says():
 
 
 def test_what_fits_the_accelerator_is_there_and_proven():
-    decision = Optimal(asked("Qwen3-0.6B"), STEP).decide({})
+    decision = Optimal(asked("Qwen3-0.6B", "a10-xeon6342"), STEP).decide({})
     assert decision.plan.label == "optimal 28 cuda"
     assert decision.plan.certificate.gap <= 0.01
 
