@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -23,7 +24,7 @@ void sleep_until(double time) {
   timespec t;
   t.tv_sec = static_cast<time_t>(time);
   t.tv_nsec = static_cast<long>((time - static_cast<double>(t.tv_sec)) * 1e9);
-  clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr);
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == EINTR) continue;
 }
 
 // Sleeps when `time` is far enough away; may return early.

@@ -76,9 +76,8 @@ def check_passes(passes: Sequence[Pass]) -> None:
 
 
 def _two_parts(task: Task) -> UsageError:
-    place = task.op if task.layer is None else f"{task.op} of block {task.layer}"
     return UsageError(
-        f"{task.resource} has two parts of {place}, and a device computes one",
+        f"{task.resource} has two parts of {_place(task)}, and a device computes one",
         field="compute",
         value=task.resource,
         remedy="let the rows or heads of each device follow each other",
@@ -87,11 +86,15 @@ def _two_parts(task: Task) -> UsageError:
 
 def _leaves(task: Task) -> UsageError:
     return UsageError(
-        f"{task.op} of block {task.layer} leave a device that keeps them as its own products read them",
+        f"{_place(task)} leave a device that keeps them as its own products read them",
         field="residence",
         value=task.memories[0],
         remedy="keep weights in host memory, or where they are used",
     )
+
+
+def _place(task: Task) -> str:
+    return task.op if task.layer is None else f"{task.op} of block {task.layer}"
 
 
 def _check_panels(plan: Plan, tensor: Tensor) -> None:

@@ -58,7 +58,7 @@ def _check_held(found: Pass, staging: Staging) -> None:
     for index in returning(accesses):
         task = found.tasks[index]
         raise UsageError(
-            f"batches take turns within block {task.layer}, and its weights are gone when the next one reads them",
+            f"batches take turns, and the weights of {task.id} are gone when the next one reads them",
             field="schedule.prefetch",
             value=found.plan.schedule.prefetch,
             remedy="let schedule.prefetch be one more, or plan one batch",
@@ -130,10 +130,10 @@ def _start_before(found: Pass, deps: list[set[int]], halves: Sequence[Half]) -> 
     return place
 
 
-def _take_turns(found: Pass, deps: list[set[int]], order: Sequence[int]) -> None:
+def _take_turns(found: Pass, deps: list[set[int]], sequence: Sequence[int]) -> None:
     """The processor that computes also copies to page-locked memory: one thing after the other."""
     last: dict[str, int] = {}
-    for index in order:
+    for index in sequence:
         task = found.tasks[index]
         if index in found.uses or task.kind == "pin":
             before = last.get(task.resource)

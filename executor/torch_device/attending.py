@@ -47,12 +47,18 @@ class Attending:
         `first` forgets what earlier parts have seen, `last` leaves the output where attention leaves it."""
         self._positions.place(past)
         q, running = self._activations.queries(tokens), None if first else self._running
-        for span in spans:
-            if span[-1] > 0:
-                running = _with(running, attend_part(q, *self._span(span, tokens, past)))
+        for part in (part for span in spans if span[-1] > 0 for part in self._pieces(span)):
+            running = _with(running, attend_part(q, *self._span(part, tokens, past)))
         self._running = running
         if last:
             self._activations.attended(torch.zeros_like(q) if running is None else running[0], tokens)
+
+    def _pieces(self, span: "KvSpan") -> "Iterator[KvSpan]":
+        keys, key_offset, values, value_offset, sequence, head, position, count = span
+        row = self._kind.length * self._kind.dtype.itemsize
+        for begin, end in self._parts(self._kind.plain, count):
+            offsets = key_offset + begin * row, value_offset + begin * row
+            yield keys, offsets[0], values, offsets[1], sequence, head, position + begin, end - begin
 
     def _span(self, span: "KvSpan", tokens: int, past: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Keys and values (batch, kv_heads, count, head_dim), and which of them a token may not look at."""

@@ -141,7 +141,7 @@ def test_weights_that_cannot_wait_for_the_next_batch_are_refused(checkpoints: Ch
         if prefetch:
             Engine.load(plan, checkpoints("llama"), two_cpus()).close()
         else:
-            with pytest.raises(UsageError, match="weights are gone when the next one reads them"):
+            with pytest.raises(UsageError, match="are gone when the next one reads them"):
                 Engine.load(plan, checkpoints("llama"), two_cpus())
 
 

@@ -29,6 +29,7 @@ from helmsman.executor.torch_device.buffers import TorchMemory, held_in
 from helmsman.executor.torch_device.caches import cache_of
 from helmsman.executor.torch_device.pinning import page_ranges
 from helmsman.executor.torch_device.regions import regions_of
+from helmsman.executor.torch_device.row_formats import RowFormat
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
@@ -146,8 +147,17 @@ def test_a_window_of_the_cache_makes_the_same_tokens(
 def test_caches_in_eight_bits_make_the_same_tokens(
     tmp_path: Path, there: Machine, paged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Read whole, eleven positions at a time, or page by page; beside a host with such caches, whose rows they are."""
-    monkeypatch.setattr("helmsman.executor.torch_device.attending.EXPANDED_VALUES", 11 * 2 * 2 * 32)
+    """Eleven positions at a time, of a cache or of its pages; beside a host with such caches, whose rows they are."""
+    most = 11 * 2 * 2 * 32
+    monkeypatch.setattr("helmsman.executor.torch_device.attending.EXPANDED_VALUES", most)
+    expanded, sizes = RowFormat.values, set[int]()
+
+    def watched(kind: RowFormat, kept: torch.Tensor) -> torch.Tensor:
+        values = expanded(kind, kept)
+        sizes.add(values.numel())
+        return values
+
+    monkeypatch.setattr(RowFormat, "values", watched)
     model = small_model("qwen3").model_copy(
         update={"head_dim": 32, "position": Rope(theta=1e4, rotary_dim=32), "layers": 3}
     )
@@ -156,6 +166,7 @@ def test_caches_in_eight_bits_make_the_same_tokens(
     chosen = make_paged_plan(model, page=32, window=96, kv="q8_0", workload=plan.workload) if paged else plan
     alone = make_plan(model, kv="q8_0", workload=plan.workload)
     found, expected = (outcome(tmp_path / "wide", *each) for each in ((on_torch(chosen), there), (alone, two_cpus())))
+    assert max(sizes) == most
     assert np.abs(found[1] - expected[1]).max() < EIGHT_BITS * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])
 

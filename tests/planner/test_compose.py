@@ -67,10 +67,19 @@ def test_the_best_is_the_best_of_everything(seed):
 def test_the_bound_holds_wherever_the_search_ends(seed):
     ways, room = case(seed, blocks=6)
     truth = min(everything(ways, room).values(), default=np.inf)
-    for most, slack in ((1, 0.0), (3, 0.1), (10, 0.0)):
+    for most, slack in ((1, 0.0), (3, 0.1), (10, 0.0), (2000, 0.1)):
         found = compose(ways, room, most=most, slack=slack)
         assert found.bound <= truth * (1 + 1e-9) + 1e-9
         assert all(each.seconds >= truth * (1 - 1e-9) for each in found.best)
+
+
+@pytest.mark.parametrize("seed", [1056, 1308, 2081])
+def test_what_is_too_little_better_is_below_the_bound_no_more(seed):
+    """Searches that end, and drop what is better by less than their slack."""
+    ways, room = case(seed, blocks=4)
+    found = compose(ways, room, most=10_000, slack=0.05)
+    assert found.exact
+    assert found.bound <= min(everything(ways, room).values()) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(20))

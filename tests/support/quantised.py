@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.rounded import through
+from benchmarks.dequantised import dequantised
 from safetensors.numpy import load_file, save_file
 
 from helmsman.executor.checkpoint.write import write_checkpoint
@@ -16,5 +16,5 @@ def write_quantised(model: Model, place: Path, compressed: Callable[[str], bool]
     write_checkpoint(model, place, seed=1, fmt="f32")
     file = place / "model.safetensors"
     values = load_file(file)
-    save_file({name: through(fmt, each) if compressed(name) else each for name, each in values.items()}, file)
+    save_file({name: dequantised(fmt, each) if compressed(name) else each for name, each in values.items()}, file)
     return place

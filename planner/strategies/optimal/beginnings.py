@@ -92,7 +92,7 @@ def _later(begun: _Begun, ways: _Ways) -> _Begun:
 
 def _few(found: _Begun) -> Chosen:
     """Of those with the same blocks the best few."""
-    blocks = found.left @ np.cumprod([1, *(found.left.max(axis=0)[:-1] + 1)])
+    blocks = np.unique(found.left, axis=0, return_inverse=True)[1].reshape(-1)
     order = np.lexsort((found.link, found.now, found.least, blocks))
     group = blocks[order]
     first = np.searchsorted(group, group)

@@ -250,8 +250,8 @@ class _Search:
         """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""
         order = np.argsort(-case.relaxed.reduced, kind="stable")
         self._deeper(case, order, 0, case.room, case.relaxed.bound, np.zeros(len(order)))
-        if self.left <= 0:
-            self.closed = min(self.closed, case.relaxed.bound)
+        dropped = max(case.relaxed.bound, self.worst) if self.left > 0 else case.relaxed.bound
+        self.closed = min(self.closed, dropped)
 
     def _deeper(self, case: _Case, order: Chosen, at: int, room: Room, bound: float, counts: Numbers) -> None:
         """`room` and `bound`: what is left beside the ways before `at`, of which `counts` are taken."""

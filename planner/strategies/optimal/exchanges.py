@@ -18,9 +18,9 @@ _ROUNDS, _PAIRED = 80, 48
 _LESS = 1e-7
 """What is better by less than this share is not."""
 
-_DEARER, _DEAREST, _FREE = 10.0, 1e6, 1e-3
-"""What memories lack costs three times what the relaxation says, and so many times more while anything is lacking; a
-memory that costs nothing there costs such a share of all seconds."""
+_DEAR, _DEARER, _DEAREST, _FREE = 3.0, 10.0, 1e6, 1e-3
+"""What memories lack costs so many times what the relaxation says, and so many times more while anything is lacking, up
+to so many times; a memory that costs nothing there costs such a share of all seconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Exchanges:
 
     def found(self) -> Numbers | None:
         """Whole counts (ways) that no exchange makes better; None if they do not fit."""
-        counts, dear = self._rounded(), 3.0
+        counts, dear = self._rounded(), _DEAR
         for _ in range(_ROUNDS):
             better = self._better(counts, dear)
             if better is not None:

@@ -19,12 +19,13 @@ def needs_store(frame: Frame) -> bool:
 
 
 def fullest(frame: Frame) -> Assignment:
-    """The accelerator with all blocks that accelerators have room for, but for those that must be in the store: no plan
-    keeps less in host memory and in the store, whose rates depend on that."""
+    """The accelerator with all blocks that accelerators have room for, the embedding too where that is all, but
+    for those that must be in the store: no plan keeps less in host memory and in the store, whose rates depend on
+    that."""
     stored, here, layers = _least_stored(frame), _least_here(frame), frame.model.layers
     away = (on_accelerator(frame.model),) * (layers - stored - here)
     blocks = (*(from_storage(frame.model),) * stored, *away, *(on_host(frame.model),) * here)
-    return Assignment(blocks, "host", "accelerator", {})
+    return Assignment(blocks, "host" if here else "accelerator", "accelerator", {})
 
 
 def _least_here(frame: Frame) -> int:

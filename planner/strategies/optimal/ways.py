@@ -14,8 +14,8 @@ Numbers = NDArray[np.float64]
 Chosen = NDArray[np.intp]
 
 _TOGETHER, _TELLING, _SAMPLED = 128, 3, 64
-"""So many ways are compared with others at a time, first by so much of what they ask for, which
-so many of them tell."""
+"""So many ways are compared with others at a time, first by so many of the things that they ask for: those that
+tell most of so many ways apart."""
 
 
 @dataclass(frozen=True, eq=False)
