@@ -136,6 +136,7 @@ def test_larger_batches_of_one_strategy(capfd):
     assert "no other of 3 plans" in out and out.count("layer-split") == 1 + len(best)
 
 
+@pytest.mark.nightly
 def test_points_are_planned_for_what_is_drawn(capfd):
     """Requests and tokens/s, not the decode step by which the table is sorted: the front is as low as can be."""
     question = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "700MB", "--batch", "16")
