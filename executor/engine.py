@@ -16,10 +16,12 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
 from helmsman.executor.growing import Growing, check_grows, rounded, with_context
+from helmsman.executor.kv import Caches
 from helmsman.executor.loading import Loaded, open_store, prepare
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import page_links, passes_of
 from helmsman.executor.phase_program import PhaseProgram
+from helmsman.executor.program import Lanes
 from helmsman.executor.prompt import check_context, check_tokens
 from helmsman.executor.recorded import Recorded
 from helmsman.executor.storage import Storage, open_storage
@@ -101,16 +103,20 @@ class Engine:
     @property
     def assumes(self) -> bool:
         """Whether `assume` can stand in for a prompt: caches are the native executor's, allocated in full."""
-        return self._loaded.kept is not None and self._growing is None and not self.devices.accelerators.devices
+        return self._assumable is not None
+
+    @property
+    def _assumable(self) -> tuple[Caches, Lanes] | None:
+        return None if self._growing is not None or self.devices.accelerators.devices else self._loaded.kept
 
     def assume(self, tokens: int) -> None:
         """From now on as if `tokens` tokens of every sequence were cached; their keys and values are noise.
 
         Raises UsageError where caches cannot be filled so."""
-        if self._loaded.kept is None or not self.assumes:
+        if self._assumable is None:
             remedy = "use native caches in full, or a prompt of that length"
             raise UsageError("these caches need a prompt to fill them", field="depth", value=tokens, remedy=remedy)
-        caches, lanes = self._loaded.kept
+        caches, lanes = self._assumable
         assume(caches, lanes.pagers, tokens)
         self._cached = tokens
 

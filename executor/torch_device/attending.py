@@ -83,8 +83,7 @@ class Attending:
         """Weights of the positions that each token may look at."""
         count = past + tokens
         lines = self._activations.scores(tokens)[..., :count]
-        places, at = (torch.arange(begin, count, device=lines.device) for begin in (0, past))
-        later = (places > at.unsqueeze(1)).view(1, tokens, 1, 1, count)
+        later = self._positions.beyond(tokens, past, 0, count).view(1, tokens, 1, 1, count)
         scaled = lines * self._spec["head_dim"] ** -0.5
         lines.copy_(torch.softmax(scaled.masked_fill(later, -torch.inf), -1))
 

@@ -4,10 +4,9 @@ every 32 of them, which the last code of a row ends."""
 import torch
 
 RUN = 32
-LARGEST = 65504.0
-"""Of f16."""
-NORMAL = 2.0**-126
-"""The smallest scale that has an inverse in f32."""
+LARGEST = torch.finfo(torch.float16).max
+NORMAL = torch.finfo(torch.float32).tiny
+"""The smallest scale that has an inverse."""
 
 
 def pack_codes(rows: torch.Tensor) -> torch.Tensor:

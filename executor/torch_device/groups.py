@@ -10,8 +10,7 @@ import torch
 GROUP = 64
 TOGETHER = 16
 """Values whose codes are stored together."""
-LARGEST = 65504.0
-"""Of f16."""
+LARGEST = torch.finfo(torch.float16).max
 CODE = 15
 
 

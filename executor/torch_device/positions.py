@@ -36,5 +36,8 @@ class Positions:
 
     def later(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
         """bool (group * tokens, end - begin): true where a query may not look at a position of [begin, end)."""
-        places = torch.arange(begin, end, device=self._at.device)
-        return (places > self.of(tokens, past).unsqueeze(1)).repeat(self._group, 1)
+        return self.beyond(tokens, past, begin, end).repeat(self._group, 1)
+
+    def beyond(self, tokens: int, past: int, begin: int, end: int) -> torch.Tensor:
+        """bool (tokens, end - begin): true where a position of [begin, end) comes after a token."""
+        return torch.arange(begin, end, device=self._at.device) > self.of(tokens, past).unsqueeze(1)

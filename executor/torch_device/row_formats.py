@@ -10,8 +10,13 @@ from helmsman.executor.torch_device.codes import pack_codes, unpack_codes
 from helmsman.executor.torch_device.groups import pack_groups, unpack_groups
 from helmsman.schemas.formats import StoredFormat, is_plain, rows_size
 
-_PACKED: dict[StoredFormat, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[torch.Tensor, int], torch.Tensor]]]
-_PACKED = {"q8_0": (pack_codes, unpack_codes), "q4": (pack_groups, unpack_groups)}
+Pack = Callable[[torch.Tensor], torch.Tensor]
+Unpack = Callable[[torch.Tensor, int], torch.Tensor]
+
+_PACKED: dict[StoredFormat, tuple[Pack, Unpack]] = {
+    "q8_0": (pack_codes, unpack_codes),
+    "q4": (pack_groups, unpack_groups),
+}
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,14 @@ class TorchStage:
         self._activations = Activations(spec, workspace, self._regions)
         self._positions = Positions(spec, workspace.bytes.device)
         self._attending = Attending(spec, self._activations, self._positions)
+        self._outside_blocks = {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}
+        self._over_caches = {
+            "append": self._append,
+            "attention": self._attending.whole,
+            "scores": self._attending.scores,
+            "softmax": self._attending.softmax,
+            "wv": self._attending.weighted,
+        }
         space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
         values = space.bytes.view(torch.float32)
         self._blocks = [block_of(spec, each, values) for each in spec["blocks"]]
@@ -138,15 +146,9 @@ class TorchStage:
 
     def _do(self, op: str, block: Block | None, tokens: int, past: int) -> None:
         if block is None:
-            {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}[op](tokens, past)
-        elif op in ("append", "attention", "scores", "softmax", "wv"):
-            {
-                "append": self._append,
-                "attention": self._attending.whole,
-                "scores": self._attending.scores,
-                "softmax": self._attending.softmax,
-                "wv": self._attending.weighted,
-            }[op](block, tokens, past)
+            self._outside_blocks[op](tokens, past)
+        elif op in self._over_caches:
+            self._over_caches[op](block, tokens, past)
         elif op in ("norm1", "norm2"):
             normed = block.norms[op].of(self._activations.rows("hidden", tokens), *self._norm_kind)
             self._activations.rows("normed", tokens).copy_(normed)

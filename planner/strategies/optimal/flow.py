@@ -45,11 +45,12 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
     for place, work in enumerate(before + crossed):
         slower, speed, kept = loss[place], 1 - loss[place], drag[place]
         freed = number[place] - comes[place]
-        for seconds, limit in ((work, freed), (used[place], freed), (after[place], number[place])):
+        parts = ((work, freed, comes[place]), (used[place], freed, None), (after[place], number[place], None))
+        for seconds, limit, needs in parts:
             beside = np.minimum((room[limit, np.arange(len(come))] - come) / kept, seconds / speed)
             now, come = now + seconds + slower * beside, come + kept * beside
-            if seconds is work:
-                waits = np.where(comes[place], np.maximum(done[place] - come, 0.0), 0.0)
+            if needs is not None:
+                waits = np.where(needs, np.maximum(done[place] - come, 0.0), 0.0)
                 now, come = now + waits, come + waits
     return now
 
