@@ -11,8 +11,8 @@ CHUNK_ROWS = 128
 """Rows (sequences x tokens) that pass through a stage at a time; csrc/stage.h's kChunkRows."""
 
 EXPANDED_VALUES = 1 << 22
-"""Values of a quantised matrix that are in f32 at a time, for a product that reads nothing else: caches of GPUs hold
-them."""
+"""Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of
+GPUs hold them."""
 
 _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
@@ -33,6 +33,17 @@ def expansion_bytes(matrices: Iterable[Tensor]) -> int:
     """Bytes where the f32 values of quantised weights are before they are read, as one operation's take the place of
     another's."""
     return 4 * max((expanded_values(*tensor.shape) for tensor in matrices if tensor.quantised), default=0)
+
+
+def expanded_positions(values: int) -> int:
+    """Positions of a cache in 8 bits that are expanded at a time, where the keys of one are so many `values`."""
+    return max(1, EXPANDED_VALUES // values)
+
+
+def cache_expansion_bytes(model: Model, workload: Workload) -> int:
+    """Bytes where the f32 keys and values of a part of a cache in 8 bits are while it is attended to."""
+    values = workload.batch * model.kv_width
+    return 2 * 4 * values * min(workload.context, expanded_positions(values))
 
 
 def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:

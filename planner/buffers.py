@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from helmsman.lowering.buffers import buffer_bytes, expansion_bytes, held_together, kept_bytes
+from helmsman.lowering.buffers import (
+    buffer_bytes,
+    cache_expansion_bytes,
+    expansion_bytes,
+    held_together,
+    kept_bytes,
+)
 from helmsman.lowering.caches import passing, pieces_of
 from helmsman.lowering.paging import most_tokens, passes_of, window_of, windows
 from helmsman.lowering.placement import Placed, batches_together, known
@@ -48,7 +54,7 @@ def buffers_by_memory(placed: Placed) -> dict[str, int]:
     for memory in working:
         total[memory] = total.get(memory, 0) + buffers + staging_bytes(placed, memory) + _pages(placed, memory)
     for memory in {device.memory for device in used if device.expands}:
-        total[memory] += batches * _expanded(placed)
+        total[memory] += batches * _expanded(placed) + _expanded_caches(placed)
     for memory in _resting(placed).difference(working):
         total[memory] = total.get(memory, 0) + kept_bytes(placed.model, placed.workload)
     return total
@@ -61,6 +67,13 @@ def _expanded(placed: Placed) -> int:
         for tensor, _ in counted_tensors(placed)
         if any(not is_plain(piece.rule.used) for piece in homes(placed, tensor))
     )
+
+
+def _expanded_caches(placed: Placed) -> int:
+    """Where keys and values in 8 bits are before they are attended to, an upper bound over all stages: of one batch,
+    as attention of one begins where another's has ended."""
+    formats = (piece.used for layer in alike(placed) for piece in pieces_of(placed, layer))
+    return 0 if all(map(is_plain, formats)) else cache_expansion_bytes(placed.model, placed.workload)
 
 
 def _passing(placed: Placed) -> Workload:

@@ -11,7 +11,7 @@ from helmsman.executor.torch_device.blocks import Block
 from helmsman.executor.torch_device.buffers import held_in
 from helmsman.executor.torch_device.caches import HeadsCache, kind_of
 from helmsman.executor.torch_device.positions import Positions
-from helmsman.lowering.buffers import EXPANDED_VALUES
+from helmsman.lowering.buffers import expanded_positions
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvSpan, StageSpec
@@ -31,14 +31,15 @@ class Attending:
         keys, values = _there(block.keys), _there(block.values)
         q, running = self._activations.queries(tokens), None
         for begin, end in self._parts(keys.plain, self._positions.seen(tokens, past)):
-            one, other = (each.read(self._heads, begin, end) for each in (keys, values))
-            running = _with(running, attend_part(q, one, other, self._positions.later(tokens, past, begin, end)))
+            later = self._positions.later(tokens, past, begin, end)
+            part = attend_part(q, keys.read(self._heads, begin, end), values.read(self._heads, begin, end), later)
+            running = _with(running, part)
         assert running is not None, "a token sees itself"
         self._activations.attended(running[0], tokens)
 
     def _parts(self, plain: bool, count: int) -> Iterator[tuple[int, int]]:
         values = self._spec["batch"] * self._spec["kv_heads"] * self._spec["head_dim"]
-        step = count if plain else max(1, EXPANDED_VALUES // values)
+        step = count if plain else expanded_positions(values)
         yield from ((begin, min(begin + step, count)) for begin in range(0, count, step))
 
     def spans(self, spans: "Sequence[KvSpan]", first: bool, last: bool, tokens: int, past: int) -> None:

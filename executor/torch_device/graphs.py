@@ -9,10 +9,14 @@ Key = tuple[int, int, int, int]
 
 
 class Graphs:
-    """The graphs of one lane's stages. A step reads its position and token from the device, so that they may change."""
+    """The graphs of one lane's stages. A step reads its position and token from the device, so that they may change.
+
+    All of them take what they need on the way from one pool, so that a long context does not hold it once a bucket:
+    they run one after the other, and leave nothing there."""
 
     def __init__(self, device: torch.device) -> None:
         self.available = device.type == "cuda"
+        self._pool = torch.cuda.graph_pool_handle() if self.available else None
         self._found: dict[Key, torch.cuda.CUDAGraph] = {}
         self._kept: list[TorchStage] = []
 
@@ -32,6 +36,7 @@ class Graphs:
         torch.cuda.current_stream().synchronize()
         self._kept.append(stage)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+        stream = torch.cuda.current_stream()
+        with torch.cuda.graph(graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"):
             stage.compute(first, last, 1, past, ends=True)
         return graph

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
-from helmsman.lowering.buffers import buffer_bytes, expansion_bytes
+from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
@@ -190,8 +190,7 @@ class LayerSplit:
             return [(host, sizes.single(model.layers)), (host, buffers)]
         assert self.roles.accelerator is not None
         target = self.roles.accelerator.memory
-        quantised = self.roles.accelerator.expands and not is_plain(self.options.weights)
-        there = buffers + (expansion_bytes(tensors(model)) if quantised else 0)
+        there = buffers + (self._expanded if self.roles.accelerator.expands else 0)
         kv_home = host if self.options.kv_offload else target
         on_host = max(k - 1, 0)
         kv = [(host, on_host * sizes.kv), (kv_home, (model.layers - on_host) * sizes.kv)]
@@ -206,6 +205,13 @@ class LayerSplit:
             (target, (model.layers - on_host) * sizes.block + sizes.output_alone(host == target)),
         ]
         return [*split, *kv, *staging, (host, buffers), (target, there)]
+
+    @cached_property
+    def _expanded(self) -> int:
+        """Where values of quantised weights and caches are before they are read, on a device that reads values only."""
+        weights, caches = (not is_plain(fmt) for fmt in (self.options.weights, self.options.kv))
+        needed = expansion_bytes(tensors(self.model)) if weights else 0
+        return needed + (cache_expansion_bytes(self.model, self.workload) if caches else 0)
 
     @cached_property
     def _sizes(self) -> "_UnitSizes":

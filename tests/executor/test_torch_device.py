@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from weakref import ReferenceType, ref
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from helmsman.executor.torch_device.pinning import page_ranges
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.row_formats import RowFormat
 from helmsman.executor.torch_device.stage import TorchStage
+from helmsman.lowering.buffers import cache_expansion_bytes
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
@@ -147,14 +149,16 @@ def test_a_window_of_the_cache_makes_the_same_tokens(
 def test_caches_in_eight_bits_make_the_same_tokens(
     tmp_path: Path, there: Machine, paged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eleven positions at a time, of a cache or of its pages; beside a host with such caches, whose rows they are."""
+    """Keys and values of eleven positions at a time, of a cache or of its pages; beside a host with such caches, whose
+    rows they are."""
     most = 11 * 2 * 2 * 32
-    monkeypatch.setattr("helmsman.executor.torch_device.attending.EXPANDED_VALUES", most)
-    expanded, sizes = RowFormat.values, set[int]()
+    monkeypatch.setattr("helmsman.lowering.buffers.EXPANDED_VALUES", most)
+    expanded, held, sizes = RowFormat.values, list[ReferenceType[torch.Tensor]](), set[int]()
 
     def watched(kind: RowFormat, kept: torch.Tensor) -> torch.Tensor:
         values = expanded(kind, kept)
-        sizes.add(values.numel())
+        held.append(ref(values))
+        sizes.add(sum(each.numel() for each in (of() for of in held) if each is not None))
         return values
 
     monkeypatch.setattr(RowFormat, "values", watched)
@@ -166,7 +170,7 @@ def test_caches_in_eight_bits_make_the_same_tokens(
     chosen = make_paged_plan(model, page=32, window=96, kv="q8_0", workload=plan.workload) if paged else plan
     alone = make_plan(model, kv="q8_0", workload=plan.workload)
     found, expected = (outcome(tmp_path / "wide", *each) for each in ((on_torch(chosen), there), (alone, two_cpus())))
-    assert max(sizes) == most
+    assert max(sizes) == 2 * most == cache_expansion_bytes(model, plan.workload) // 4
     assert np.abs(found[1] - expected[1]).max() < EIGHT_BITS * np.abs(expected[1]).max()
     assert np.array_equal(found[0], expected[0])
 

@@ -43,6 +43,7 @@ CASES = {
     "fused": ("llama", WORK, {"fused": True}, PACKED),
     "chosen tokens": ("opt", WORK, {"cache": CacheUse(keep=0.5, select=0.3)}, {"chunks": {"scores": 4}, **PACKED}),
     "activations": ("opt", TWICE, {"cache": CacheUse(holds="activations")}, {}),
+    "caches in 8 bits": ("llama", WORK, {"kv": "q8_0", "fused": True}, {}),
     "two ahead": ("phi3", WORK, {"prefetch": 2}, {"weights_q4": True}),
 }
 

@@ -22,7 +22,7 @@ from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOption
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS
-from helmsman.schemas.plan import Residence, Select
+from helmsman.schemas.plan import MemoryUse, Residence, Select
 from helmsman.schemas.workload import Workload
 
 MATRICES = {"Qwen3-8B": 8_190_427_136, "Qwen3-0.6B": 595_984_384, "Meta-Llama-3-8B": 8_029_995_008}
@@ -60,6 +60,31 @@ def test_caches_of_eight_bits():
     kept = {kv: {u.memory: u.kv for u in memory_use(split(model, "q4_0", kv).placement(0))} for kv in ("f16", "q8_0")}
     assert kept["f16"]["vram"] == 36 * 2 * 256 * 1024 * 2
     assert kept["q8_0"]["vram"] == 36 * 2 * 256 * 1024 * 34 // 32
+
+
+@pytest.mark.parametrize(("context", "values"), [(32768, 1 << 22), (1000, 1024 * 1000)])
+@pytest.mark.parametrize("k", [0, 20])
+def test_a_gpu_with_caches_of_eight_bits_has_room_to_expand_a_part_of_them(k, context, values):
+    """f32 keys and values, of 2^22 values at most: what is short of that by a byte does not fit."""
+    found = split(load_model("Qwen3-8B"), "f16", "q8_0")
+    found = replace(found, workload=Workload(prompt_tokens=512, output_tokens=1, context=context))
+    buffers = {kv: used(replace(found, options=LayerSplitOptions("f16", kv)), k).buffers for kv in ("q8_0", "f16")}
+    assert buffers["q8_0"] - buffers["f16"] == 2 * 4 * values
+    needed = used(found, k).used
+    lacking = [dict(with_vram(found, size).shortage(k)).get("vram", 0) for size in (needed, needed - 1)]
+    assert lacking == [0, 1]
+
+
+def used(found: LayerSplit, k: int) -> MemoryUse:
+    """Of the GPU."""
+    return next(use for use in memory_use(found.placement(k)) if use.memory == "vram")
+
+
+def with_vram(found: LayerSplit, size: int) -> LayerSplit:
+    """The same with so much memory on the GPU."""
+    hardware = found.roles.hardware
+    resized = [m.model_copy(update={"available": size}) if m.name == "vram" else m for m in hardware.memories]
+    return replace(found, roles=roles(hardware.model_copy(update={"memories": tuple(resized)})))
 
 
 @pytest.mark.parametrize("k", [0, 4, 38])

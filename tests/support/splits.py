@@ -13,7 +13,8 @@ WORK = Workload(prompt_tokens=8, output_tokens=9, context=32)
 
 
 def make_frame(model: Model, workload: Workload = WORK, hardware: Hardware | None = None, **changes) -> Frame:
-    return Frame(model, roles(hardware or make_hardware()), workload, "f32", "f32", **changes)
+    formats = {"weights": "f32", "kv": "f32"}
+    return Frame(model, roles(hardware or make_hardware()), workload, **formats | changes)
 
 
 def make_layout(model: Model, start: int, stop: int, chunks: dict[str, int] | None = None, **changes) -> Layout:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.buffers import buffer_bytes, expansion_bytes, held_together, kept_bytes
+from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes, held_together, kept_bytes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.buffers import STOPS
 from helmsman.planner.cache_bytes import kv_block_bytes
@@ -155,11 +155,12 @@ class Room:
 
     @cached_property
     def _values(self) -> int:
-        """Values of weights that the accelerator keeps quantised until it reads them."""
+        """Values of weights and caches that the accelerator keeps quantised until it reads them."""
         frame = self.frame
-        if is_plain(frame.weights) or not frame.accelerator.expands:
+        if not frame.accelerator.expands:
             return 0
-        return frame.workload.batches * expansion_bytes(tensors(frame.model))
+        weights = 0 if is_plain(frame.weights) else frame.workload.batches * expansion_bytes(tensors(frame.model))
+        return weights + (0 if is_plain(frame.kv) else cache_expansion_bytes(frame.model, frame.workload))
 
     @cached_property
     def _resting(self) -> int:
