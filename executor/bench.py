@@ -66,10 +66,10 @@ def check_tests(tests: Sequence[Test], plan: Plan, rewinds: bool) -> None:
         )
 
 
-def longest_prompt(tests: Sequence[Test], rewinds: bool) -> int:
-    """The longest prompt pass of the tests: a cache is filled in pieces where prompts may follow others."""
-    fills = () if rewinds else (test.depth for test in tests)
-    return max(1, *(test.prompt for test in tests), *fills)
+def longest_prompt(tests: Sequence[Test], fills: bool) -> int:
+    """The longest prompt pass of the tests; `fills`: whether caches are filled by whole prompts, not in pieces or with
+    noise."""
+    return max(1, *(test.prompt for test in tests), *(test.depth for test in tests if fills))
 
 
 def run_tests(
@@ -114,7 +114,9 @@ def _result(test: Test, runner: "Runner", repeats: int, tell: Callable[[str], No
 
 
 class Runner:
-    """Runs tests on random tokens; what fills the cache stays there for the tests after it where it can."""
+    """Runs tests on random tokens; what fills the cache stays there for the tests after it where it can.
+
+    A test at a depth times what comes after the token before it, which is computed on top of the others."""
 
     def __init__(self, engine: Engine, piece: int) -> None:
         plan = engine.plan
@@ -126,12 +128,12 @@ class Runner:
     def seconds(self, test: Test) -> float:
         """Of the prompt, or of all decode steps together; what comes before is not timed."""
         if test.prompt:
-            self._fill(test.depth)
+            self._fill(test.depth, test.prompt)
             found = self._generate(test.depth, test.depth + test.prompt, 1)
             return float(found[1] - found[0])
         before = max(test.depth, 1)
-        first = before - 1 if self._engine.rewinds else 0
-        self._fill(first)
+        first = before - 1 if self._engine.rewinds or self._engine.assumes else 0
+        self._fill(first, 1)
         found = self._generate(first, before, test.steps + 1)
         return float(found[-1] - found[1])
 
@@ -141,9 +143,10 @@ class Runner:
         made = self._engine.generate(self._tokens[:, first:last], output, past=first, ignore_eos=True)
         return made.moments
 
-    def _fill(self, depth: int) -> None:
+    def _fill(self, depth: int, tokens: int) -> None:
         """Have `depth` tokens in the cache, unless they are there: noise, or prompts where caches need them."""
-        if self._filled < depth and self._engine.assumes:
+        there = self._filled >= depth and self._engine.continues(depth, tokens)
+        if not there and self._engine.assumes:
             self._engine.assume(depth)
             self._filled = depth
         while self._filled < depth:

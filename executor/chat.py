@@ -58,7 +58,7 @@ class Chat:
         if room < 1:
             return None
         past = min(common(self._cached, prompt), len(prompt) - 1)
-        past = past if self._engine.continues(past) else 0
+        past = past if self._engine.continues(past, len(prompt) - past) else 0
         stops = self._how.stops if self._template.own else (*self._how.stops, *PLAIN_STOPS)
         stream, shown = StoppedStream(self._text, stops), []
 

@@ -96,9 +96,14 @@ class Engine:
         """Whether a prompt may follow any part of what is cached."""
         return self._loaded.caches_stay
 
-    def continues(self, past: int) -> bool:
-        """Whether a prompt may follow the first `past` tokens that are cached: windows of caches only go on."""
-        return past == 0 or self.rewinds or (bool(page_links(self.plan)) and past == self._cached)
+    def continues(self, past: int, tokens: int) -> bool:
+        """Whether a prompt of `tokens` may follow the first `past` tokens that are cached: windows of caches only go
+        on, and on top of keys and values that move there are only decode steps, which a token alone is."""
+        if past == 0 or self.rewinds:
+            return True
+        if page_links(self.plan):
+            return past == self._cached
+        return self._loaded.kept is not None and tokens == 1 and past <= self._cached
 
     @property
     def assumes(self) -> bool:
@@ -142,12 +147,12 @@ class Engine:
         makes some and may say which sequences end with them. Ends early when every sequence has ended, by that or by
         an end-of-sequence token unless `ignore_eos`. Raises UsageError or BadInputError for bad prompts."""
         check_tokens(tokens, self.plan, output_tokens, past)
-        if not self.continues(past):
+        if not self.continues(past, tokens.shape[1]):
             raise UsageError("prompts of this plan cannot continue here", field="past", value=past, remedy="use 0")
         eos = () if ignore_eos else self.plan.model.eos
         progress = Progress(self._iterations(tokens, output_tokens, past), tokens.shape[0], eos)
         for number, iteration in enumerate(progress.remaining()):
-            if iteration.phase == "prefill":
+            if number < progress.prompt_passes:
                 self._feed(tokens[:, iteration.past - past : iteration.context - past])
             program = self._pass(iteration)
             program.record(number, iteration.tokens, iteration.past)
@@ -214,7 +219,10 @@ class Engine:
         return chosen
 
     def _iterations(self, tokens: Tokens, output_tokens: int, past: int) -> tuple[Iteration, ...]:
-        """The passes over prompts that follow `past` tokens, then decode steps."""
+        """The passes over prompts that follow `past` tokens, then decode steps. A token alone on top of others is a
+        decode step."""
         shape = {"prompt_tokens": tokens.shape[1], "output_tokens": output_tokens}
-        passes = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
-        return tuple(replace(each, context=each.context + past) for each in passes)
+        first, *rest = requested(self.plan, self.plan.workload.model_copy(update=shape)).all
+        if past and tokens.shape[1] == 1:
+            first = replace(first, phase="decode")
+        return tuple(replace(each, context=each.context + past) for each in (first, *rest))

@@ -31,7 +31,8 @@ class Generation:
     lengths: tuple[int, ...]
 
     @property
-    def _prompt_passes(self) -> int:
+    def prompt_passes(self) -> int:
+        """Passes over the prompt, the last of which makes the first token."""
         return len(self.iterations) - len(self.chosen) + 1
 
     @property
@@ -44,13 +45,13 @@ class Generation:
     @property
     def ttft_s(self) -> float:
         """Seconds from the start to the first token."""
-        return float(self.moments[self._prompt_passes] - self.moments[0])
+        return float(self.moments[self.prompt_passes] - self.moments[0])
 
     @property
     def tpot_s(self) -> float | None:
         """Mean seconds per token after the first; None when there is only one."""
         steps = len(self.chosen) - 1
-        return float(self.moments[-1] - self.moments[self._prompt_passes]) / steps if steps else None
+        return float(self.moments[-1] - self.moments[self.prompt_passes]) / steps if steps else None
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -73,7 +74,7 @@ class Progress:
     def __init__(self, iterations: tuple[Iteration, ...], sequences: int, eos: Sequence[int]) -> None:
         self._iterations = iterations
         self._eos = eos
-        self._prompts = sum(iteration.phase == "prefill" for iteration in iterations)
+        self.prompt_passes = max(1, sum(iteration.phase == "prefill" for iteration in iterations))
         self._chosen = np.zeros((len(iterations), sequences), np.int32)
         self._lengths, self._running = np.zeros(sequences, np.int64), np.ones(sequences, bool)
         self._moments = np.zeros(len(iterations) + 1)
@@ -88,7 +89,7 @@ class Progress:
     @property
     def makes_tokens(self) -> bool:
         """Whether the pass under way is the last of the prompt, or a decode step."""
-        return self._passes + 1 >= self._prompts
+        return self._passes + 1 >= self.prompt_passes
 
     def add(self, chosen: Tokens, on_token: OnToken) -> None:
         """The end of a pass, and what it has chosen."""
@@ -105,6 +106,6 @@ class Progress:
 
     def generation(self, recorded: tuple[Recorded, ...]) -> Generation:
         """What it has yielded."""
-        made, lengths = self._chosen[self._prompts - 1 : self._passes], tuple(self._lengths.tolist())
+        made, lengths = self._chosen[self.prompt_passes - 1 : self._passes], tuple(self._lengths.tolist())
         moments = self._moments[: self._passes + 1]
         return Generation(self._iterations[: self._passes], made, moments, recorded, lengths)

@@ -109,10 +109,10 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
 def trace(plan: Plan, measured: Measured) -> Trace:
     """The measured runs as spans with lowering's task ids; of runs on top of a past, which no prompt made, only the
     decode steps, as those of a run that has it in its prompt."""
-    runs = [_continued(plan, each, measured) if measured.past else each for each in measured.runs]
+    before = _prompt_passes(plan, measured) if measured.past else 0
+    runs = [_continued(each, before) if before else each for each in measured.runs]
     spans = [span for run, generation in enumerate(runs) for span in spans_of(plan, run, generation)]
-    if measured.past:
-        spans = [span for span in spans if span.phase == "decode"]
+    spans = [span for span in spans if span.iteration >= before]
     info = TraceInfo(
         source="measured",
         plan_sha256=digest(plan),
@@ -123,12 +123,16 @@ def trace(plan: Plan, measured: Measured) -> Trace:
     return Trace(info, spans)
 
 
-def _continued(plan: Plan, generation: Generation, measured: Measured) -> Generation:
-    """Passes numbered as if those over the past had been run."""
+def _prompt_passes(plan: Plan, measured: Measured) -> int:
+    """Over the past and the prompt, had both been run."""
     work = plan.workload.model_copy(update={"prompt_tokens": measured.notes["prompt_tokens"]})
-    prompts = sum(each.phase == "prefill" for each in generation.iterations)
-    before = len(passes_of(plan, work).prompt) - prompts
-    numbered = tuple(replace(each, index=each.index + before) for each in generation.iterations)
+    return len(passes_of(plan, work).prompt)
+
+
+def _continued(generation: Generation, prompt_passes: int) -> Generation:
+    """Passes numbered as if so many, and not its own, had been over the prompt."""
+    more = prompt_passes - generation.prompt_passes
+    numbered = tuple(replace(each, index=each.index + more) for each in generation.iterations)
     return replace(generation, iterations=numbered)
 
 

@@ -107,6 +107,12 @@ def caches_stay(passes: Sequence[Pass]) -> bool:
     return own and not any(page_links(each.plan) for each in passes)
 
 
+def caches_native(passes: Sequence[Pass]) -> bool:
+    """Whether native devices alone compute, whose caches can be taken for filled."""
+    kinds = {device.name: device.kind for device in passes[0].plan.hardware.devices}
+    return all(kinds[name] in ("cpu", "loopback") for each in passes for name in each.devices)
+
+
 def page_links(plan: Plan) -> dict[str, tuple[str, str]]:
     """By memory of windows, the links over which pages come there and leave."""
     links = {}

@@ -16,6 +16,7 @@ from helmsman.executor.engine import Engine
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -88,6 +89,21 @@ def test_flexgen_makes_the_same_tokens_of_two_batches(
     plan = FlexGen(frame, False, host_attention, CostOptions()).decide({}).plan
     assert plan.schedule.order == "layer-major"
     check(outcome(checkpoints("opt"), plan, 2 * batch), reference("opt", 2 * batch))
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_token_alone_goes_on_where_caches_move(checkpoints: Callable[[str], Path], batches: int) -> None:
+    """As a decode step, which brings what is cached; more tokens, or more than were cached, cannot."""
+    model = small_model("llama")
+    plan = make_op_split_plan(model, 3, len(pieces(model, {})), workload=workload(1, batches))
+    with Engine.load(plan, checkpoints("llama"), two_cpus()) as engine:
+        whole = engine.generate(prompts(batches), 12, ignore_eos=True).chosen
+        last, past = whole[4:5].T, PROMPT + 4
+        again = engine.generate(last, 7, past=past, ignore_eos=True)
+        for tokens, before in ((prompts(batches), past), (last, PROMPT + 12)):
+            with pytest.raises(UsageError, match="cannot continue here"):
+                engine.generate(tokens, 2, past=before)
+    assert np.array_equal(again.chosen, whole[5:]) and {each.phase for each in again.iterations} == {"decode"}
 
 
 CHUNKS = {"q": 2, "scores": 2, "wv": 2, "o": 3, "up": 2, "down": 3}

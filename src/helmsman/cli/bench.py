@@ -60,16 +60,17 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.bench import check_tests, longest_prompt, run_tests, tests_of
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
-    from helmsman.executor.passes import caches_stay, passes_of
+    from helmsman.executor.passes import caches_native, caches_stay, passes_of
 
     select_from_environment()
     check_place(args.out)
     tests = tests_of(args.n_prompt, args.n_gen, args.n_depth)
     _check(args, tests)
     plan = _plan(args, tests)
-    rewinds = caches_stay(passes_of(plan))
+    passes = passes_of(plan)
+    rewinds = caches_stay(passes)
     check_tests(tests, plan, rewinds)
-    longest = longest_prompt(tests, rewinds)
+    longest = longest_prompt(tests, fills=not rewinds and not caches_native(passes))
     with (
         Engine.load(plan, args.checkpoint, Machine.this(), prompt_tokens=longest, storage=args.storage or ()) as engine,
         progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,

@@ -24,14 +24,14 @@ def check_depth(args: argparse.Namespace, plan: "Plan") -> None:
 
 def _reason(args: argparse.Namespace, plan: "Plan") -> str | None:
     """Why this plan needs a prompt to fill its caches."""
-    from helmsman.executor.passes import caches_stay, page_links, passes_of
+    from helmsman.executor.passes import caches_native, caches_stay, page_links, passes_of
 
     if args.chat:
         return "a conversation begins with what is said in it"
     if args.backend == "torch" or args.kv_cache == "growing":
         return "only native caches that are allocated in full can be taken for filled"
-    passes, kinds = passes_of(plan), {device.name: device.kind for device in plan.hardware.devices}
-    if any(kinds[name] not in ("cpu", "loopback") for each in passes for name in each.devices):
+    passes = passes_of(plan)
+    if not caches_native(passes):
         return "caches of these devices cannot be taken for filled"
     if not caches_stay(passes) and not page_links(plan):
         return "keys and values of this plan move between memories, so a prompt cannot continue there"
