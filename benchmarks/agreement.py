@@ -1,28 +1,29 @@
 """How far the executor is from transformers in f32 on the same weights: the mean KL divergence of next tokens.
 
     python -m benchmarks.agreement --checkpoint DIR --hardware FILE [--formats f16,q4_0] [--kv-formats f16,bf16]
-        [--tokens 2000] [--faults] [--json FILE]
+        [--tokens 2000] [--sequences 4] [--faults] [--json FILE]
 
 For every pair of formats, an all-CPU plan with weights kept so; the reference holds the values that they stand for.
-Every other position comes out of a prompt pass over the tokens before it as well, the others out of decode steps.
+Tokens are of several sequences that advance together, so that weights are read once for all. One position in eight
+comes out of a prompt pass over the tokens before it, the others out of decode steps.
 With `--faults`, the reference is also made wrong, once in every way that a wrong executor might be."""
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.asking import ask
 from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
 from benchmarks.oracle import Logits, divergences, keep_in, load_oracle, mean_kl, oracle_logits
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.engine import Engine
+from helmsman.executor.generation import Tokens
 from helmsman.executor.machine import Machine
 from helmsman.hwdb.load_model import load_model
 from helmsman.schemas.formats import KV_FORMATS, STORED_FORMATS, StoredFormat
@@ -31,6 +32,8 @@ from helmsman.schemas.plan import Plan
 BAR, FAULT = 1e-4, 1e-2
 PASSES = (2, 5, 17)
 """Tokens of the prompt passes, in turns: of kernels that use each weight once, and of matrix products."""
+EVERY = 8
+"""Positions from one prompt pass to the next."""
 FAULTS: dict[str, Plant] = {
     "rope base 1e4": wrong_base(1e4),
     "rope base 5e5": wrong_base(5e5),
@@ -58,11 +61,11 @@ def main() -> int:
     print(f"{'weights':<9}{'KV':<7}{'mean':>10}{'prompts':>10}{'steps':>10}{'worst':>10}", flush=True)
     rows, faults = list[Found](), dict[str, float]()
     for fmt in args.formats:
-        reference = Reference(args.checkpoint, fmt, args.tokens)
+        reference = Reference(args.checkpoint, fmt, args.sequences, args.tokens // args.sequences)
         for kv in args.kv_formats:
             plan = _planned(args, fmt, kv)
             found = logits(plan, args.checkpoint, reference.tokens)
-            rows.append(compared(fmt, kv, reference.logits, found))
+            rows.append(compared(fmt, kv, reference.logits, found, args.sequences))
             print(_line(rows[-1]), flush=True)
         if args.faults:
             wrong = {f"{fmt} beside {name}": reference.wrong(plant, found) for name, plant in FAULTS.items()}
@@ -79,7 +82,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--hardware", type=Path, required=True, help="a record of this machine")
     parser.add_argument("--formats", type=_names, default=STORED_FORMATS)
     parser.add_argument("--kv-formats", type=_names, default=("f16",), help=f"of {', '.join(KV_FORMATS)}")
-    parser.add_argument("--tokens", type=int, default=2000)
+    parser.add_argument("--tokens", type=int, default=2000, help="of all sequences together")
+    parser.add_argument("--sequences", type=int, default=4, help="as long as each other")
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
@@ -91,7 +95,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _planned(args: argparse.Namespace, fmt: str, kv: str) -> Plan:
     """Everything on the CPUs, of which one works: beside other work, two would wait for each other."""
-    shape = {"prompt_tokens": max(PASSES), "output_tokens": 1, "context": args.tokens + 2}
+    context = args.tokens // args.sequences + 2
+    shape = {"prompt_tokens": max(PASSES), "output_tokens": 1, "context": context, "batch": args.sequences}
     where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split", "vram_avail": 1}
     plan = ask(**where, **shape, format=fmt, kv_format=kv)
     return plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"threads": 1})})
@@ -100,42 +105,50 @@ def _planned(args: argparse.Namespace, fmt: str, kv: str) -> Plan:
 class Reference:
     """Random text, and what transformers makes of it with weights that went through `fmt`."""
 
-    def __init__(self, checkpoint: Path, fmt: StoredFormat, count: int) -> None:
+    def __init__(self, checkpoint: Path, fmt: StoredFormat, sequences: int, count: int) -> None:
         self.model = load_model(str(checkpoint))
-        self.tokens: list[int] = np.random.default_rng(0).choice(printable_ids(self.model), count).tolist()
+        shape = sequences, count
+        self.tokens: Tokens = np.random.default_rng(0).choice(printable_ids(self.model), shape).astype(np.int32)
         self._oracle = load_oracle(checkpoint)
         keep_in(self._oracle, fmt)
-        self.logits = oracle_logits(self._oracle, self.tokens)
+        self.logits = self._found()
 
     def wrong(self, plant: Plant, found: Logits) -> float:
         """The mean divergence of `found` from a reference with a fault."""
         with plant(self._oracle, self.model):
-            return mean_kl(oracle_logits(self._oracle, self.tokens), found)
+            return mean_kl(self._found(), found)
+
+    def _found(self) -> Logits:
+        """f32 (positions, vocab) of one sequence after the other."""
+        return np.concatenate([oracle_logits(self._oracle, each) for each in self.tokens.tolist()])
 
 
-def logits(plan: Plan, checkpoint: Path, tokens: Sequence[int]) -> Logits:
-    """f32 (tokens, vocab): what the executor has after each of `tokens`, by turns from a prompt pass and a step."""
-    text = np.array([tokens], np.int32)
-    found = np.empty((len(tokens), plan.model.vocab), np.float32)
+def logits(plan: Plan, checkpoint: Path, tokens: Tokens) -> Logits:
+    """f32 (positions, vocab): what the executor has after each of `tokens` (sequences, n), one sequence after the
+    other."""
+    sequences, count = tokens.shape
+    found = np.empty((sequences, count, plan.model.vocab), np.float32)
     with Engine.load(plan, checkpoint, Machine.this(), prompt_tokens=max(PASSES)) as engine:
-        for position, length in zip(range(0, len(tokens), 2), cycle(PASSES)):
-            first, last = max(0, position + 1 - length), min(position + 2, len(tokens))
+        for position, length in zip(range(0, count, EVERY), cycle(PASSES)):
+            first, last = max(0, position + 1 - length), min(position + EVERY, count)
             following = iter(range(position, last))
 
-            def teach(made: Logits, following: Iterator[int] = following) -> NDArray[np.int32]:
+            def teach(made: Logits, following: Iterator[int] = following) -> Tokens:
                 at = next(following)
-                found[at] = made[0]
-                return text[:, min(at + 1, len(tokens) - 1)]
+                found[:, at] = made
+                return tokens[:, min(at + 1, count - 1)]
 
-            prompt = text[:, first : position + 1]
+            prompt = tokens[:, first : position + 1]
             engine.generate(prompt, last - position, past=first, choose=teach, ignore_eos=True)
-    return found
+    return found.reshape(sequences * count, -1)
 
 
-def compared(weights: str, kv: str, reference: Logits, found: Logits) -> Found:
+def compared(weights: str, kv: str, reference: Logits, found: Logits, sequences: int) -> Found:
     """The divergence at every position, summed up."""
-    each = divergences(reference, found)
-    return Found(weights, kv, float(each.mean()), float(each[::2].mean()), float(each[1::2].mean()), float(each.max()))
+    each = divergences(reference, found).reshape(sequences, -1)
+    prompts = np.arange(each.shape[1]) % EVERY == 0
+    mean, first, rest = (float(some.mean()) for some in (each, each[:, prompts], each[:, ~prompts]))
+    return Found(weights, kv, mean, first, rest, float(each.max()))
 
 
 def _line(row: Found) -> str:

@@ -12,7 +12,7 @@ from helmsman.schemas.formats import STORED_FORMATS, KvFormat, StoredFormat
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.workload import Workload
 
-TOKENS = 200
+SEQUENCES, TOKENS = 2, 100
 
 
 def shape() -> Model:
@@ -30,12 +30,12 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def divergences(checkpoint: Path, weights: StoredFormat, kv: KvFormat = "f16") -> tuple[float, float]:
     """The mean divergence, and the least from a reference with a fault."""
-    work = Workload(prompt_tokens=max(PASSES), output_tokens=1, context=TOKENS + 2)
+    work = Workload(prompt_tokens=max(PASSES), output_tokens=1, context=TOKENS + 2, batch=SEQUENCES)
     plan = make_plan(shape(), weights=weights, kv=kv, workload=work)
-    reference = Reference(checkpoint, weights, TOKENS)
+    reference = Reference(checkpoint, weights, SEQUENCES, TOKENS)
     found = logits(plan, checkpoint, reference.tokens)
     least = min(reference.wrong(plant, found) for plant in FAULTS.values()) if weights == "q4_0" else 1.0
-    return compared(weights, kv, reference.logits, found).mean, least
+    return compared(weights, kv, reference.logits, found, SEQUENCES).mean, least
 
 
 @pytest.mark.nightly
