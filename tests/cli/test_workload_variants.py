@@ -64,6 +64,7 @@ def test_a_written_table_of_a_variant_plans_the_same(tmp_path, capsys):
         (("--kv-select", "0.5"), "add --kv-keep"),
         (("--activation-cache", "--chunks", "k=2"), "not a division"),
         (("--fused-attention", "--chunks", "scores=2"), "not a division"),
+        (("--kv-format", "q8_0", "--chunks", "scores=2"), "not a division"),
         (("--activation-cache", "--model", "Llama-2-7b-hf"), "rotated"),
         (("--kv-keep", "0.5", "--strategy", "flexgen"), "does not go with"),
         (("--activation-cache", "--strategy", "layer-split"), "does not go with"),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from op_tables import try_everything, try_one
 from plans import figure, make_hardware
@@ -52,6 +53,23 @@ def test_published_optima(options, name, milliseconds):
     asked = question(printed=True, **options)
     assert label(asked.frame, asked.layout(asked.found.best)) == name
     assert asked.found.best.seconds * 1e3 == pytest.approx(milliseconds, rel=1e-3)
+
+
+@pytest.mark.parametrize("pinning", ["pinned", "pin-on-transfer"])
+def test_the_host_has_one_part_of_an_operation(pinning):
+    """What executors refuse is not chosen, even where the middle of an operation would be best to give away."""
+    machine = make_hardware(bandwidth=9.4e8, latency=0.0)
+    read = {"cpu": figure(2e9), "loopback": figure(2e10)}
+    devices = [each.model_copy(update={"read": read.get(each.name, each.read)}) for each in machine.devices]
+    machine = machine.model_copy(update={"devices": tuple(devices)})
+    frame = make_frame(small_model("qwen3"), Workload(prompt_tokens=8, output_tokens=8, context=160), machine)
+    asked = OpSplit(frame, OpSplitOptions({"q": 4}, pinning=pinning), CostOptions())
+    ops, every = [unit.op for unit in asked.units], search(asked.table, replace(asked.search_options, feasible=None))
+    ranges = zip(every.start, every.stop, strict=True)
+    one_part = np.array([i == j or set(ops[:i]).isdisjoint(ops[j:]) for i, j in ranges])
+    assert one_part[every.lanes.total.argmin()] == (pinning == "pinned")
+    assert asked.found.best.seconds == every.lanes.total[one_part].min()
+    assert np.array_equal(np.isfinite(asked.found.lanes.total), one_part)
 
 
 @pytest.mark.parametrize(("chunks", "milliseconds"), [({}, 68.615), ({"scores": 8}, 60.943)])

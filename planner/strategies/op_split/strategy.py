@@ -138,8 +138,8 @@ class OpSplit:
     @cached_property
     def _allowed(self) -> Mask:
         """The ranges that may be chosen, as an array over (start, stop)."""
-        count = len(self.units) + 1
-        return _together(self.units) if self.frame.form == "reordered" else np.ones((count, count), dtype=np.bool_)
+        allowed = _leaving_one_part(self.units)
+        return allowed & _together(self.units) if self.frame.form == "reordered" else allowed
 
     @cached_property
     def table(self) -> LayerTable:
@@ -295,6 +295,15 @@ class OpSplit:
             found.append((int(lacking[row]), layout))
         nearest = min(found, key=lambda each: each[0])[1]
         return replace(nearest, ends=self._ends(nearest))
+
+
+def _leaving_one_part(units: tuple[Piece, ...]) -> Mask:
+    """The ranges that do not leave the host the first and the last chunks of one operation, of which a device computes
+    one part."""
+    ops = np.array([unit.op for unit in units])
+    start, stop = np.indices((len(units) + 1, len(units) + 1))
+    before, after = ops[np.maximum(start, 1) - 1], ops[np.minimum(stop, len(units) - 1)]
+    return np.asarray((start == 0) | (stop == len(units)) | (start >= stop) | (before != after))
 
 
 def _together(units: tuple[Piece, ...]) -> Mask:

@@ -10,6 +10,7 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.op_split.strategy import OpSplit
+    from helmsman.planner.strategies.streaming.place import Frame
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
@@ -24,8 +25,9 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     if args.paper and (args.no_overlap or args.pinning == "pin-on-transfer"):
         remedy = "leave --paper out: the printed equations know lanes that overlap"
         raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
+    frame = with_cache_use(steps_frame(args, model, hardware, workload))
     options = OpSplitOptions(
-        chunks=_chunks(args, model),
+        chunks=_chunks(args, frame),
         compress=args.compress,
         storage=storage_of(args, hardware),
         path=args.nvme or "direct",
@@ -33,20 +35,19 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         offload=not args.no_cpu_offload,
         printed=args.paper,
     )
-    frame = with_cache_use(steps_frame(args, model, hardware, workload))
     return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
 
 
-def _chunks(args: argparse.Namespace, model: "Model") -> dict[str, int]:
+def _chunks(args: argparse.Namespace, frame: "Frame") -> dict[str, int]:
     """`8` (every operation that can be divided, into as many parts or as it has), or `scores=8,wv=4`."""
     from helmsman.planner.strategies.streaming.division import divisible
 
-    text, fused = args.chunks, args.fused_attention
+    text = args.chunks
     if text is None:
         return {}
-    names = divisible(model, "reordered" if args.activation_cache else "fused" if fused else "divided")
+    names = divisible(frame.model, frame.form)
     found = {}
-    for name, count in _divisions(text, model, names):
+    for name, count in _divisions(text, frame.model, names):
         if name not in names or not count.isdecimal() or len(count) > 6:
             remedy = f"write a number, or OP=N with operations among {', '.join(names)}"
             raise UsageError("not a division of operations", field="--chunks", value=text, remedy=remedy)

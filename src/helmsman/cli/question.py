@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import is_plain
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.streaming.place import Frame
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 
 def frame_of(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
-    """Model, machine, workload, formats and schedule, and what attention reads."""
+    """Model, machine, workload, formats and schedule, and what attention reads: quantised caches at once, as executors
+    divide it over values alone."""
     from helmsman.planner.machine import roles
     from helmsman.planner.strategies.streaming.place import Frame
 
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
     frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
-    frame = replace(frame, cache=_cache_use(args, model), fused=args.fused_attention)
+    fused = args.fused_attention or not is_plain(args.kv_format)
+    frame = replace(frame, cache=_cache_use(args, model), fused=fused)
     return frame if args.table is None else _with_table(args.table, frame)
 
 

@@ -124,7 +124,8 @@ def _add_streaming(parser: Parser) -> None:
         "--kv-select", type=float, metavar="SHARE", help="of the head dimension, read to choose them; 0: no choice"
     )
     group.add_argument("--activation-cache", action="store_true", help="cache layer inputs instead of K and V")
-    group.add_argument("--fused-attention", action="store_true", help="attention is one operation (FlashAttention)")
+    fused = "attention is one operation (FlashAttention), as it always is over q8_0 caches"
+    group.add_argument("--fused-attention", action="store_true", help=fused)
     group.add_argument("--table", type=Path, metavar="FILE", help="measured operation latencies (helm.optable/1)")
     group.add_argument("--write-table", type=Path, metavar="FILE", help="write the prices of every operation, to edit")
 
