@@ -1,6 +1,9 @@
 """Pools, arenas and the copy engine."""
 
 import gc
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -95,6 +98,42 @@ def test_what_a_busy_processor_delays_is_caught_up() -> None:
         time_read(pool, rest, 20)
     first, last = engine.wait(tickets[0]), engine.wait(tickets[-1])
     assert nominal <= last[1] - first[0] < 1.05 * nominal
+
+
+COPYING = """
+import os, resource, sys
+from helmsman.executor._kernels import Arena, CopyEngine
+if sys.argv[1] == "refused":
+    resource.setrlimit(resource.RLIMIT_RTPRIO, (0, 0))
+    if os.geteuid() == 0:
+        os.setuid(65534)
+def tasks():
+    return set(map(int, os.listdir("/proc/self/task")))
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    pass
+permitted = os.sched_getscheduler(0) == os.SCHED_FIFO
+os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+before, buffer = tasks(), Arena(1 << 16).alloc(1 << 15, "buffer")
+memoryview(buffer)[:3] = b"abc"
+engine = CopyEngine(1e9, 1e-4, -1)
+start, end = engine.wait(engine.submit(buffer, 1024, buffer, 0, 1024))
+(thread,) = tasks() - before
+assert bytes(memoryview(buffer)[1024:1027]) == b"abc" and end - start >= 1e-4 + 1024 / 1e9
+print(permitted, os.sched_getscheduler(thread) == os.SCHED_FIFO)
+"""
+"""Whether a thread may run before all others of its core, and whether the one that copies does."""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="needs Linux")
+@pytest.mark.parametrize("asked", ["as it is", "refused"])
+def test_copies_take_precedence_where_that_is_permitted_and_work_where_it_is_not(asked: str) -> None:
+    """In a process of its own, which may give up the right to it."""
+    words = [sys.executable, "-c", COPYING, asked]
+    permitted, preceding = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    assert permitted == preceding
+    assert asked == "as it is" or permitted == "False"
 
 
 def test_an_empty_copy_takes_the_latency() -> None:
