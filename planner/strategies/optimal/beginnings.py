@@ -34,7 +34,8 @@ class _Ways:
 class _Begun:
     """Beginnings, side by side. `least`: seconds that no end of one beats; `now`, `link`: when its operations are done,
     and what comes for it is there; `chain`, `coming`: seconds of both that are left; `left` (beginnings, ways): blocks;
-    `free` (beginnings, buffers): when each buffer is, the first to be used first; `rows` (beginnings, blocks): ways."""
+    `free` (beginnings, buffers): when each buffer is, the first to be used first; `before`, `way`: which beginning it
+    continues, with a block of which way."""
 
     least: Numbers
     now: Numbers
@@ -43,11 +44,12 @@ class _Begun:
     coming: Numbers
     left: Chosen
     free: Numbers
-    rows: Chosen
+    before: Chosen
+    way: Chosen
 
     def only(self, which: Chosen) -> "_Begun":
         """Some of them."""
-        return _Begun(**{name: values[which] for name, values in vars(self).items()})
+        return _Begun(*(values[which] for values in vars(self).values()))
 
 
 def followed(counts: Mapping[int, int], pace: Sequence[Pace], buffers: int, evenness: float) -> tuple[int, ...]:
@@ -57,14 +59,24 @@ def followed(counts: Mapping[int, int], pace: Sequence[Pace], buffers: int, even
     ways = _beside([pace[row] for row in counts])
     chain, coming = left @ ways.chain, left @ ways.link
     worth = evenness * max(float(chain[0]), float(coming[0]))
-    zero = np.zeros(1)
-    best = _Begun(np.maximum(chain, coming), zero, zero, chain, coming, left, np.zeros((1, buffers)), left[:, :0])
+    zero, none = np.zeros(1), np.zeros(1, dtype=np.intp)
+    least = np.maximum(chain, coming)
+    best = [_Begun(least, zero, zero, chain, coming, left, np.zeros((1, buffers)), none, none)]
     for _ in range(int(left.sum())):
-        later = _later(best, ways)
+        later = _later(best[-1], ways)
         rank = later.least + worth * abs(later.chain / (chain[0] or 1.0) - later.coming / (coming[0] or 1.0))
         kept = _few(later)
-        best = later.only(kept[np.argsort(rank[kept], kind="stable")[:_FOLLOWED]])
-    return tuple(names[best.rows[0]].tolist())
+        best.append(later.only(kept[rank[kept].argsort(kind="stable")[:_FOLLOWED]]))
+    return tuple(names[_taken(best)].tolist())
+
+
+def _taken(best: Sequence[_Begun]) -> list[int]:
+    """The ways of all blocks of the best of the last beginnings, which continues one of those before."""
+    found, place = list[int](), 0
+    for begun in best[:0:-1]:
+        found.append(int(begun.way[place]))
+        place = int(begun.before[place])
+    return found[::-1]
 
 
 def _beside(paces: Sequence[Pace]) -> _Ways:
@@ -77,23 +89,26 @@ def _beside(paces: Sequence[Pace]) -> _Ways:
 
 def _later(begun: _Begun, ways: _Ways) -> _Begun:
     """With one more block, of each way that is left."""
-    which, way = np.nonzero(begun.left)
-    old, comes = begun.only(which), ways.link[way] > 0.0
-    link = np.where(comes, np.maximum(old.link, old.free[:, 0]) + ways.link[way], old.link)
-    done = np.maximum(old.now + ways.before[way], link) + ways.used[way]
-    now = np.where(comes, done + ways.after[way], old.now + ways.chain[way])
-    free = np.where(comes[:, None], np.hstack([old.free[:, 1:], done[:, None]]), old.free)
-    left, rows = old.left.copy(), np.hstack([old.rows, way[:, None]])
+    which, way = begun.left.nonzero()
+    now, there, free = begun.now[which], begun.link[which], begun.free[which]
+    brought = ways.link[way]
+    comes = brought > 0.0
+    link = np.where(comes, np.maximum(there, free[:, 0]) + brought, there)
+    done = np.maximum(now + ways.before[way], link) + ways.used[way]
+    now = np.where(comes, done + ways.after[way], now + ways.chain[way])
+    free = np.where(comes[:, None], np.concatenate([free[:, 1:], done[:, None]], axis=1), free)
+    left = begun.left[which]
     left[np.arange(len(way)), way] -= 1
-    chain, coming = old.chain - ways.chain[way], old.coming - ways.link[way]
+    chain, coming = begun.chain[which] - ways.chain[way], begun.coming[which] - brought
     least = np.where(left.any(axis=1), np.maximum(link, free[:, 0]) + coming, 0.0)
-    return _Begun(np.maximum(now + chain, least), now, link, chain, coming, left, free, rows)
+    return _Begun(np.maximum(now + chain, least), now, link, chain, coming, left, free, which, way)
 
 
 def _few(found: _Begun) -> Chosen:
     """Of those with the same blocks the best few."""
-    blocks = np.unique(found.left, axis=0, return_inverse=True)[1].reshape(-1)
-    order = np.lexsort((found.link, found.now, found.least, blocks))
-    group = blocks[order]
-    first = np.searchsorted(group, group)
-    return np.asarray(order[np.arange(len(order)) - first < _ALIKE])
+    order = np.lexsort((found.link, found.now, found.least, *found.left.T[::-1]))
+    left = found.left[order]
+    places = np.arange(len(order))
+    first = np.where((left != left[places - 1]).any(axis=1), places, 0)
+    first[0] = 0
+    return np.asarray(order[places - np.maximum.accumulate(first) < _ALIKE])

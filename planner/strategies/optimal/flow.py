@@ -39,18 +39,17 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
     loss = np.minimum(loss, 1 - LEAST)
     comes, done = link > 0, link.cumsum(axis=0)
     number = comes.cumsum(axis=0)
-    crossed, returned = _crossed(first.astype(np.intp) - HOST, last.astype(np.intp) - HOST, track)
+    crossed, now = _crossed(first.astype(np.intp) - HOST, last.astype(np.intp) - HOST, track)
     room = _room(comes, done, number, buffers)
-    now, come = returned, np.zeros(orders.shape[0])
-    for place, work in enumerate(before + crossed):
-        slower, speed, kept = loss[place], 1 - loss[place], drag[place]
-        freed = number[place] - comes[place]
-        parts = ((work, freed, comes[place]), (used[place], freed, None), (after[place], number[place], None))
-        for seconds, limit, needs in parts:
-            beside = np.minimum((room[limit, np.arange(len(come))] - come) / kept, seconds / speed)
-            now, come = now + seconds + slower * beside, come + kept * beside
-            if needs is not None:
-                waits = np.where(needs, np.maximum(done[place] - come, 0.0), 0.0)
+    works = np.stack([before + crossed, used, after], axis=1)
+    most, needed = works / (1 - loss)[:, None], np.where(comes, done, 0.0)
+    come = np.zeros(len(orders))
+    for work, longest, slower, kept, limits, needs in zip(works, most, loss, drag, room, needed, strict=True):
+        for part, limit in enumerate(limits):
+            beside = np.minimum((limit - come) / kept, longest[part])
+            now, come = now + work[part] + slower * beside, come + kept * beside
+            if not part:
+                waits = np.maximum(needs - come, 0.0)
                 now, come = now + waits, come + waits
     return now
 
@@ -65,13 +64,14 @@ def _crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Number
 
 
 def _room(comes: Chosen, done: Numbers, number: Chosen, buffers: int) -> Numbers:
-    """Seconds of the link (blocks, orders) up to which it may work when so many are done with what came for them."""
+    """Seconds of the link (blocks, parts, orders) up to which it may work during each part of a block, the last of
+    which follows what is done with what came."""
+    orders = np.arange(done.shape[1])
     found = np.repeat(done[-1:], len(done) + 1, axis=0)
-    for place in range(len(done)):
-        first = np.maximum(0, number[place] - buffers)
-        some = comes[place] & (number[place] >= buffers)
-        found[first[some], np.flatnonzero(some)] = done[place][some]
-    return found
+    some = comes & (number >= buffers)
+    found[(number - buffers)[some], np.broadcast_to(orders, some.shape)[some]] = done[some]
+    freed = found[number - comes, orders]
+    return np.stack([freed, freed, found[number, orders]], axis=1)
 
 
 class _Link:
