@@ -9,6 +9,7 @@ from math import exp, log
 from typing import Literal, Protocol
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.pools import Pools
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
 from helmsman.planner.table_prices import Priced, TablePrices
@@ -112,7 +113,9 @@ class CostModel:
 
     def slowed(self, end: End = "mid") -> Slowed | None:
         """The links that slow a task while they are busy, without one that its price counts; None: no link slows."""
-        known = slowings(self.hardware, end)
+        if end not in self._slowings:
+            self._slowings[end] = slowings(self.hardware, end)
+        known = self._slowings[end]
         if not known:
             return None
 
@@ -130,6 +133,16 @@ class CostModel:
         source = measured.source or parts[0].source
         memory, compute = part * derived.memory, part * derived.compute
         return Estimate(low, mid, high, derived.bound, source, memory, compute, measured.beside)
+
+    @cached_property
+    def pools(self) -> Pools:
+        """The memories and links that tasks share."""
+        return Pools(self.hardware)
+
+    @cached_property
+    def _slowings(self) -> dict[End, dict[str, Slowings]]:
+        """What was asked before."""
+        return {}
 
     @cached_property
     def _priced(self) -> dict[tuple[object, ...], Estimate]:

@@ -104,7 +104,7 @@ def mean_step(workload: Workload, batches: int = 1) -> Iteration:
 
 def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
-    works, sharing = alike(graph, work_of), Sharing(Pools(costs.hardware))
+    works, sharing = alike(graph, work_of), Sharing(costs.pools)
     prices = [costs.price(task) for task in works.kinds]
     terms = _terms(works, prices)
     seconds = {end: _seconds(works, costs, prices, sharing, end) for end in _ENDS}
@@ -126,7 +126,7 @@ def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
     """The expected seconds of one pass alone."""
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
-    return _seconds(works, costs, prices, Sharing(Pools(costs.hardware)), "mid")
+    return _seconds(works, costs, prices, Sharing(costs.pools), "mid")
 
 
 def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], sharing: Sharing, end: End) -> float:

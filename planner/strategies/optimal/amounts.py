@@ -222,7 +222,7 @@ class Basis(LoweredParts):
             seconds = self._price(task)
             if task.resource in self._places and not activation(task):
                 found[self._places[task.resource]] += seconds
-            for pool, drawn in self._pools.draws(task, seconds).items():
+            for pool, drawn in self.costs.pools.draws(task, seconds).items():
                 found[self._places[f"pool {pool}"]] += drawn
         return found
 

@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.chains import GROUPS, OPS
@@ -70,7 +69,7 @@ class LoweredParts:
         """What is counted, in order: the chain, queues, memories and links that several share, and the chain beside a
         busy link."""
         queues = dict.fromkeys(task.resource for task in (*self.here, *self._coming, *self.packed))
-        pools = (f"pool {name}" for name in self._pools.capacity)
+        pools = (f"pool {name}" for name in self.costs.pools.capacity)
         return (CHAIN, *queues, *pools, *TURNING, *self.beside)
 
     @cached_property
@@ -158,10 +157,6 @@ class LoweredParts:
         there = {computed(task) for task in self.here}
         parts = ((group, slice(int(end) - len(group), int(end))) for group, end in zip(GROUPS, ends, strict=True))
         return tuple(part for group, part in parts if there & set(group))
-
-    @cached_property
-    def _pools(self) -> Pools:
-        return Pools(self.costs.hardware)
 
     @cached_property
     def _latencies(self) -> tuple[float, float]:

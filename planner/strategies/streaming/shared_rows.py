@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import PANEL
-from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.interference import speed
 from helmsman.planner.sharing import Sharing
@@ -79,7 +78,7 @@ def apportioned(matrices: Mapping[str, Shared], slack: float) -> dict[str, Share
 
 def delays(costs: CostModel, work: Task, transfer: Task) -> tuple[float, float]:
     """How many times as long work of the host and a transfer take beside each other (memories are shared, PARK-43)."""
-    slowed, sharing = costs.slowed(), Sharing(Pools(costs.hardware))
+    slowed, sharing = costs.slowed(), Sharing(costs.pools)
     own = speed(slowed(work), {lane_owner(transfer.resource)}.__contains__) if slowed else 1.0
     flows = {number: sharing.asked(task, costs.price(task).mid) for number, task in enumerate((work, transfer))}
     flows[0] = flows[0][0] * own, flows[0][1]
