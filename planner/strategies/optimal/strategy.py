@@ -146,6 +146,8 @@ class Optimal:
         if "prefill" in self.aim.phases or roles.accelerator is None or roles.accelerator.name in roles.host.excludes:
             return best
         blocks = tuple(_prompts_away(best.chosen.blocks))
+        if blocks == best.chosen.blocks:
+            return best
         moved = self.search.predicted(best.question, replace(best.chosen, blocks=blocks))
         if moved is None or moved.seconds > best.seconds * (1 + _ROUNDING):
             return best
