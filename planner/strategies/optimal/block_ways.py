@@ -7,6 +7,7 @@ rows both sides share at once (HeteGen), weights in storage or another memory, w
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from typing import Literal
 
@@ -199,9 +200,17 @@ def block_ways(
     """Every way that is searched, each once; of a machine whose sides have `separate` memories, or share one, and where
     weights may come from `storage`; `quarters`: what may be in 4-bit groups, of sides with separate memories;
     `prompts`: whether they matter."""
-    ops, found = decided(model), dict[BlockWay, None]()
+    return _block_ways(decided(model), divisible(model), separate, storage, quarters, prompts)
+
+
+@lru_cache(maxsize=16)
+def _block_ways(
+    ops: tuple[str, ...], shared: bool, separate: bool, storage: bool, quarters: tuple[Quarter, ...], prompts: bool
+) -> tuple[BlockWay, ...]:
+    """The same, by what it depends on; `shared`: whether both sides may share rows."""
+    found = dict[BlockWay, None]()
     for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
-        if "both" not in parts or divisible(model):
+        if "both" not in parts or shared:
             found |= dict.fromkeys(_variants(ops, parts) if separate else (_settled(parts),))
     if storage:
         found |= dict.fromkeys(stored for way in _linked(found) for stored in _stored(way))
@@ -209,7 +218,7 @@ def block_ways(
         found |= dict.fromkeys(replace(way, q4=q4) for way in tuple(found) for q4 in _packed(way))
     if "kv" in quarters and separate:
         found |= {replace(way, q4=(*way.q4, "cache")): None for way in _linked(found) if way.cache_comes}
-    if prompts and separate and divisible(model):
+    if prompts and separate and shared:
         found |= dict.fromkeys(divided for way in tuple(found) for divided in _divided(way))
     return tuple(found)
 

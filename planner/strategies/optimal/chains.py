@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class Doing:
     sent: Numbers
     packed: Numbers
 
-    @property
+    @cached_property
     def shared(self) -> Numbers:
         """Which operations both do."""
         return np.asarray(sum(self.both.values(), np.zeros_like(self.host)))

@@ -32,6 +32,15 @@ class WhoDoes:
 
     def doing(self, phase: Phase) -> Doing:
         """Who does what in a phase."""
+        if phase not in self._found:
+            self._found[phase] = self._doing(phase)
+        return self._found[phase]
+
+    @cached_property
+    def _found(self) -> dict[Phase, Doing]:
+        return {}
+
+    def _doing(self, phase: Phase) -> Doing:
         host, both, away = (self._part(part, phase) for part in _PARTS)
         attends = away[:, OPS.index("attention")] > 0
         home = np.array([way.cache == "host" for way in self.ways])
@@ -57,7 +66,16 @@ class WhoDoes:
 
     def _is_prompt(self, prompt: Prompt) -> Numbers:
         """Which ways have such prompts (ways, 1)."""
-        return np.array([[float(way.prompt == prompt)] for way in self.ways])
+        return np.asarray(self._prompts == prompt, dtype=np.float64)[:, None]
+
+    @cached_property
+    def _prompts(self) -> NDArray[np.str_]:
+        return np.array([way.prompt for way in self.ways])
+
+    @cached_property
+    def _paces(self) -> NDArray[np.str_]:
+        """How rows are divided that both sides share and that come."""
+        return np.array([way.rows_paced for way in self.ways])
 
     @cached_property
     def _divided_prompts(self) -> Numbers:
@@ -91,7 +109,7 @@ class WhoDoes:
         prompts = self._divided_prompts * (phase == "prefill")
         if division == "prompt":
             return prompts
-        paced = np.array([way.rows_paced == division for way in self.ways])[:, None]
+        paced = (self._paces == division)[:, None]
         return np.asarray((1 - self._here) * paced * (1 - prompts))
 
     @cached_property
@@ -100,7 +118,8 @@ class WhoDoes:
         columns = [OPS.index(op) for op in decided(self.model)]
         found = np.zeros((len(self.ways), len(OPS)))
         for row, way in enumerate(self.ways):
-            found[row, [columns[k] for k in way.stored]] = 1.0
+            if way.stored:
+                found[row, [columns[k] for k in way.stored]] = 1.0
         return found
 
     @cached_property
@@ -122,8 +141,9 @@ class WhoDoes:
     def packed(self) -> Numbers:
         """Whether the accelerator's rows of an operation's weights are in 4-bit groups (ways, operations)."""
         found = np.zeros((len(self.ways), len(OPS)))
+        some = [row for row, way in enumerate(self.ways) if way.q4]
         for column, op in enumerate(decided(self.model)):
-            found[:, OPS.index(op)] = [way.packed(column) for way in self.ways]
+            found[some, OPS.index(op)] = [self.ways[row].packed(column) for row in some]
         return found
 
     def _divided(self, phase: Phase, shares: DividedAt) -> Numbers:
