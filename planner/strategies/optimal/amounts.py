@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.predict import scheduled
@@ -149,18 +150,26 @@ class Basis(LoweredParts):
         away = tuple(place for place in last if place not in here)
         return Crossed(work.tasks, (here, away), self._latencies, enters == "accelerator")
 
-    def ends(self, tasks: Sequence[Task]) -> Numbers:
-        """Seconds (lanes) of the ends of a model: what comes for blocks does so before the output of the last batch."""
-        total, last = self._total(tasks), max((task.batch for task in tasks), default=0)
-        after = self._sum(task for task in tasks if task.op in OUTPUT and task.batch == last)
+    def ends(self, tasks: Sequence[Task], blocks: int) -> Numbers:
+        """Seconds (lanes) of the ends of a model of so many blocks: what these ask for is done before the output of the
+        last batch begins, but for keys and values that go home."""
+        last = max((task.batch for task in tasks), default=0)
+        outputs = [task for task in tasks if task.op in OUTPUT and task.batch == last]
+        after, total = self._sum(outputs), self._total(tasks)
+        left = after - self._total(outputs) - blocks * np.maximum(*self._sent)
+        total += self._asked * np.maximum(0.0, left)
         total[0] = self._outside(tasks, last)
         for name, latency in zip(TURNING, self._latencies[::-1], strict=True):
             total[self._places[name]] = total[0] - latency
-        total[self.carriers] += after
         for name, each in self.beside.items():
             crossing = (1 - each.share) * self._latencies[0]
             total[self._places[name]] = total[0] - each.share * (total[0] - after) - crossing
         return total
+
+    @cached_property
+    def _asked(self) -> NDArray[np.bool_]:
+        """Which lanes blocks may ask for, chains left out."""
+        return self._total((*self.here, *self._coming, *self.packed)) > 0
 
     def _outside(self, tasks: Sequence[Task], last: int) -> float:
         """Seconds of the chain outside blocks: the first batch begins, and the outputs of all follow each other; or all

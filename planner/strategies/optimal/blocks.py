@@ -105,16 +105,6 @@ class Blocks:
         name = self.bases[phase].link
         return None if name is None else self.lanes.index((phase, name))
 
-    def ends(self, embedding: End, output: End) -> Numbers:
-        """Seconds by lane of the ends of the model."""
-        last = on_host(self.frame.model) if output == "host" else on_accelerator(self.frame.model)
-        placed = place(self._one, Assignment((last,), embedding, output, {0: self.shares}))
-        found = []
-        for phase in self.phases:
-            tasks = lower(placed, self.iteration(phase)).tasks
-            found.append(self.bases[phase].ends([task for task in tasks if task.layer is None]))
-        return np.concatenate(found)
-
     @cached_property
     def bases(self) -> Mapping[Phase, Basis]:
         """By phase."""

@@ -238,7 +238,7 @@ class AllBlocks:
             outside = self._outside((embedding, output), phase)
             for blocks, named in self._named:
                 own = (lane for lane in named if lane[0] == phase)
-                for lane, seconds in zip(own, blocks.bases[phase].ends(outside), strict=True):
+                for lane, seconds in zip(own, blocks.bases[phase].ends(outside, self.count), strict=True):
                     found[lane] = max(found.get(lane, 0.0), float(seconds))
         return np.array([found[lane] for lane in self.lanes])
 
