@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.predict import scheduled
+from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.chains import OPS, Doing, chained
 from helmsman.planner.strategies.optimal.critical_path import Crossed, finished
-from helmsman.planner.strategies.optimal.lowered_parts import SIDES, TURNING, Beside, LoweredParts
+from helmsman.planner.strategies.optimal.lowered_parts import SIDES, TURNING, LoweredParts
 from helmsman.planner.strategies.optimal.task_kinds import (
     OUTPUT,
     activation,
-    brings,
     cache_comes,
     computed,
     entering,
@@ -47,26 +47,28 @@ class Basis(LoweredParts):
         for name, chain in zip(TURNING, turning, strict=True):
             lanes[:, self._places[name]] = chain
         for name, each in self.beside.items():
-            lanes[:, self._places[name]] = self.chains(shares, each)[2] + each.share * self._counted(shares, each)
+            lanes[:, self._places[name]] = self.chains(shares, each)[2] + self._counted(shares, each)
         return lanes
 
-    def chains(self, shares: Doing, beside: Beside | None = None) -> tuple[Numbers, ...]:
+    def chains(self, shares: Doing, beside: Beside | None = None, far: bool = False) -> tuple[Numbers, ...]:
         """Seconds (ways) from the first operation to the last, of which both sides do their parts at once: until all is
         on a side; then from when all is on the host until it is there again, and on the accelerator.
 
         What one side has made is on the other after the latency of its link. A block that begins on the other side
-        begins by at most that latency sooner. `beside`: as they count beside a busy lane."""
-        counts = self._kept(beside)
+        begins by at most that latency sooner. `beside`: as they count beside a busy lane, `far`: of another
+        accelerator, so that it slows the host only."""
+        counts = self._kept(beside, far)
         here, there = (self._work(shares, side, counts) for side in SIDES)
-        into, back = ((1 - (beside.share if beside else 0.0)) * latency for latency in self._latencies)
+        into, back = ((beside.idle if beside else 1.0) * latency for latency in self._latencies)
         at_host, at_accelerator = chained(self._groups, shares, (here, there), (into, back))
         enters = shares.accelerator[:, OPS.index("norm1")]
         home, away = at_host - back * enters, at_accelerator - into * (1 - enters)
         return np.minimum(at_host, at_accelerator), home, away
 
-    def slowed(self, shares: Doing) -> Numbers:
-        """Seconds (ways) of the chain while the link never rests, and 4-bit groups are expanded as they come."""
-        slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds.items()}
+    def slowed(self, shares: Doing, every: bool = False) -> Numbers:
+        """Seconds (ways) of the chain while the link, or `every` accelerator's, never rests, and 4-bit groups are
+        expanded as they come."""
+        slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds(every).items()}
         if self._expanders:
             moved = self._moved(shares)
             expanders = [self._places[name] for name in self._expanders]
@@ -77,9 +79,10 @@ class Basis(LoweredParts):
         here, there = (self._work(shares, side, slower) for side in SIDES)
         return np.minimum(*chained(self._groups, shares, (here, there), self._latencies))
 
-    def drag(self, shares: Doing) -> Numbers:
-        """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time."""
-        dragged = {key: np.array([kept for _, kept in of]) for key, of in self._speeds.items()}
+    def drag(self, shares: Doing, every: bool = False) -> Numbers:
+        """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time; if
+        `every` link is busy, of what it has then."""
+        dragged = {key: np.array([kept for _, kept in of]) for key, of in self._speeds(every).items()}
         here, there = (self._work(shares, side) for side in SIDES)
         longest = np.maximum(here, there)
         lost = longest * (1 - self._work(shares, "host", dragged) / np.maximum(here, _TINY)) * (here > 0)
@@ -115,15 +118,9 @@ class Basis(LoweredParts):
         for name, until in zip(TURNING, path.until(times), strict=True):
             total[self._places[name]] = delayed + until
         for name, each in self.beside.items():
-            interplay = self.interplays[each.lane]
-            busy = sum(interplay.counted(task, each.share) for task in tasks if brings(task, each.lane))
-            works = (computed(task) is not None for task in work.tasks)
-            counts = [
-                interplay.kept(task, each.share) if own else 1 - each.share
-                for task, own in zip(work.tasks, works, strict=True)
-            ]
+            counts = (each.kept(task) if computed(task) is not None else each.idle for task in work.tasks)
             slower = [seconds * count for seconds, count in zip(times, counts, strict=True)]
-            total[self._places[name]] = path.until(slower, 1 - each.share)[1] + each.share * busy
+            total[self._places[name]] = path.until(slower, each.idle)[1] + sum(map(each.counted, tasks))
         return np.maximum(total, summed)
 
     def _delayed(self, work: TaskGraph) -> float:
@@ -162,8 +159,8 @@ class Basis(LoweredParts):
         for name, latency in zip(TURNING, self._latencies[::-1], strict=True):
             total[self._places[name]] = total[0] - latency
         for name, each in self.beside.items():
-            crossing = (1 - each.share) * self._latencies[0]
-            total[self._places[name]] = total[0] - each.share * (total[0] - after) - crossing
+            crossing = each.idle * self._latencies[0]
+            total[self._places[name]] = total[0] - (1 - each.idle) * (total[0] - after) - crossing
         return total
 
     @cached_property
@@ -200,16 +197,15 @@ class Basis(LoweredParts):
 
     def _counted_of(self, tasks: Sequence[Task], each: Beside) -> Numbers:
         """By operation, of weights."""
-        found, interplay = np.zeros(len(OPS)), self.interplays[each.lane]
+        found = np.zeros(len(OPS))
         for task in tasks:
             op = weights_of(task)
-            if op is not None and brings(task, each.lane):
-                found[OPS.index(op)] += interplay.counted(task, each.share)
+            if op is not None:
+                found[OPS.index(op)] += each.counted(task)
         return found
 
     def _counted_caches(self, tasks: Sequence[Task], each: Beside) -> float:
-        coming = (task for task in tasks if cache_comes(task) and brings(task, each.lane))
-        return sum(self.interplays[each.lane].counted(task, each.share) for task in coming)
+        return sum(each.counted(task) for task in tasks if cache_comes(task))
 
     def _moved(self, shares: Doing) -> Numbers:
         """Seconds (ways, lanes) of what comes and goes."""
@@ -281,18 +277,19 @@ class Basis(LoweredParts):
         plain, packed = ([task for task in tasks if goes_home(task)] for tasks in (self.there, self.packed))
         return self._total(plain), self._total(packed)
 
-    @cached_property
-    def _speeds(self) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
-        """By side and graph, of every operation and the fastest transfer beside each other."""
+    def _speeds(self, every: bool) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+        """By side and graph, of every operation and the fastest transfer beside each other; or of it and `every` link,
+        as a share of what that has then."""
+        if every and self.links is not None:
+            return self._by_side(self.links.together, (1.0, 1.0))
         return self._by_side(self.interplays[self.link].speeds if self.link else lambda task: (1.0, 1.0), (1.0, 1.0))
 
-    def _kept(self, beside: Beside | None) -> Mapping[tuple[str, str], Numbers] | None:
-        """By side and graph, how much a second of every operation counts; a link of another accelerator slows the host
-        only."""
+    def _kept(self, beside: Beside | None, far: bool) -> Mapping[tuple[str, str], Numbers] | None:
+        """By side and graph, how much a second of every operation counts; a `far` link slows the host only."""
         if beside is None:
             return None
-        found = self._by_side(lambda task: beside.interplay.kept(task, beside.share), 1.0)
-        away = {key: 1 - beside.share for key in found if key[0] == "accelerator" and beside.far}
+        found = self._by_side(beside.kept, 1.0)
+        away = {key: beside.idle for key in found if key[0] == "accelerator" and far}
         return {key: np.full(len(OPS), away[key]) if key in away else np.array(of) for key, of in found.items()}
 
 

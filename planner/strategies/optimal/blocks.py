@@ -13,6 +13,7 @@ from helmsman.lowering.placement import KnownPlan, known
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.optimal.amounts import Basis
+from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_bytes import BlockBytes
 from helmsman.planner.strategies.optimal.block_ways import (
     BlockWay,
@@ -28,7 +29,7 @@ from helmsman.planner.strategies.optimal.block_ways import (
 )
 from helmsman.planner.strategies.optimal.chains import Doing
 from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, Beside
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
@@ -37,13 +38,15 @@ from helmsman.planner.strategies.optimal.who_does import WhoDoes
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Iteration, Phase, prefill
+from helmsman.schemas.hardware import Device
 
 
 @dataclass(frozen=True)
 class Blocks:
     """What blocks ask for in some `phases`. `ways`: in the order of rows; `costs`: prices; `fractional`: whether rows
     that both sides share are divided anywhere, not between panels alone, so that seconds have slopes; `lowered`: what
-    is known of this question on machines that differ in their figures alone, `panels`: with which shares."""
+    is known of this question on machines that differ in their figures alone, `panels`: with which shares. `away`: all
+    accelerators of the machine."""
 
     frame: Frame
     ways: tuple[BlockWay, ...]
@@ -52,6 +55,7 @@ class Blocks:
     fractional: bool = False
     lowered: dict[object, tuple[Task, ...]] = field(default_factory=dict, compare=False, repr=False)
     panels: Shares | None = None
+    away: tuple[Device, ...] = ()
 
     @cached_property
     def summed(self) -> Ways:
@@ -81,7 +85,7 @@ class Blocks:
 
     def beside(self, phase: Phase, each: Beside) -> Numbers:
         """Seconds (ways) of the chain beside a busy lane of another accelerator."""
-        return self.bases[phase].chains(self._shares(phase), replace(each, far=True))[2]
+        return self.bases[phase].chains(self._shares(phase), each, far=True)[2]
 
     @property
     def lanes(self) -> tuple[tuple[Phase, str], ...]:
@@ -133,6 +137,7 @@ class Blocks:
             split={},
             others={source: self._tasks(way, phase) for source, way in others.items()},
             packed=self._tasks(replace(there, q4=("cache",)), phase) if "cache" in packed else (),
+            away=self.away,
         )
 
     @property
@@ -189,19 +194,29 @@ class Blocks:
         return {phase: self._paced(phase) for phase in self.phases}
 
     def _paced(self, phase: Phase) -> tuple[Pace, ...]:
-        basis, shares = self.bases[phase], self._shares(phase)
-        offset = self.lanes.index((phase, CHAIN))
-        chain = self.summed.lanes[:, offset]
-        loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares), 1e-300))
+        basis, offset = self.bases[phase], self.lanes.index((phase, CHAIN))
         link = self.summed.lanes[:, [offset + column for column in basis.carriers]].max(axis=1, initial=0.0)
-        through, after = basis.through(shares)
-        drag, busy = basis.drag(shares), self._busy(phase)
-        rows = zip(chain.tolist(), link.tolist(), through.tolist(), after.tolist(), strict=True)
-        beside = zip(loss.tolist(), drag.tolist(), map(tuple, busy.tolist()), strict=True)
+        figures = (self.summed.lanes[:, offset], link, *basis.through(self._shares(phase)))
+        rows = zip(*(each.tolist() for each in figures), strict=True)
+        alone = self._beside_links(phase, False)
+        every = alone if basis.links is None else self._beside_links(phase, True)
+        losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
         return tuple(
-            replace(paced(*row), loss=lost, drag=kept, busy=each)
-            for row, (lost, kept, each) in zip(rows, beside, strict=True)
+            replace(paced(*row), loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
+            for row, (loss, drag, lost, dragged), busy in zip(rows, losses, map(tuple, self._busy(phase)), strict=True)
         )
+
+    def _beside_links(self, phase: Phase, every: bool) -> tuple[Numbers, Numbers]:
+        """Which share of their speed operations lose (ways), and the link keeps, while it works, or `every` one."""
+        basis, shares = self.bases[phase], self._shares(phase)
+        chain = self.summed.lanes[:, self.lanes.index((phase, CHAIN))]
+        loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares, every), 1e-300))
+        return loss, (self.together(phase) if every else 1.0) * basis.drag(shares, every)
+
+    def together(self, phase: Phase) -> float:
+        """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
+        links = self.bases[phase].links
+        return 1.0 if links is None else links.share
 
     def _busy(self, phase: Phase) -> Numbers:
         """Seconds (ways, sides) of a batch on the accelerator and on the host."""

@@ -12,9 +12,9 @@ _DONE = 1e-12
 """Seconds that are none."""
 
 
-def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers: int) -> float:
+def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers: int, together: float = 1.0) -> float:
     """Until the last of `blocks` is done. `crossings`: seconds before a block, by its place; `buffers`: for how many
-    blocks of a device something may be there."""
+    blocks of a device something may be there; `together`: see Track."""
     of = {on: _Link(_coming(blocks, on), buffers) for on in {block.on for block in blocks if block.link > 0}}
     links, now = tuple(of.values()), 0.0
     for place, block in enumerate(blocks):
@@ -22,7 +22,7 @@ def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers
         if block.link > 0:
             own = of[block.on]
             while own.place <= place:
-                now += _waited(links)
+                now += _waited(links, together)
             now += _worked(block, block.used, links)
             own.room += 1
             now += _worked(block, block.after, links)
@@ -108,21 +108,21 @@ def _worked(block: Pace, work: float, links: Iterable[_Link]) -> float:
         busy = _busy(links)
         if not busy:
             return now + work
-        pace = max(LEAST, 1 - block.loss * len(busy))
+        pace, drag = block.speeds(len(busy))
         step = work / pace
         for link in busy:
-            step = min(step, link.left / block.drag)
+            step = min(step, link.left / drag)
         for link in busy:
-            link.advance(step * block.drag)
+            link.advance(step * drag)
         work -= step * pace
         now += step
     return now
 
 
-def _waited(links: Iterable[_Link]) -> float:
+def _waited(links: Iterable[_Link], together: float) -> float:
     """Seconds until the next of what comes is there, while nothing is computed."""
     busy = _busy(links)
     step = min(link.left for link in busy)
     for link in busy:
         link.advance(step)
-    return step
+    return step / (together if len(busy) > 1 else 1.0)

@@ -11,6 +11,7 @@ import numpy as np
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
+from helmsman.planner.strategies.optimal.besides import Beside, BesideAll, BesideOne, Links, links_to
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.chains import GROUPS, OPS
 from helmsman.planner.strategies.optimal.interplay import Interplay
@@ -33,22 +34,12 @@ _MOST_LOSSES = 3
 """So many different losses beside a busy link are told apart."""
 
 
-@dataclass(frozen=True, eq=False)
-class Beside:
-    """A chain beside a busy `lane`, of which a second counts for a `share` of one; `interplay`: of operations and what
-    keeps it busy; `far`: of another accelerator, so that it slows the host only."""
-
-    lane: str
-    share: float
-    interplay: Interplay
-    far: bool = False
-
-
 @dataclass(frozen=True)
 class LoweredParts:
     """The tasks of a block in one phase: `here` on the `host`, `there` on the accelerator, to which all comes; where
     that is possible, `split` between both in every division; `others`: on the accelerator, with weights that come from
-    elsewhere than host memory, or in 4-bit groups; `packed`: on the accelerator, with such a cache."""
+    elsewhere than host memory, or in 4-bit groups; `packed`: on the accelerator, with such a cache. `away`: all of the
+    machine's accelerators."""
 
     costs: CostModel
     iteration: Iteration
@@ -58,6 +49,7 @@ class LoweredParts:
     split: Mapping[Division, tuple[Task, ...]]
     others: Mapping[Source, tuple[Task, ...]] = field(default_factory=dict)
     packed: tuple[Task, ...] = ()
+    away: tuple[Device, ...] = ()
 
     @cached_property
     def brought(self) -> Mapping[Source, tuple[Task, ...]]:
@@ -116,11 +108,15 @@ class LoweredParts:
     @cached_property
     def beside(self) -> Mapping[str, Beside]:
         """Chains beside a busy link, or beside what expands 4-bit groups, by what a second of that counts: what an
-        operation that runs meanwhile loses for it, the largest of these, and all."""
+        operation that runs meanwhile loses for it, the largest of these, and all. Where several accelerators have
+        links, beside all of these."""
         found = (each for lane, interplay in self.interplays.items() for each in self._besides(lane, interplay))
         return {f"{CHAIN} beside {each.share:g} of {each.lane}": each for each in found}
 
     def _besides(self, lane: str, interplay: Interplay) -> Iterator[Beside]:
+        if lane == self.link and self.links is not None:
+            yield from (BesideAll(lane, share, self.links) for share in self._shares(self.links))
+            return
         speeds = self._by_side(interplay.speeds, (1.0, 1.0))
         pairs = [*speeds["host", "here"], *speeds["accelerator", "there"]]
         costs = np.array([min(1.0, (1 - work) / link) for work, link in pairs])
@@ -128,7 +124,17 @@ class LoweredParts:
         slowed = any(link < 1.0 for _, link in pairs)
         largest = [*costs[first[rounded > 0.0]][::-1][:_MOST_LOSSES]]
         for value in (*largest, *([1.0] if slowed and rounded[-1] < 1.0 else [])):
-            yield Beside(lane, float(value), interplay)
+            yield BesideOne(lane, float(value), interplay)
+
+    @cached_property
+    def links(self) -> Links | None:
+        """By which weights come to several accelerators."""
+        return links_to(self.costs, self.host, self.away, self.there)
+
+    def _shares(self, links: Links) -> list[float]:
+        """The largest shares for which bounds are tight, in thousandths: those of all accelerators are the same."""
+        found = {round(share, 3) for task in self.here if computed(task) for share in links.shares(task)}
+        return sorted(found - {0.0}, reverse=True)[:_MOST_LOSSES]
 
     @cached_property
     def _expanders(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.flow import flow_seconds, flows
-from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
+from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 
 _OFFSETS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _LEADS = (1, 2, 3, 5, 8, 12)
@@ -143,7 +143,7 @@ def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
     before = (track.ends[0], *(block.last for block in blocks))
     after = (*(block.first for block in blocks), track.ends[1])
     crossed = [track.crossings.get(pair, 0.0) for pair in zip(before, after, strict=True)]
-    return flow_seconds(blocks, dict(enumerate(crossed)), buffers) + crossed[-1]
+    return flow_seconds(blocks, dict(enumerate(crossed)), buffers, track.together) + crossed[-1]
 
 
 class _Run:
@@ -175,10 +175,10 @@ class _Run:
 
     def _worked(self, now: float, block: Pace) -> float:
         """When operations that begin `now` are done, every link that is busy until later slowing them."""
-        loss, left = block.loss, block.chain
-        busy = sorted(until for until in self.link.values() if until > now) if loss else []
+        left = block.chain
+        busy = sorted(until for until in self.link.values() if until > now) if block.loss or block.lost else []
         for number, until in enumerate(busy):
-            speed = max(LEAST, 1 - loss * (len(busy) - number))
+            speed, _ = block.speeds(len(busy) - number)
             if left <= (until - now) * speed:
                 return now + left / speed
             now, left = until, left - (until - now) * speed

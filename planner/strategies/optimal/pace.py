@@ -15,6 +15,9 @@ HOST = -1
 LEAST = 0.1
 """The least speed that several busy links leave."""
 
+_SEVERAL = 2
+"""Links."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pace:
@@ -23,8 +26,9 @@ class Pace:
     they have `used` it, and those `after` follow.
 
     `loss`: which share of their speed operations lose while a link works; `drag`: which share of its own the link keeps
-    beside them. `on`: the accelerator that has any of it, or the host; `first`, `last`: where it begins and ends;
-    `busy`: seconds of a batch on the accelerator and on the host."""
+    beside them. `lost`, `dragged`: the same while the links of several accelerators work. `on`: the accelerator that
+    has any of it, or the host; `first`, `last`: where it begins and ends; `busy`: seconds of a batch on the accelerator
+    and on the host."""
 
     chain: float
     link: float = 0.0
@@ -33,6 +37,8 @@ class Pace:
     after: float = 0.0
     loss: float = 0.0
     drag: float = 1.0
+    lost: float = 0.0
+    dragged: float = 1.0
     on: int = 0
     first: int = 0
     last: int = 0
@@ -42,6 +48,11 @@ class Pace:
     def beside(self) -> float:
         """Seconds of its operations while the link never rests."""
         return self.chain / (1 - self.loss)
+
+    def speeds(self, busy: int) -> tuple[float, float]:
+        """The shares of their speeds that operations, and each of so many links, keep beside each other."""
+        loss, drag = (self.loss, self.drag) if busy < _SEVERAL else (self.lost, self.dragged)
+        return max(LEAST, 1 - loss), drag
 
     @property
     def through(self) -> float:
@@ -63,13 +74,15 @@ def paced(chain: float, link: float, through: float, after: float) -> Pace:
 class Track:
     """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
     how many `batches` a pass advances, and where it begins and `ends`; `others`: passes through the same blocks, and
-    what a second of each is worth beside one of this."""
+    what a second of each is worth beside one of this; `together`: which share of its speed a link keeps while those of
+    all accelerators work and nothing is computed."""
 
     pace: tuple[Pace, ...]
     crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
     batches: int = 1
     ends: tuple[int, int] = (HOST, HOST)
     others: tuple[tuple[float, "Track"], ...] = ()
+    together: float = 1.0
 
     @cached_property
     def single(self) -> bool:

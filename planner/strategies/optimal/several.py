@@ -20,9 +20,10 @@ from helmsman.planner.buffers import STOPS
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use
+from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
-from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING, Beside
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
@@ -75,7 +76,8 @@ class AllBlocks:
         frame, lowered = replace(self.frame, roles=roles), self.parts.blocks.setdefault(on, {})
         if on not in self.parts.ways:
             self.parts.ways[on] = offered(frame, "prefill" in self.phases)
-        found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered)
+        away = self.frame.roles.accelerators
+        found = Blocks(frame, self.parts.ways[on], self.costs, self.phases, self.fractional, lowered, away=away)
         if on not in self.parts.panels:
             self.parts.panels[on] = found.shares
         return replace(found, panels=self.parts.panels[on])
@@ -267,7 +269,8 @@ class AllBlocks:
     def _track(self, ends: Ends, phase: Phase) -> Track:
         batches = self.members[0].iteration(phase).batches
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
-        return Track(self._paces[phase], self._crossings, batches, (first, last))
+        together = self.members[0].together(phase)
+        return Track(self._paces[phase], self._crossings, batches, (first, last), together=together)
 
     @cached_property
     def _paces(self) -> Mapping[Phase, tuple[Pace, ...]]:
@@ -336,24 +339,20 @@ class AllBlocks:
         least its seconds as if it lost all that any operation can lose."""
         named = self._named[on][1]
         found = np.zeros((len(lanes), len(self.lanes)))
-        for (lane, each), chain in zip(self._beside.items(), self._far[on], strict=True):
-            if lane not in named:
-                column = named.index((lane[0], TURNING[1]))
-                found[:, self.lanes.index(lane)] = np.maximum(chain[rows], (1 - each.share) * lanes[:, column])
+        for lane, (each, chain) in self._far[on].items():
+            column = named.index((lane[0], TURNING[1]))
+            found[:, self.lanes.index(lane)] = np.maximum(chain[rows], each.idle * lanes[:, column])
         found[:, [self.lanes.index(lane) for lane in named]] = lanes
         return found
 
     @cached_property
-    def _far(self) -> tuple[tuple[Numbers, ...], ...]:
-        """By accelerator and busy link, the chains of its ways beside that."""
-        found = [(phase, each) for (phase, _), each in self._beside.items()]
-        return tuple(tuple(blocks.beside(*each) for each in found) for blocks in self.members)
-
-    @cached_property
-    def _beside(self) -> Mapping[Lane, Beside]:
-        """The chains beside a busy link, or another lane of one accelerator."""
-        pairs = ((phase, blocks.bases[phase]) for blocks in self.members for phase in self.phases)
-        return {(phase, name): each for phase, basis in pairs for name, each in basis.beside.items()}
+    def _far(self) -> tuple[Mapping[Lane, tuple[Beside, Numbers]], ...]:
+        """By accelerator, and busy link or another lane of another one, the chains of its ways beside that."""
+        found = {(phase, name): each for blocks in self.members for phase, name, each in _besides(blocks)}
+        return tuple(
+            {lane: (each, blocks.beside(lane[0], each)) for lane, each in found.items() if lane not in named}
+            for blocks, named in self._named
+        )
 
     def _kept(self, on: int) -> list[int]:
         """The columns of an accelerator's memories."""
@@ -371,6 +370,12 @@ class AllBlocks:
     def flows(self) -> int:
         """Kinds of what is on its way."""
         return sum(blocks.coming.shape[1] for blocks in self.members)
+
+
+def _besides(blocks: Blocks) -> Iterator[tuple[Phase, str, Beside]]:
+    """The chains beside a busy link, or another lane, of one accelerator."""
+    for phase in blocks.phases:
+        yield from ((phase, name, each) for name, each in blocks.bases[phase].beside.items())
 
 
 def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:
