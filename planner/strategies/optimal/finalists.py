@@ -186,7 +186,7 @@ class Finalists:
     def _predicted(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
         """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
         they were composed, if not for the own one."""
-        if isinstance(space.blocks, Alike) or len(self.question.frame.roles.accelerators) > 1:
+        if len(self.question.frame.roles.accelerators) > 1 and self.question.frame.workload.batches > 1:
             yield from self._ranged(space, found, beat)
             return
         estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}

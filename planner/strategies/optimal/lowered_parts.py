@@ -11,10 +11,11 @@ import numpy as np
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
-from helmsman.planner.strategies.optimal.besides import Beside, BesideAll, BesideOne, Links, links_to
+from helmsman.planner.strategies.optimal.besides import Beside, BesideAll, BesideOne
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
 from helmsman.planner.strategies.optimal.chains import GROUPS, OPS
 from helmsman.planner.strategies.optimal.interplay import Interplay
+from helmsman.planner.strategies.optimal.links import Links, links_to
 from helmsman.planner.strategies.optimal.task_kinds import brings, brought, computed, weights_of
 from helmsman.planner.strategies.streaming.shared_rows import delays
 from helmsman.scheduler.iteration import Iteration
@@ -99,11 +100,15 @@ class LoweredParts:
     @cached_property
     def interplays(self) -> Mapping[str, Interplay]:
         """Of operations and what comes on the link, or what expands 4-bit groups, by lane."""
-        tasks = [task for graph in self._graphs.values() for task in graph]
-        working = [task for task in tasks if computed(task) is not None]
+        working, tasks = self._working, [task for graph in self._graphs.values() for task in graph]
         tasks += [*(task for of in self.others.values() for task in of), *self.packed]
         lanes = (*(() if self.link is None else (self.link,)), *self._expanders)
         return {lane: Interplay(self.costs, working, [task for task in tasks if brings(task, lane)]) for lane in lanes}
+
+    @property
+    def _working(self) -> list[Task]:
+        """The operations of all graphs."""
+        return [task for graph in self._graphs.values() for task in graph if computed(task) is not None]
 
     @cached_property
     def beside(self) -> Mapping[str, Beside]:
@@ -129,11 +134,11 @@ class LoweredParts:
     @cached_property
     def links(self) -> Links | None:
         """By which weights come to several accelerators."""
-        return links_to(self.costs, self.host, self.away, self.there)
+        return links_to(self.costs, self.host, self.away, self.there, self._working)
 
     def _shares(self, links: Links) -> list[float]:
         """The largest shares for which bounds are tight, in thousandths: those of all accelerators are the same."""
-        found = {round(share, 3) for task in self.here if computed(task) for share in links.shares(task)}
+        found = {round(float(share), 3) for share in links.shares}
         return sorted(found - {0.0}, reverse=True)[:_MOST_LOSSES]
 
     @cached_property

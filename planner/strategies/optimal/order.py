@@ -73,7 +73,7 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 
     Blocks are arranged, or in a few ranges of their device; then neighbours are exchanged while that helps."""
     evenly = arranged(counts, track, buffers).rows
-    if len({track.pace[way].on for way in counts} - {HOST}) < 2:
+    if not _several(counts, track):
         return (exchanged(evenly, track, buffers),)
 
     def took(rows: tuple[int, ...]) -> float:
@@ -87,13 +87,25 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 
 
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
-    """Blocks arranged as they are `known`, with neighbours exchanged, or in a better order of one batch on one device
-    that was found by following its beginnings."""
-    best = exchanged(known.rows, track, buffers)
-    if track.batches == 1:
+    """Blocks arranged as they are `known`, or in ranges of several devices, with neighbours exchanged; or in a better
+    order of one batch on one device that was found by following its beginnings."""
+    orders = [known.rows, *_in_ranges(counts, track)]
+    took = timed(orders, track, buffers)
+    best = exchanged(orders[took.index(min(took))], track, buffers)
+    if track.single:
         orders = [followed(counts, track.pace, buffers, each) for each in EVENNESS]
         best = min((best, *orders), key=lambda rows: seconds(rows, track, buffers))
     return Arranged(best, seconds(best, track, buffers), known.pattern)
+
+
+def _in_ranges(counts: Mapping[int, int], track: Track) -> Iterator[tuple[int, ...]]:
+    """The blocks of several devices in a few ranges of each."""
+    if _several(counts, track):
+        yield from (rows for runs in _RUNS for rows in _ranges(counts, track.pace, runs))
+
+
+def _several(counts: Mapping[int, int], track: Track) -> bool:
+    return len({track.pace[way].on for way in counts} - {HOST}) > 1
 
 
 def roughly(counts: Mapping[int, int], track: Track, buffers: int) -> float:
