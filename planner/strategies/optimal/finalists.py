@@ -31,8 +31,9 @@ from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import prefill
 
-_LINED_UP, _FINALISTS = 4, 2
-"""So many compositions are brought into their best order, and so many predicted."""
+_LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
+"""So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
+that, and so many predicted."""
 
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
@@ -86,7 +87,7 @@ class Finalists:
                 composed = self._found(space, best)
                 self._composed[each] = space, composed
                 found += self._predicted(space, composed, best)
-                if each == ALL and not self.blocks.alike:
+                if each == ALL and isinstance(space.blocks, AllBlocks):
                     bound = max(bound, composed.bound)
                 if not found and not self.aim.limits:
                     found += self._tight
@@ -199,7 +200,8 @@ class Finalists:
             known = sorted(near.estimates((*pool, *plain)), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
-        best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:_LINED_UP]
+        most = _OF_SEVERAL if self.question.frame.roles.others else _LINED_UP
+        best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:most]
         ordered = sorted(((near.lined_up(each), near.ends) for each, near in best), key=lambda pair: pair[0].seconds)
         for estimate, ends in ordered[:_FINALISTS]:
             if estimate.seconds >= beat * (inf if self.quarters else _WORSE):
@@ -279,14 +281,9 @@ class Finalists:
     def _spaces(self, ahead: int, most: float, among: Among, lost: float) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
         smooth = np.intersect1d(self.blocks.smooth(most, self.aim.leading), self._rows(among))
-        if not self.blocks.alike:
-            yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=lost)
-            return
-        each = Alike(self.blocks, "each")
-        yield Compositions(each, ahead, self.effort, among=each.smooth(most, self.aim.leading), lost=lost)
-        if most < inf:
-            both = np.intersect1d(smooth, self.blocks.lopsided())
-            yield Compositions(self.blocks, ahead, self.effort, among=both, lost=lost)
+        if self.blocks.alike and most < inf:
+            smooth = np.intersect1d(smooth, self.blocks.lopsided())
+        yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=lost)
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""

@@ -30,8 +30,8 @@ def flow_seconds(blocks: Sequence[Pace], crossings: Mapping[int, float], buffers
 
 
 def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
-    """The same for many `orders` (orders, blocks) of ways of one batch and at most one link, crossings included;
-    O(blocks) steps, each for all of them.
+    """The same for many `orders` (orders, blocks) of ways of one batch for which at most one link brings anything,
+    crossings included; O(blocks) steps, each for all of them.
 
     While something is on its way and there is room, operations and link go on at constant speeds: what of a block's
     work is done meanwhile follows from how much may come until the next buffer is free."""
@@ -56,8 +56,9 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
 
 def _crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers]:
     """Seconds of crossings before every block (blocks, orders), and after the last; blocks begin and end at the host
-    (0) or not."""
-    table = np.array([[track.crossings.get((source, target), 0.0) for target in (HOST, 0)] for source in (HOST, 0)])
+    (0) or an accelerator."""
+    places = range(HOST, 1 + max(pace.on for pace in track.pace))
+    table = np.array([[track.crossings.get((source, target), 0.0) for target in places] for source in places])
     begins, ends = (side - HOST for side in track.ends)
     before = np.vstack([np.full_like(last[:1], begins), last[:-1]])
     return table[before, first], table[last[-1], ends]

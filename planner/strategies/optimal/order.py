@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import chain, permutations
 
 import numpy as np
 
@@ -87,14 +87,15 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 
 
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
-    """Blocks arranged as they are `known`, or in ranges of several devices, with neighbours exchanged; or in a better
-    order of one batch on one device that was found by following its beginnings."""
+    """Blocks arranged as they are `known`, in ranges of several devices, or as one batch was found by following its
+    beginnings; with neighbours exchanged, unless links of several devices bring something, where that takes long."""
     orders = [known.rows, *_in_ranges(counts, track)]
+    if track.batches == 1:
+        orders += [followed(counts, track, buffers, each) for each in EVENNESS]
     took = timed(orders, track, buffers)
-    best = exchanged(orders[took.index(min(took))], track, buffers)
-    if track.single:
-        orders = [followed(counts, track.pace, buffers, each) for each in EVENNESS]
-        best = min((best, *orders), key=lambda rows: seconds(rows, track, buffers))
+    best = orders[took.index(min(took))]
+    if track.batches > 1 or track.single(counts):
+        best = exchanged(best, track, buffers)
     return Arranged(best, seconds(best, track, buffers), known.pattern)
 
 
@@ -124,7 +125,7 @@ def _patterned(counts: Mapping[int, int], track: Track, pattern: Pattern) -> tup
 
 def timed(orders: Sequence[Sequence[int]], track: Track, buffers: int) -> list[float]:
     """The seconds of many orders of as many blocks."""
-    if not track.single or not orders:
+    if not orders or not track.single(set(chain.from_iterable(orders))):
         return [seconds(rows, track, buffers) for rows in orders]
     rows = np.array(orders)
     took = flows(rows, track, buffers)

@@ -1,6 +1,6 @@
 """What the order of blocks depends on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -84,10 +84,9 @@ class Track:
     others: tuple[tuple[float, "Track"], ...] = ()
     together: float = 1.0
 
-    @cached_property
-    def single(self) -> bool:
-        """Whether a batch passes alone, and something comes on at most one link."""
-        return self.batches == 1 and all(pace.on <= 0 for pace in self.pace)
+    def single(self, rows: Iterable[int]) -> bool:
+        """Whether a batch passes alone, and something comes on at most one link for such ways."""
+        return self.batches == 1 and len({self.pace[row].on for row in rows if self.pace[row].link}) <= 1
 
     @cached_property
     def figures(self) -> Numbers:

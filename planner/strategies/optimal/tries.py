@@ -37,8 +37,8 @@ _WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near", 0.0) for each in ((1, 1.
 _PACKED: tuple[Try, ...] = ((1, 1.7, "any", 0.0), ALL, (2, inf, "even", 0.0), (1, inf, "plain", 0.0))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
 
-_SEVERAL: tuple[Try, ...] = ((1, 1.7, "any", 0.0), ALL)
-"""The same for several accelerators, which have buffers of their own, and two searches."""
+_SEVERAL: tuple[Try, ...] = (ALL, (1, 1.7, "any", 0.0), (1, inf, "any", 0.05))
+"""The same for several accelerators, which have buffers of their own."""
 
 _PROMPTS: tuple[Try, ...] = ((1, 1.3, "any", 0.0), (1, 1.7, "undivided", 0.0), (1, inf, "undivided", 0.0))
 """At last, where prompts count: what crosses between sides in prompts delays more than it adds up to, and a prompt
