@@ -92,7 +92,8 @@ class AllBlocks:
     @cached_property
     def ways(self) -> tuple[BlockWay, ...]:
         """In the order of rows."""
-        return tuple(replace(self.members[on].ways[row], on=on) for on, row in self._rows)
+        found = ((on, self.members[on].ways[row]) for on, row in self._rows)
+        return tuple(way if way.on == on else replace(way, on=on) for on, way in found)
 
     @cached_property
     def summed(self) -> Ways:
