@@ -60,21 +60,21 @@ class Emitter:
         batch = f"#{self.batch}" if self.batch else ""
         self.fresh.append(
             Task(
-                id=f"{self.iteration.index}/{place}{batch}",
-                kind=kind,
-                op=op,
-                layer=layer,
-                phase=self.iteration.phase,
-                resource=resource,
-                tokens=tokens,
-                bytes=size,
-                activation_bytes=activation_bytes,
-                flops=flops,
-                format=fmt,
-                memories=memories,
-                deps=deps,
-                batch=self.batch,
-                path=path,
+                f"{self.iteration.index}/{place}{batch}",
+                kind,
+                op,
+                layer,
+                self.iteration.phase,
+                resource,
+                tokens,
+                size,
+                activation_bytes,
+                flops,
+                fmt,
+                memories,
+                deps,
+                self.batch,
+                path,
             )
         )
         self.count += 1

@@ -1,7 +1,7 @@
 """TaskGraph: what one iteration of a plan executes, as tasks with resources and dependencies."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from helmsman.lowering.ops import Kind
 from helmsman.scheduler.iteration import Iteration, Phase
@@ -11,9 +11,8 @@ from helmsman.schemas.plan import Path
 TaskKind = Kind | Literal["transfer", "decompress", "pin", "reshape"]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One unit of work on one lane.
+class Task(NamedTuple):
+    """One unit of work on one lane. A tuple, for passes are made of thousands.
 
     `id`: `iteration/layer.op` (`7/3.q`, `7/head`), the join key of every Trace; transfers are
     `7/3.hidden@h2d`, parts `7/3.scores:0-4`, later batches of a zig-zag pass `7/3.q#1`. `resource`: the lane (a

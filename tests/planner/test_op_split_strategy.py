@@ -301,7 +301,7 @@ def test_a_table_prices_the_operations_it_measured():
     costs = CostModel(asked.frame.roles.hardware, CostOptions(), asked.costs.table)
     scores = next(t for t in graph.tasks if t.op == "scores")
     assert costs.price(scores).mid == pytest.approx(0.463e-3)
-    assert costs.price(replace(scores, bytes=scores.bytes // 2)).mid == pytest.approx(0.463e-3 / 2)
+    assert costs.price(scores._replace(bytes=scores.bytes // 2)).mid == pytest.approx(0.463e-3 / 2)
     keys = next(t for t in graph.tasks if t.op == "keys")
     assert costs.price(keys).mid == pytest.approx(15.344e-3)
 

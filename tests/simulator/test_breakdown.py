@@ -23,10 +23,10 @@ def test_every_task_is_in_its_row(
     """One after the other, each twice as long as the one before."""
     machine, up, down = accelerated(hardware), ("dram", "vram"), ("vram", "dram")
     moves = [("q.weights", "h2d", up), ("keys", "h2d", up), ("hidden", "h2d:activations", up), ("kv", "d2h", down)]
-    tasks = [replace(task(op, lane, 0, ends), op=op, kind="transfer") for op, lane, ends in moves]
-    tasks.append(replace(task("q.weights.decompress", "acc", 0, ("vram",)), kind="decompress"))
+    tasks = [task(op, lane, 0, ends)._replace(op=op, kind="transfer") for op, lane, ends in moves]
+    tasks.append(task("q.weights.decompress", "acc", 0, ("vram",))._replace(kind="decompress"))
     tasks += [task("q", "acc", 0, ("vram",)), task("down", "cpu", 0, ("dram",))]
-    chain = [replace(each, deps=(i - 1,) if i else ()) for i, each in enumerate(tasks)]
+    chain = [each._replace(deps=(i - 1,) if i else ()) for i, each in enumerate(tasks)]
     seconds = {each.id: float(2**i) for i, each in enumerate(chain)}
     rows = Rows(machine)
     done = replay_stream(chain, lambda t: seconds[t.id], machine, rows.add)

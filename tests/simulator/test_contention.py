@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from contending import GB, MakeTask, machine, on, random_case
@@ -33,7 +32,7 @@ def test_equals_an_exact_replay(seed: int, task: MakeTask, graph: MakeGraph) -> 
 def test_scheduling_equals_the_replay_where_nothing_contends(seed: int, task: MakeTask, graph: MakeGraph) -> None:
     """Lanes of both are queues in the order of the graph."""
     tasks, prices = random_case(random.Random(1000 + seed), task, 120)
-    dag = graph(*(replace(t, bytes=0) for t in tasks))
+    dag = graph(*(t._replace(bytes=0) for t in tasks))
     done = replay(dag, lambda t: prices[t.id], machine(1e12, {}))
     assert makespan(dag, lambda t: prices[t.id]) == pytest.approx(done.makespan, rel=1e-12, abs=1e-15)
 

@@ -2,7 +2,6 @@
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
 
@@ -29,7 +28,7 @@ def joined(hardware: Hardware, first: str, second: str) -> Hardware:
 
 
 def transfer(task: MakeTask, name: str, lane: str, memories: tuple[str, ...]) -> Task:
-    return replace(task(name, lane, GB, memories), kind="transfer")
+    return task(name, lane, GB, memories)._replace(kind="transfer")
 
 
 @pytest.mark.parametrize("order", [("h2d", "d2h"), ("d2h", "h2d")])
@@ -74,7 +73,7 @@ def repeated(plan: Placement, times: int) -> Iterator[Task]:
         base = turn * len(graph.tasks)
         for task in graph.tasks:
             deps = tuple(base + dep for dep in task.deps) or ((base - 1,) if turn else ())
-            yield replace(task, deps=deps)
+            yield task._replace(deps=deps)
 
 
 def test_memory_does_not_grow_with_the_layers(placement: Callable[..., Placement]) -> None:
@@ -111,6 +110,6 @@ def test_what_works_together(hardware: Hardware, task: MakeTask, graph: Callable
         transfer(task, "c", "h2d", ("dram", "vram")),
         transfer(task, "d", "d2h", ("vram", "dram")),
     )
-    tasks = (*tasks[:3], replace(tasks[3], deps=(1,)))
+    tasks = (*tasks[:3], tasks[3]._replace(deps=(1,)))
     shares = replay(graph(*tasks), lambda t: times[t.id], machine).summary.shares
     assert shares == OverlapShares(h2d_cpu=1.0, h2d_gpu=1.0, gpu=2.0, other=1.0)

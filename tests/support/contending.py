@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
@@ -57,7 +56,7 @@ def machine(
 
 def on(task: MakeTask, name: str, lane: str, size: int, deps: tuple[int, ...] = ()) -> Task:
     made = task(name, lane, size, LANES[lane], deps)
-    return replace(made, kind="transfer") if lane in ENDS else made
+    return made._replace(kind="transfer") if lane in ENDS else made
 
 
 def random_case(rng: random.Random, task: MakeTask, most: int) -> tuple[tuple[Task, ...], dict[str, float]]:

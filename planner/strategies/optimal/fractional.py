@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
 
@@ -39,4 +39,4 @@ def _divided(tasks: Sequence[Task], borders: Mapping[str, Border]) -> Iterator[T
             continue
         factor = borders[found[1]].factor(int(found[2]), int(found[3]))
         sizes = {name: round(getattr(task, name) * factor) for name in ("bytes", "flops", "activation_bytes")}
-        yield replace(task, **sizes)
+        yield task._replace(**sizes)

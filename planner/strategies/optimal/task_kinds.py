@@ -1,7 +1,6 @@
 """What the tasks of a block are about: operations, what is brought for them, what goes home, and what only crosses."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from helmsman.lowering.graph import Task
 
@@ -21,7 +20,7 @@ def settled(tasks: Sequence[Task], sent: bool = False) -> tuple[Task, ...]:
         idle = task.kind == "transfer" and index not in needed and not (sent and goes_home(task))
         if task.layer is not None and task.batch == 0 and not brought(task) and not idle:
             number[index] = len(found)
-            found.append(replace(task, deps=tuple(number[dep] for dep in task.deps if dep in number)))
+            found.append(task._replace(deps=tuple(number[dep] for dep in task.deps if dep in number)))
     return tuple(found)
 
 
