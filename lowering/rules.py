@@ -1,6 +1,6 @@
 """Applying a plan's rule lists: the first rule that matches a tensor, cache or operation, or a part of it, decides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -76,6 +76,13 @@ class KnownRules:
         self.residence, self.kv, self.compute = rules.residence, rules.kv, rules.compute
         self.first_alike = first_alike(rules, layers)
         self.found: dict[tuple[object, ...], tuple[Slice[Any], ...]] = {}
+        self._reaching: dict[tuple[str, int | None], tuple[tuple[int, Any], ...]] = {}
+
+    def reaching(self, among: Sequence[RuleT], where: str, layer: int | None) -> Iterable[tuple[int, RuleT]]:
+        """The rules `among` those of a list that select anything in a block, numbered."""
+        if (where, layer) not in self._reaching:
+            self._reaching[where, layer] = tuple(_reaching(among, layer))
+        return self._reaching[where, layer]
 
 
 @lru_cache(maxsize=4096)
@@ -85,11 +92,17 @@ def _named(pattern: str, name: str) -> bool:
 
 def matches(select: Select, name: str, layer: int | None) -> bool:
     """Whether `select` covers the thing called `name` in block `layer`, or a part of it."""
-    if not _named(select.names, name):
-        return False
-    if select.layers is None:
-        return True
-    return layer is not None and _among(select.ranges, layer)
+    return _named(select.names, name) and _reaches(select, layer)
+
+
+def _reaches(select: Select, layer: int | None) -> bool:
+    """Whether it covers anything in a block."""
+    return select.layers is None or (layer is not None and _among(select.ranges, layer))
+
+
+def _reaching(among: Sequence[RuleT], layer: int | None) -> Iterator[tuple[int, RuleT]]:
+    """The rules that select anything in a block, numbered."""
+    return ((number, rule) for number, rule in enumerate(among) if _reaches(rule.select, layer))
 
 
 def homes(rules: Rules, tensor: Tensor) -> tuple[Slice[Residence], ...]:
@@ -185,16 +198,16 @@ def _covering(
 ) -> tuple[Slice[RuleT], ...]:
     """What `_searched` finds `among` some rules, or found before in a block that is alike."""
     if not isinstance(rules, KnownRules):
-        return _searched(among, where, name, layer, extent, axis, phase)
+        return _searched(_reaching(among, layer), where, name, layer, extent, axis, phase)
     first = layer if layer is None else rules.first_alike[layer]
     key = (where, name, first, extent, axis, phase)
     if key not in rules.found:
-        rules.found[key] = _searched(among, where, name, first, extent, axis, phase)
+        rules.found[key] = _searched(rules.reaching(among, where, first), where, name, first, extent, axis, phase)
     return rules.found[key]
 
 
 def _searched(
-    among: Sequence[RuleT],
+    among: Iterable[tuple[int, RuleT]],
     where: str,
     name: str,
     layer: int | None,
@@ -202,12 +215,13 @@ def _searched(
     axis: Axis,
     phase: Phase | None,
 ) -> tuple[Slice[RuleT], ...]:
-    """The pieces of 0 <= i < extent with the first rule that covers each. Raises BadInputError for a gap."""
+    """The pieces of 0 <= i < extent with the first rule that covers each, of those that reach into the block. Raises
+    BadInputError for a gap."""
     left, found = [(0, extent)], list[Slice[RuleT]]()
-    for index, rule in enumerate(among):
+    for index, rule in among:
         if not left:
             break
-        if matches(rule.select, name, layer) and _in_phase(rule, phase):
+        if _named(rule.select.names, name) and _in_phase(rule, phase):
             part = rule.select.part
             if part is None and not found:
                 return (Slice(rule, 0, extent),)
