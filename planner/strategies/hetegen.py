@@ -196,7 +196,8 @@ class _Block:
         coming = [task for task in self.tasks if task.op.endswith(".weights")]
         if not work or not coming:
             return 1.0, 1.0
-        return delays(self.costs, max(work, key=lambda task: task.bytes), max(coming, key=lambda task: task.bytes))
+        largest, comes = (max(tasks, key=lambda task: task.bytes) for tasks in (work, coming))
+        return delays(self.costs, largest, (comes,))[0]
 
     def _seconds(self, tasks: Iterator[Task]) -> float:
         return sum(self.costs.price(task).mid for task in tasks)

@@ -202,7 +202,7 @@ class Blocks:
         every = alone if basis.links is None else self._beside_links(phase, True)
         losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
         return tuple(
-            replace(paced(*row), loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
+            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
             for row, (loss, drag, lost, dragged), busy in zip(rows, losses, map(tuple, self._busy(phase)), strict=True)
         )
 

@@ -56,7 +56,7 @@ class Interplay:
         """Of an operation beside every kind of transfer, and of that."""
         key = work_of(task)
         if key not in self.known:
-            slower = [delays(self.costs, task, transfer) for transfer in self._kinds]
+            slower = delays(self.costs, task, self._kinds)
             work, link = (np.array([1 / pair[side] for pair in slower]) for side in (0, 1))
             self.known[key] = work, link
         return self.known[key]

@@ -79,11 +79,12 @@ class LoweredParts:
 
     def balanced(self, op: str) -> float:
         """The share of an operation with which the accelerator takes as long as the host for the rest, both at work."""
-        pair = [next((task for task in tasks if computed(task) == op), None) for tasks in (self.here, self.there)]
-        if pair[0] is None or pair[1] is None:
+        pair = (next((task for task in tasks if computed(task) == op), None) for tasks in (self.here, self.there))
+        mine, theirs = pair
+        if mine is None or theirs is None:
             return 0.5
-        slower = delays(self.costs, pair[0], pair[1])
-        here, there = (self._price(task) * factor for task, factor in zip(pair, slower, strict=True) if task)
+        slower = delays(self.costs, mine, (theirs,))[0]
+        here, there = (self._price(task) * factor for task, factor in zip((mine, theirs), slower, strict=True))
         return here / (here + there) if here + there else 0.5
 
     def balanced_link(self, op: str, source: Source = "host") -> float:
@@ -93,7 +94,7 @@ class LoweredParts:
         if here is None or not moving:
             return self.balanced(op)
         largest = max(moving, key=self._price)
-        work, link = delays(self.costs, here, largest)
+        work, link = delays(self.costs, here, (largest,))[0]
         done, come = self._price(here) * work, self._price(largest) * link
         return done / (done + come)
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +20,7 @@ _SEVERAL = 2
 """Links."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """Seconds of a block of one way: its operations while nothing comes (`chain`), and what comes for it (`link`). Of
     its operations those of `before` do not wait for the last that comes, the following are done with what came once
     they have `used` it, and those `after` follow.

@@ -291,8 +291,9 @@ class AllBlocks:
         for the operations beside it."""
         found = np.zeros((len(self.ways), len(self.lanes)))
         carriers = [set(blocks.carriers) for blocks in self.members]
+        free = {phase: np.array([each.beside - each.link for each in paces]) for phase, paces in self._paces.items()}
         for column, lane in enumerate(self.lanes):
-            busy = np.array([each.beside - each.link for each in self._paces[lane[0]]])
+            busy = free[lane[0]]
             if lane[1].startswith(CHAIN):
                 found[:, column] = np.maximum(0.0, -busy)
             elif any(lane in each for each in carriers):
@@ -383,7 +384,7 @@ def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:
     """A pace with where its block begins and ends."""
     parts = way.parts_in(phase)
     first, last = (HOST if parts[place] == "host" else way.on for place in (0, -1))
-    return replace(pace, on=HOST if way.alone else way.on, first=first, last=last)
+    return pace._replace(on=HOST if way.alone else way.on, first=first, last=last)
 
 
 def _first_of_alike(ends: Ends) -> bool:

@@ -1,6 +1,6 @@
 """A matrix whose rows two sides share: how many make them equally late, in closed form."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from helmsman.lowering.graph import Task
@@ -76,11 +76,14 @@ def apportioned(matrices: Mapping[str, Shared], slack: float) -> dict[str, Share
     return found
 
 
-def delays(costs: CostModel, work: Task, transfer: Task) -> tuple[float, float]:
-    """How many times as long work of the host and a transfer take beside each other (memories are shared, PARK-43)."""
-    slowed, sharing = costs.slowed(), Sharing(costs.pools)
-    own = speed(slowed(work), {lane_owner(transfer.resource)}.__contains__) if slowed else 1.0
-    flows = {number: sharing.asked(task, costs.price(task).mid) for number, task in enumerate((work, transfer))}
-    flows[0] = flows[0][0] * own, flows[0][1]
-    fair = sharing.speeds(flows)
-    return 1 / (own * fair.get(0, 1.0)), 1 / fair.get(1, 1.0)
+def delays(costs: CostModel, work: Task, transfers: Iterable[Task]) -> list[tuple[float, float]]:
+    """How many times as long work of the host and each of some transfers take beside each other (memories are shared,
+    PARK-43)."""
+    slowed, sharing, found = costs.slowed(), Sharing(costs.pools), list[tuple[float, float]]()
+    slowings = slowed(work) if slowed else ()
+    rate, uses = sharing.asked(work, costs.price(work).mid)
+    for transfer in transfers:
+        own = speed(slowings, {lane_owner(transfer.resource)}.__contains__)
+        fair = sharing.speeds({0: (rate * own, uses), 1: sharing.asked(transfer, costs.price(transfer).mid)})
+        found.append((1 / (own * fair.get(0, 1.0)), 1 / fair.get(1, 1.0)))
+    return found
