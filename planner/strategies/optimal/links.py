@@ -6,7 +6,7 @@ one does, so this is more than chains beside each of them say. Transfers have le
 ask for no less than the smallest of them, whose latency counts most, beside which operations lose least."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 
@@ -175,7 +175,7 @@ class Links:
     def _each_asked(self) -> Iterator[tuple[tuple[str, int], tuple[float, Uses]]]:
         for link, (level, least) in product(self.each, enumerate(self._least)):
             memories = (link.source_memory, link.target_memory)
-            task = replace(self.largest, resource=link.name, memories=memories, bytes=least)
+            task = self.largest._replace(resource=link.name, memories=memories, bytes=least)
             yield (link.name, level), self._sharing.asked(task, self.costs.price(task).mid)
 
     @cached_property
