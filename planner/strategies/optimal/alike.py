@@ -5,14 +5,13 @@ what they ask for: a bound on compositions of one accelerator with the memory of
 share, is one for all of them (`together`). And what each of them does with its part of the blocks, of the host and of
 what they share is a plan where all do the same (`each`)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.pools import Pools
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.rules import Side
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
@@ -151,52 +150,12 @@ class Alike:
 
     def _folded(self, lanes: Numbers) -> Numbers:
         """Seconds (ways, lanes): the mean of all turns, or what all of them together ask for."""
-        turned = sum(lanes[:, turn] for turn in self._turns)
+        turned = sum(lanes[:, turn] for turn in self.all.turns)
         return np.asarray(turned)[:, self._own] / (self._times if self.part == "together" else 1)
 
     @cached_property
     def _own(self) -> Chosen:
         """The columns of lanes that are not another accelerator's."""
-        others = {name for names in self._names[1:] for name in names.values()} - set(self._names[0].values())
+        first, *rest = self.all.called
+        others = {name for names in rest for name in names.values()} - set(first.values())
         return np.flatnonzero([name not in others for _, name in self.all.lanes])
-
-    @cached_property
-    def _turns(self) -> tuple[Chosen, ...]:
-        """By turn, for every lane the column of the one that takes its place."""
-        columns = {lane: column for column, lane in enumerate(self.all.lanes)}
-        found = []
-        for turn in range(self._times):
-            renamed: dict[str, str] = {}
-            for on, names in enumerate(self._names):
-                other = self._names[(on + turn) % self._times]
-                renamed |= {name: other[what] for what, name in names.items()}
-            found.append(np.array([columns[phase, renamed.get(name, name)] for phase, name in self.all.lanes]))
-        return tuple(found)
-
-    @cached_property
-    def _names(self) -> tuple[dict[str, str], ...]:
-        """By accelerator, what its lanes are called, by what they are of the first one's."""
-        first = dict(self._named(0))
-        return tuple({what: name for what, name in self._named(on) if what in first} for on in range(self._times))
-
-    def _named(self, on: int) -> Iterator[tuple[str, str]]:
-        roles = self.all.frame.roles
-        device, pools = roles.accelerators[on], Pools(roles.hardware)
-        yield "device", device.name
-        yield "expanding", device.decompression_lane
-        yield "memory", f"pool {pools.of_memory(device.memory)}"
-        for what, pair in (("in", (roles.host.memory, device.memory)), ("out", (device.memory, roles.host.memory))):
-            link = roles.hardware.link(*pair)
-            assert link is not None
-            yield what, link.name
-            for number, pool in enumerate(pools.of_link(link.name)):
-                yield f"{what} {number}", f"pool {pool}"
-            yield from self._beside("", link.name)
-        yield from self._beside("expanding ", device.decompression_lane)
-
-    def _beside(self, what: str, lane: str) -> Iterator[tuple[str, str]]:
-        """The chains beside a busy lane."""
-        for _, name in self.all.lanes:
-            share, _, of = name.partition(" of ")
-            if of == lane:
-                yield f"{what}{share}", name

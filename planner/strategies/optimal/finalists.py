@@ -38,6 +38,9 @@ that, and so many predicted."""
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
 
+_APART = 2e-3
+"""What seems to take more than another one on several accelerators by such a share does, where both stream."""
+
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
 
@@ -200,11 +203,11 @@ class Finalists:
             known = sorted(near.estimates((*pool, *plain)), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
-        most = _OF_SEVERAL if self.question.frame.roles.others else _LINED_UP
-        best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)[:most]
-        ordered = sorted(((near.lined_up(each), near.ends) for each, near in best), key=lambda pair: pair[0].seconds)
+        best = sorted(estimates.values(), key=lambda pair: pair[0].seconds)
+        ordered = sorted(self._lined_up(best), key=lambda pair: pair[0].seconds)
         for estimate, ends in ordered[:_FINALISTS]:
-            if estimate.seconds >= beat * (inf if self.quarters else _WORSE):
+            worse = estimate.seconds > ordered[0][0].seconds * (1 + _APART) and self.question.frame.roles.others
+            if worse or estimate.seconds >= beat * (inf if self.quarters else _WORSE):
                 return
             chosen = self._assignment(space, ends, estimate.arranged.rows)
             if (chosen.blocks, ends, chosen.prefetch) not in self._seen:
@@ -212,6 +215,16 @@ class Finalists:
                 predicted = self.predicted(self.question, chosen)
                 if predicted is not None:
                     yield predicted
+
+    def _lined_up(self, best: Sequence[tuple[Estimate, Nearby]]) -> Iterator[tuple[Estimate, Ends]]:
+        """The best few in their best order, and where their ends are; those of several accelerators that may take less
+        than others do."""
+        others, least = bool(self.question.frame.roles.others), inf
+        for each, near in best[: _OF_SEVERAL if others else _LINED_UP]:
+            if not others or each.composition.seconds < least:
+                found = near.lined_up(each)
+                least = min(least, found.seconds)
+                yield found, near.ends
 
     @cached_property
     def _composed(self) -> dict[Try, tuple[Compositions, Found]]:

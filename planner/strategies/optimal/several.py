@@ -27,6 +27,7 @@ from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
+from helmsman.planner.strategies.optimal.turned import Lane, Names, called, turned
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.scheduler.iteration import PHASES, Phase
@@ -35,8 +36,6 @@ from helmsman.schemas.hardware import Device, Hardware
 
 Ends = tuple[Side, Side]
 """Where the embedding and the output live and run."""
-
-Lane = tuple[Phase, str]
 
 _STREAMED = 2
 """Flows that arrive in an accelerator's memory: weights, keys and values."""
@@ -122,7 +121,11 @@ class AllBlocks:
         """Seconds by lane of one way, lowered itself."""
         if row not in self.settled:
             on, own = self._rows[row]
-            self.settled[row] = self._spread(on, [own], self.members[on].exact(own)[None])[0]
+            if on and self.twins:
+                first = self._places[0, own]
+                self.settled[row] = self.exact(first)[self.turns[-on]]
+            else:
+                self.settled[row] = self._spread(on, [own], self.members[on].exact(own)[None])[0]
         return self.settled[row]
 
     @cached_property
@@ -187,13 +190,33 @@ class AllBlocks:
     def alike(self) -> bool:
         """Whether there are several accelerators with memories of their own that differ in nothing but names and,
         against the first one, in longer latencies of their links."""
-        roles = self.frame.roles
-        if len(self.memories) < 1 + len(roles.accelerators):
-            return False
-        found = [_figures(roles.hardware, roles.host, device) for device in roles.accelerators]
+        found = self._figured
         first = found[0][1] if found else ()
         later = all(mine <= other for _, latencies in found for mine, other in zip(first, latencies, strict=True))
         return len(found) > 1 and later and len({figures for figures, _ in found}) == 1
+
+    @cached_property
+    def twins(self) -> bool:
+        """Whether they differ in nothing but names."""
+        return self.alike and len(set(self._figured)) == 1
+
+    @property
+    def _figured(self) -> list[tuple[str, tuple[float, ...]]]:
+        """The figures of accelerators; none where any has no memory of its own."""
+        roles = self.frame.roles
+        if len(self.memories) < 1 + len(roles.accelerators):
+            return []
+        return [_figures(roles.hardware, roles.host, device) for device in roles.accelerators]
+
+    @cached_property
+    def called(self) -> tuple[Names, ...]:
+        """By accelerator, what its lanes are called, where they are alike."""
+        return called(self.frame.roles, self.lanes)
+
+    @cached_property
+    def turns(self) -> tuple[Chosen, ...]:
+        """By turn of accelerators that are alike, for every lane the column of the one that takes its place."""
+        return tuple(turned(self.called, self.lanes))
 
     @property
     def count(self) -> int:
@@ -330,6 +353,11 @@ class AllBlocks:
         """By way, the accelerator and its row there; what the host does alone is the first one's."""
         pairs = ((on, row) for on, blocks in enumerate(self.members) for row in range(len(blocks.ways)))
         return tuple((on, row) for on, row in pairs if not on or not self.members[on].ways[row].alone)
+
+    @cached_property
+    def _places(self) -> Mapping[tuple[int, int], int]:
+        """By accelerator and its row, the way."""
+        return {pair: row for row, pair in enumerate(self._rows)}
 
     @cached_property
     def _named(self) -> tuple[tuple[Blocks, tuple[Lane, ...]], ...]:
