@@ -1,9 +1,27 @@
-// Kernels for AVX-512 with VNNI; compiled for them, so nothing but the table may leave this file.
+// Products of quantised weights, and of cached codes, with AVX-512's VNNI; all else is AVX-512's. Compiled for them, so
+// nothing but the table may leave this file.
 #if defined(__x86_64__)
 #include "simd_avx512.h"
 //
+#include "attention_decode_impl.h"
 #include "isa.h"
-#include "table_impl.h"
+#include "words_impl.h"
 
-const helm::Kernels& helm::avx512vnni_kernels() { return kTable; }
+namespace {
+
+helm::Kernels with_words(helm::Kernels table) {
+  table.name = helm::Simd::name;
+  table.word_product = helm::Simd::word_product;
+  table.linear_words = helm::linear_words;
+  table.pack_words = helm::pack_words;
+  table.decode = helm::decode;
+  return table;
+}
+
+}  // namespace
+
+const helm::Kernels& helm::avx512vnni_kernels() {
+  static const Kernels table = with_words(avx512_kernels());
+  return table;
+}
 #endif
