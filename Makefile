@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Tests of the rooms whose coverage is measured; that makes them half as fast, so the others run without.
+# Tests of the rooms whose coverage is measured (see tests/conftest.py); that makes them slower, so the others run without.
 MEASURED := tests/schemas tests/planner tests/simulator
 NATIVE := CMakeLists.txt $(wildcard csrc/*.h csrc/*.cpp csrc/*/*.h csrc/*/*.cpp)
 

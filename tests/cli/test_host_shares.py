@@ -17,7 +17,6 @@ QUESTION = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "
     [
         ("hetegen",),
         ("twinpilots",),
-        ("flexgen-lp",),
         ("flexgen-lp", "--block", "4"),
         ("all-cpu", "--kv-rule", "layerkv"),
         ("flexgen", "--percent", "0,90,10", "--kv-rule", "headinfer"),

@@ -9,14 +9,14 @@ from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
 
 ASKED = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--strategy", "layer-split")
-LONG = ("--prompt-tokens", "7000", "--output-tokens", "100")
+LONG = ("--prompt-tokens", "3000", "--output-tokens", "100")
 
 
 def test_a_window_is_planned_written_and_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "plan.json"
     assert main([*ASKED, *LONG, "--kv-window", "2048", "-o", str(out)]) == 0
     told = capsys.readouterr().out
-    assert "2048 of 7100 tokens of each sequence's KV; 11 pages of 512 at home by the last" in told
+    assert "2048 of 3100 tokens of each sequence's KV; 3 pages of 512 at home by the last" in told
     plan = json.loads(out.read_text())
     (rule,) = [rule for rule in plan["kv"] if "cache" in rule]
     assert rule["memory"] == "dram" and rule["cache"]["window_tokens"] == 2048

@@ -1,6 +1,7 @@
 """Rows of caches in 4-bit groups, and rows turned to what attention reads, against numpy."""
 
 import os
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,13 @@ def values_of(shape: tuple[int, int, int, int], width: int) -> Any:
     return 3 * np.random.default_rng(width).standard_normal((sequences, heads, capacity, width)).astype(np.float32)
 
 
+@cache
+def groups_of(shape: tuple[int, int, int, int], width: int) -> Any:
+    """What the groups of `values_of` the same stand for; whoever turns them, they are the same."""
+    values = values_of(shape, width)
+    return np.stack([quantised(each) for each in values.reshape(-1, width)]).reshape(values.shape)
+
+
 def turned(
     pool: Pool,
     source: Buffer,
@@ -96,11 +104,9 @@ def test_groups_become_what_they_stand_for(isa: str, pool: Pool, fmt: Format, li
         row = kernels.q4_row_size(width)
         assert row == rows_size(1, width, "q4")
         for shape in SHAPES:
-            values = values_of(shape, width)
-            wanted = np.stack([quantised(each) for each in values.reshape(-1, width)]).reshape(values.shape)
             steps = shape[1] * shape[2] * row, shape[2] * row, row
-            found = turned(pool, compressed(values), steps, shape, width, "q4", fmt, lines)
-            check(found, rounded(wanted, fmt), shape[3])
+            found = turned(pool, compressed(values_of(shape, width)), steps, shape, width, "q4", fmt, lines)
+            check(found, rounded(groups_of(shape, width), fmt), shape[3])
 
 
 @pytest.mark.parametrize("lines", [False, True])

@@ -1,6 +1,7 @@
 """KV selection and activation caching as operation tables and plans (PARK-66): formulas, directions, replay."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from plans import make_hardware
@@ -42,6 +43,7 @@ def published() -> OperationTable:
     return PAPER.tables[0]
 
 
+@cache
 def question(use: CacheUse = PLAIN, workload: Workload = WORK, **options) -> OpSplit:
     """OPT-30B on the paper's machine."""
     frame = with_cache_use(Frame(OPT, roles(PAPER), workload, cache=use))
