@@ -42,6 +42,7 @@ def oracle(split):
     return {k: oracle_objective(split, k) for k in fitting}
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("block", [0, 1, *(pytest.param(block, marks=NIGHTLY) for block in range(2, 10))])
 def test_search_equals_the_oracle_that_replays_every_k(block):
     for seed in SEEDS[block::10]:
