@@ -17,8 +17,8 @@
 namespace helm {
 namespace {
 
-constexpr double kSliceSeconds = 200e-6;  // bytes per slice follow from the rate
-constexpr double kSpinSeconds = 50e-6;    // what a sleep may overrun by
+constexpr double kSliceSeconds = 50e-6;  // bytes per slice follow from the rate; what shares the core waits for one
+constexpr double kSpinSeconds = 10e-6;   // what a sleep may overrun by on a core that is not idle
 
 void sleep_until(double time) {
   timespec t;
@@ -32,10 +32,11 @@ void approach(double time) {
   if (time - now() > 2 * kSpinSeconds) sleep_until(time - kSpinSeconds);
 }
 
-// Hardware that moves data waits for no processor. Where the system does not allow it, turns are those of any thread.
-void ask_for_precedence() {
-  const sched_param least = {.sched_priority = sched_get_priority_min(SCHED_FIFO)};
-  pthread_setschedparam(pthread_self(), SCHED_FIFO, &least);
+// Hardware that moves data waits for no processor. Where the system does not allow it (false), turns are those of any
+// thread.
+bool ask_for_precedence(bool ahead) {
+  const sched_param wanted = {.sched_priority = sched_get_priority_min(SCHED_FIFO) + (ahead ? 1 : 0)};
+  return pthread_setschedparam(pthread_self(), SCHED_FIFO, &wanted) == 0;
 }
 
 size_t slice_bytes(double rate) {
@@ -55,11 +56,12 @@ void require(bool condition, const char* message) {
 
 }  // namespace
 
-CopyEngine::CopyEngine(double rate, double latency, int cpu) : rate_(rate), latency_(latency), spans_(kRemembered) {
+CopyEngine::CopyEngine(double rate, double latency, int cpu, bool ahead)
+    : rate_(rate), latency_(latency), spans_(kRemembered) {
   require(std::isfinite(rate) && rate > 0, "a copy engine's rate must be positive");
   require(std::isfinite(latency) && latency >= 0, "a copy engine's latency must not be negative");
-  thread_ = std::thread([this] { work(); });
-  if (cpu == -1 || pin(thread_.native_handle(), cpu)) return;
+  thread_ = std::thread([this, cpu, ahead] { work(cpu, ahead); });
+  if (cpu == -1 || ahead || pin(thread_.native_handle(), cpu)) return;
   stop();
   throw std::invalid_argument("cannot pin the copy engine to CPU " + std::to_string(cpu));
 }
@@ -97,8 +99,9 @@ Span CopyEngine::wait(long long ticket) {
   return spans_[static_cast<size_t>(ticket % kRemembered)];
 }
 
-void CopyEngine::work() {
-  ask_for_precedence();
+void CopyEngine::work(int cpu, bool ahead) {
+  precedes_ = ask_for_precedence(ahead);
+  if (precedes_ && ahead) pin(pthread_self(), cpu);
   prctl(PR_SET_TIMERSLACK, 1000UL);  // nanoseconds; the default of 50 us is as long as a short copy
   std::unique_lock<std::mutex> lock(mutex_);
   for (;;) {
@@ -117,7 +120,7 @@ void CopyEngine::work() {
 }
 
 Span CopyEngine::perform(const Copy& copy) {
-  if (stopping_ || !wait_all(copy.wait, stopping_)) return {now(), now()};
+  if (stopping_ || !wait_all(copy.wait, stopping_, !precedes_)) return {now(), now()};
   double begin = std::max(ended_, copy.submitted);
   for (const auto& event : copy.wait) begin = std::max(begin, event->time());
   const size_t total = copy.counts[0] * copy.counts[1] * copy.size;

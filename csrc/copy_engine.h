@@ -46,8 +46,9 @@ struct Span {
 // takes less than the link does.
 class CopyEngine {
  public:
-  // rate: bytes per second; latency: seconds; cpu: -1 for no pinning. Throws std::invalid_argument.
-  CopyEngine(double rate, double latency, int cpu);
+  // rate: bytes per second; latency: seconds; cpu: -1 for no pinning. `ahead`: before other engines of that CPU; where
+  // no thread may take precedence, on any CPU instead. Throws std::invalid_argument.
+  CopyEngine(double rate, double latency, int cpu, bool ahead = false);
   ~CopyEngine();  // finishes the copy under way; the others only signal
 
   // Returns the copy's ticket; blocks while kQueue copies are waiting. Ranges have been checked.
@@ -66,7 +67,7 @@ class CopyEngine {
   static constexpr long long kQueue = 1024, kRemembered = 65536;
 
  private:
-  void work();
+  void work(int cpu, bool ahead);
   Span perform(const Copy& copy);
   void move(const Copy& copy, double begin);
 
@@ -78,6 +79,7 @@ class CopyEngine {
   long long next_ = 0, done_ = 0;
   std::vector<std::shared_ptr<void>> retired_;
   double ended_ = 0;  // when the latest copy was done
+  bool precedes_ = false;  // whether its thread runs before all others of its core
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -473,9 +473,11 @@ class DiskFile:
     def read(self, offset: int, target: Buffer, target_offset: int, size: int) -> None: ...
 
 class CopyEngine:
-    """A DMA engine on a thread of its own: moves bytes at `rate` after `latency`, one copy at a time."""
+    """A DMA engine on a thread of its own: moves bytes at `rate` after `latency`, one copy at a time.
 
-    def __init__(self, rate: float, latency: float, cpu: int) -> None: ...
+    `ahead`: before other engines of its CPU; where no thread may take precedence, on any CPU instead."""
+
+    def __init__(self, rate: float, latency: float, cpu: int, ahead: bool = False) -> None: ...
     def submit(
         self,
         target: Buffer,

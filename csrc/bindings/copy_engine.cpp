@@ -14,7 +14,7 @@ using Pair = std::pair<long long, long long>;
 // A CopyEngine whose copies may keep Python objects: they are destroyed by calls that hold the GIL.
 class BoundEngine {
  public:
-  BoundEngine(double rate, double latency, int cpu) : engine_(rate, latency, cpu) {}
+  BoundEngine(double rate, double latency, int cpu, bool ahead) : engine_(rate, latency, cpu, ahead) {}
   ~BoundEngine() {
     const py::gil_scoped_release release;
     engine_.stop();
@@ -98,7 +98,8 @@ long long submit_lookup(BoundEngine& engine, const Buffer& target, long long tar
 
 void register_copy_engine(py::module_& module) {
   py::class_<BoundEngine>(module, "CopyEngine")
-      .def(py::init<double, double, int>(), py::arg("rate"), py::arg("latency"), py::arg("cpu"))
+      .def(py::init<double, double, int, bool>(), py::arg("rate"), py::arg("latency"), py::arg("cpu"),
+           py::arg("ahead") = false)
       .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"),
            py::arg("source_offset"), py::arg("size"), py::arg("wait") = Waits{}, py::arg("done") = nullptr,
            py::arg("times") = py::none())

@@ -63,8 +63,8 @@ def _record(hardware: Hardware, name: str) -> DeviceRecord:
 
 
 def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str, Device]) -> Lane:
-    """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's; that of
-    activations, which are small and waited for, runs wherever a CPU has nothing to do."""
+    """The engine's thread shares the accelerator's last CPU, so that it never takes one of the host's; activations,
+    which are small and waited for, go ahead of all else there."""
     ends = (link.source_memory, link.target_memory)
     cpus = [devices[record.name].cpus for record in records if record.kind == "loopback" and record.memory in ends]
     if not cpus:
@@ -73,8 +73,8 @@ def _lane(name: str, link: Link, records: list[DeviceRecord], devices: dict[str,
             field="hardware.links",
             remedy="join a loopback accelerator's memory, or keep the plan on one device",
         )
-    cpu = -1 if name == activation_lane(link.name) else cpus[0][-1]
-    engine = CopyEngine(link.bandwidth.value, link.latency.value, cpu)
+    ahead = name == activation_lane(link.name)
+    engine = CopyEngine(link.bandwidth.value, link.latency.value, cpus[0][-1], ahead)
     return Lane(name, engine, partial(_sample, engine))
 
 

@@ -115,15 +115,20 @@ except PermissionError:
     pass
 permitted = os.sched_getscheduler(0) == os.SCHED_FIFO
 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-before, buffer = tasks(), Arena(1 << 16).alloc(1 << 15, "buffer")
+buffer, cpus = Arena(1 << 16).alloc(1 << 15, "buffer"), os.sched_getaffinity(0)
 memoryview(buffer)[:3] = b"abc"
-engine = CopyEngine(1e9, 1e-4, -1)
-start, end = engine.wait(engine.submit(buffer, 1024, buffer, 0, 1024))
-(thread,) = tasks() - before
-assert bytes(memoryview(buffer)[1024:1027]) == b"abc" and end - start >= 1e-4 + 1024 / 1e9
-print(permitted, os.sched_getscheduler(thread) == os.SCHED_FIFO)
+def copying(*place):
+    before, engine = tasks(), CopyEngine(1e9, 1e-4, *place)
+    start, end = engine.wait(engine.submit(buffer, 1024, buffer, 0, 1024))
+    assert bytes(memoryview(buffer)[1024:1027]) == b"abc" and end - start >= 1e-4 + 1024 / 1e9
+    (thread,) = tasks() - before
+    return engine, os.sched_getparam(thread).sched_priority, os.sched_getaffinity(thread)
+_, least, _ = copying(-1)
+_, ahead, there = copying(max(cpus), True)
+assert there == ({max(cpus)} if permitted else cpus)
+print(permitted, 0 < least < ahead)
 """
-"""Whether a thread may run before all others of its core, and whether the one that copies does."""
+"""Whether a thread may run before all others of its core, and whether those that copy do, some before others."""
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="needs Linux")
