@@ -2,7 +2,7 @@
 
 import random
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 
 import pytest
 from pairs import least_of_pairs
@@ -15,6 +15,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.alike import Alike
+from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.order import ordered, seconds
@@ -157,6 +158,42 @@ def test_batches_take_turns_on_accelerators():
     assert [way.on for way in turns.chosen.blocks] == [0, 1] * 7
     assert turns.seconds < 0.7 * ranges.seconds
     assert optimal.decide({}).seconds <= turns.seconds * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", [BRIDGED, SWITCHED, "a40x2-2xeon6330"])
+def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_takes(name):
+    """Whatever operation of the host, and transfers of whatever size on one link or both: at most one in all."""
+    links = Optimal(asked(machine(name), "Llama-2-13b-hf", 1), STEP).blocks.members[0].bases["decode"].links
+    works = [task for task in links.working if task.resource == "cpu"]
+    for share in links.shares:
+        counts = links.counts(float(share))
+        for task, state in product(works, product(range(-1, 4), repeat=2)):
+            if max(state) >= 0:
+                work, moved = links._beside(task, state)
+                coming = [counts.level[level] * kept for level, kept in zip(state, moved, strict=True) if level >= 0]
+                assert links.kept(task, float(share)) * work + share * sum(coming) <= 1 + 1e-9
+                assert counts.idle + share * sum(coming) <= 1 + 1e-9
+
+
+def test_beginnings_of_both_accelerators_are_followed_to_the_best_order():
+    """No order of few blocks is better than the best that was found, but for what its speeds leave out."""
+    ways = tuple(
+        replace(paced(chain, link, link + 0.5, 0.2), on=on) for on in (0, 1) for chain, link in ((1, 0), (1, 3))
+    )
+    counts, track = {0: 1, 1: 2, 2: 1, 3: 2}, Track(ways, ends=(0, 1))
+    orders = set(permutations([row for row, count in counts.items() for _ in range(count)]))
+    best = min(seconds(rows, track, 2) for rows in orders)
+    assert min(seconds(followed(counts, track, 2, each), track, 2) for each in EVENNESS) <= 1.02 * best
+
+
+def test_ways_of_twins_ask_for_the_same_of_other_lanes():
+    """What is lowered for the first one is what lowering finds for the second."""
+    blocks = Optimal(asked(machine(BRIDGED, 90 * MB), layers=2), STEP).blocks
+    assert blocks.twins
+    for row in random.Random(5).sample([row for row, way in enumerate(blocks.ways) if way.on], 8):
+        on, own = blocks._rows[row]
+        lowered = blocks._spread(on, [own], blocks.members[on].exact(own)[None])[0]
+        assert blocks.exact(row) == pytest.approx(lowered)
 
 
 def test_what_fits_nowhere_says_what_is_missing():

@@ -37,12 +37,12 @@ class Pace(NamedTuple):
     after: float = 0.0
     loss: float = 0.0
     drag: float = 1.0
-    lost: float = 0.0
-    dragged: float = 1.0
     on: int = 0
     first: int = 0
     last: int = 0
     busy: tuple[float, float] = (0.0, 0.0)
+    lost: float = 0.0
+    dragged: float = 1.0
 
     @property
     def beside(self) -> float:
