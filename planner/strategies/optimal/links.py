@@ -42,7 +42,7 @@ class Counts:
 @dataclass(frozen=True, eq=False)
 class Links:
     """Links from the memory of a `host`, to each accelerator one, on which what is as large as the `largest` comes
-    while operations that are `working` are done. `known`: what was asked before."""
+    while operations that are `working` are done. `known`, `others`: what was asked before."""
 
     costs: CostModel
     host: Device
@@ -50,11 +50,30 @@ class Links:
     largest: Task
     working: tuple[Task, ...]
     known: dict[float, Counts] = field(default_factory=dict, init=False, repr=False)
+    others: dict[object, tuple[Numbers, Numbers]] = field(default_factory=dict, init=False, repr=False)
 
     def kept(self, task: Task, share: float) -> float:
-        """How much every second of an operation counts where one of a link counts for a `share`."""
+        """How much every second of an operation counts where one of a link counts for a `share`; of one that was not
+        known when transfers were counted what these leave."""
         counts = self.counts(share)
-        return float(counts.kept[self._places[work_of(task)]]) if self._hosts(task) else counts.idle
+        if not self._hosts(task):
+            return counts.idle
+        place = self._places.get(work_of(task))
+        return self._left(task, share, counts.level) if place is None else float(counts.kept[place])
+
+    def _left(self, task: Task, share: float, level: Numbers) -> float:
+        """How much every second of any operation may count."""
+        counted = np.append(level, 0.0)[np.array(self._states)]
+        work, moved = self._row(task)
+        return float(min(1.0, ((1 - share * (moved * counted).sum(axis=1)) / work).min()))
+
+    def _row(self, task: Task) -> tuple[Numbers, Numbers]:
+        """The speeds of an operation (states), and of what comes (states, links)."""
+        key = work_of(task)
+        if key not in self.others:
+            pairs = [self._beside(task, state) for state in self._states]
+            self.others[key] = np.array([work for work, _ in pairs]), np.array([moved for _, moved in pairs])
+        return self.others[key]
 
     def counted(self, transfer: Task, share: float) -> float:
         """Seconds of a transfer as they count where one of the largest counts in full, and that for a `share`."""
@@ -68,8 +87,8 @@ class Links:
         all links are busy."""
         if not self._hosts(task):
             return 1.0, 1.0
-        state, place = self._states.index((0,) * len(self.each)), self._places[work_of(task)]
-        return float(self._work[place, state]), float(self._moved[place, state].sum() / self._moved[-1, state].sum())
+        state, (work, moved) = self._states.index((0,) * len(self.each)), self._row(task)
+        return float(work[state]), float(moved[state].sum() / self._moved[-1, state].sum())
 
     @property
     def share(self) -> float:
