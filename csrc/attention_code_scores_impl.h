@@ -25,10 +25,10 @@ constexpr size_t kAskedTurning = kQuad * kCodedUnit / 4, kAskedMultiplying = kQu
 
 // A unit of columns, of which rows have kBytes codes.
 template <size_t kBytes>
-HELM_INLINE void turn_unit(const char* row, size_t stride, Asking& ahead, char* to) {
+HELM_INLINE void turn_unit(const char* row, size_t stride, Lines& ahead, char* to) {
 #pragma GCC unroll 1
   for (size_t quad = 0; quad < kQuads; ++quad, row += kQuad * stride, to += kCodedUnit) {
-    ahead.step<kAskedTurning>();
+    ahead.ask<kAskedTurning>();
     CodePairs turned[4];
     turn_parts(load_codes<kBytes>(row), load_codes<kBytes>(row + stride), load_codes<kBytes>(row + 2 * stride),
                load_codes<kBytes>(row + 3 * stride), turned);
@@ -53,12 +53,11 @@ HELM_INLINE void put_scales(size_t row, const CodePairs* scales, float* to) {
 }
 
 // Codes and scales of a block to scratch.
-inline void turn_keys(const CodedRows& rows, Asking& ahead, const Coded& to) {
+inline void turn_keys(const char* row, Lines& ahead, const Coded& to) {
   constexpr size_t bytes = kDecodeRows * kCodedUnit;
-  const size_t stride = rows.stride, whole = rows.width / kCodedUnit;
-  const char* row = rows.data;
+  const size_t stride = to.stride, whole = to.width / kCodedUnit;
   char* turned = to.turned;
-  copy_scales(rows, to.halves);
+  copy_scales(row, to, to.halves);
   for (size_t unit = 0; unit < whole; ++unit, row += kCodedUnit, turned += bytes)
     turn_unit<kCodedUnit>(row, stride, ahead, turned);
   if (whole < to.units) turn_unit<kCodedUnit / 2>(row, stride, ahead, turned);
@@ -69,7 +68,7 @@ inline void turn_keys(const CodedRows& rows, Asking& ahead, const Coded& to) {
 
 // Sums of products of a unit of Q quads and G queries: lane 4p + r of row r over part p.
 template <int Q, int G>
-HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32_t* excess, Asking& ahead,
+HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32_t* excess, Lines& ahead,
                            I (*sums)[Q]) {
 #pragma GCC unroll 4
   for (int g = 0; g < G; ++g)
@@ -77,7 +76,7 @@ HELM_INLINE void unit_sums(const char* turned, const int16_t* words, const int32
     for (I& sum : sums[g]) sum = Simd::words(excess + g * Simd::lanes);
 #pragma GCC unroll 1
   for (int c = 0; c < 4; ++c, words += 4 * kQueryWords, turned += kQuads * kCodedUnit) {
-    ahead.step<kAskedMultiplying / (kQuads / Q)>();
+    ahead.ask<kAskedMultiplying / (kQuads / Q)>();
     I query[G][2];
 #pragma GCC unroll 4
     for (int g = 0; g < G; ++g)
@@ -131,39 +130,40 @@ HELM_INLINE void put_scores(FourRows* totals, float scale, float* scores) {
   memcpy(scores, totals, kDecodeRows * sizeof(float));
 }
 
-// scores[g * kDecodeTile + r] of the block that was turned against G queries.
+// scores[h * kDecodeTile + r] of the block that was turned against G queries from `g` on.
 template <int G>
-void coded_scores_block(const Coded& q, Asking given, float* scores) {
-  Asking ahead = given;
+HELM_INLINE void coded_scores_block(const Coded& q, size_t g, Lines ahead, float* scores) {
   constexpr int Q = kSums / G < static_cast<int>(kQuads) ? kSums / G : kQuads;
   FourRows totals[G][kQuads / kShared] = {};
-  for (size_t unit = 0; unit < q.units; ++unit) {
+  const int16_t* words = q.words_of(g);
+  const int32_t* excess = q.excess_of(g);
+  for (size_t unit = 0; unit < q.units; ++unit, words += 16 * kQueryWords, excess += 4 * Simd::lanes) {
     const char* turned = q.turned + unit * kDecodeRows * kCodedUnit;
     const float* scales = q.scales + unit * kCodedUnit / kScaled * kDecodeRows;
-    const int16_t* words = q.words + unit * 16 * kQueryWords;
-    const int32_t* excess = q.excess + unit * 4 * Simd::lanes;
 #pragma GCC unroll 2
     for (size_t quad = 0; quad < kQuads; quad += Q) {
       I sums[G][Q];
       unit_sums<Q, G>(turned + quad * kCodedUnit, words, excess, ahead, sums);
 #pragma GCC unroll 4
-      for (int g = 0; g < G; ++g)
-        add_unit<Q>(sums[g], scales + quad / kShared * Simd::lanes, totals[g] + quad / kShared);
+      for (int h = 0; h < G; ++h)
+        add_unit<Q>(sums[h], scales + quad / kShared * Simd::lanes, totals[h] + quad / kShared);
     }
   }
 #pragma GCC unroll 4
-  for (int g = 0; g < G; ++g) put_scores(totals[g], q.query_scales[g], scores + g * kDecodeTile);
+  for (int h = 0; h < G; ++h) put_scores(totals[h], q.query_scales[g + h], scores + h * kDecodeTile);
 }
 
-// Scores of a block against all queries, four, two or one at a time.
-inline void coded_scores(const CodedRows& rows, const Coded& q, size_t group, float* scores) {
-  Asking ahead = asking(rows.ahead, rows.data, rows.bytes(), q.units * kDecodeRows * kCodedUnit);
+// What a block of keys asks for, which is less than there is in one.
+inline size_t asked_by_keys(const Coded& q) { return q.units * kDecodeRows * kCodedUnit; }
+
+// Scores of a block of rows against all queries, four, two or one at a time; the first ones ask for what comes next.
+inline void coded_scores(const char* rows, const Coded& q, Lines ahead, float* scores) {
   turn_keys(rows, ahead, q);
-  const auto some = [&](size_t g) { return g == 0 ? ahead : Asking{rows.data}; };
   size_t g = 0;
-  for (; g + 4 <= group; g += 4) coded_scores_block<4>(q.from(g), some(g), scores + g * kDecodeTile);
-  for (; g + 2 <= group; g += 2) coded_scores_block<2>(q.from(g), some(g), scores + g * kDecodeTile);
-  for (; g < group; ++g) coded_scores_block<1>(q.from(g), some(g), scores + g * kDecodeTile);
+  const auto asked = [&] { return g == 0 ? ahead : Lines{rows}; };
+  for (; g + 4 <= q.group; g += 4) coded_scores_block<4>(q, g, asked(), scores + g * kDecodeTile);
+  for (; g + 2 <= q.group; g += 2) coded_scores_block<2>(q, g, asked(), scores + g * kDecodeTile);
+  for (; g < q.group; ++g) coded_scores_block<1>(q, g, asked(), scores + g * kDecodeTile);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 // product of two of them with two codes and its sum take one instruction or two, and sums of a block are exact. Up to
 // four query heads share what is taken apart. Registers are seen as parts of 16 bytes, within which shuffles are cheap.
 #pragma once
-#include "attention_impl.h"
+#include "attention_reading_impl.h"
 
 namespace helm {
 namespace {
@@ -70,31 +70,12 @@ HELM_INLINE CodePairs parts_by_turns(CodePairs a, CodePairs b, Indices<i...>) {
   return __builtin_shufflevector(a, b, ((kIndex * n + i) / 8 * 4 + i % 4 + (i / 4 + kIndex * (n / 4)) % 2 * n)...);
 }
 
-// Lines of what is read next, asked for evenly over some steps.
-struct Asking {
-  const char* next;
-
-  template <size_t kBytes>
-  HELM_INLINE void step() {
-#pragma GCC unroll 4
-    for (size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(next + at);
-    next += kBytes;
-  }
-};
-
-// What the steps do not reach is asked for at once. Without anything `ahead` lines are asked for where work is.
-inline Asking asking(const char* ahead, const char* here, size_t bytes, size_t steps_bytes) {
-  Asking found{ahead == nullptr ? here : ahead};
-  for (size_t rest = steps_bytes; rest < bytes; rest += kLine) found.step<kLine>();
-  return found;
-}
-
 // What decode keeps beside coded rows. Queries as words for scores: of each unit of columns and quarter of its parts
 // two registers, of the columns that are even and odd in their order, each repeated for kQuad rows; and, as codes of
 // even columns are read 128 too high, what that adds to the sums of each part, negative. Weights times scales of a set
 // of rows as words under one scale per query head. Units of columns are rounded up, their blocks to a multiple of four.
 struct Coded {
-  size_t units, blocks;
+  size_t units, blocks, width, stride;  // columns, bytes between rows
   int16_t* words;        // [group / 4][units][4][4][2][lanes][2]
   int32_t* excess;       // [group / 4][units][4][lanes]
   int32_t* pairs;        // [2 sets by turns][group / 4][blocks][4][kSetPairs]
@@ -103,33 +84,25 @@ struct Coded {
   float* scales;         // of a block of keys, by unit; of a set of values [blocks][kSetRows]
   float* query_scales;   // [group]
   float* weight_scales;  // [2][group]
+  float* sums;           // of a tile's weights [group][lanes]
+  const float* maxima;   // of scores [group]
   size_t set_pairs, group;
 
-  // For query heads from `g` on.
-  HELM_INLINE Coded from(size_t g) const {
-    const size_t four = g / 4, one = g % 4;
-    Coded found = *this;
-    found.words += (four * units * 16 + one) * kQueryWords;
-    found.excess += (four * units * 4 + one) * Simd::lanes;
-    found.pairs += (four * blocks * 4 + one) * kSetPairs;
-    found.query_scales += g, found.weight_scales += g;
-    return found;
+  // Of query heads from `g` on, and a set of rows.
+  int16_t* words_of(size_t g) const { return words + (g / 4 * units * 16 + g % 4) * kQueryWords; }
+  int32_t* excess_of(size_t g) const { return excess + (g / 4 * units * 4 + g % 4) * Simd::lanes; }
+  int32_t* pairs_of(size_t set, size_t g) const {
+    return pairs + set % 2 * set_pairs + (g / 4 * blocks * 4 + g % 4) * kSetPairs;
   }
-  // With the weights of a set of rows.
-  HELM_INLINE Coded of_set(size_t set) const {
-    Coded found = *this;
-    found.pairs += set % 2 * set_pairs;
-    found.weight_scales += set % 2 * group;
-    return found;
-  }
+  float* weight_scales_of(size_t set, size_t g) const { return weight_scales + set % 2 * group + g; }
 };
 
-inline Coded coded_layout(size_t head_dim, size_t group, float* scratch) {
+inline Coded coded_layout(size_t head_dim, size_t stride, size_t group, float* scratch, const float* maxima) {
   const size_t units = round_up(head_dim, kCodedUnit) / kCodedUnit, fours = (group + 3) / 4;
   const size_t blocks = round_up(head_dim, 4 * kScaled) / kScaled;
   const auto take = [&](size_t floats) { return scratch += floats, scratch - floats; };
   Coded c = {};
-  c.units = units, c.blocks = blocks, c.group = group, c.set_pairs = fours * blocks * 4 * kSetPairs;
+  c.units = units, c.blocks = blocks, c.width = head_dim, c.stride = stride, c.group = group, c.maxima = maxima, c.set_pairs = fours * blocks * 4 * kSetPairs;
   c.words = reinterpret_cast<int16_t*>(take(fours * units * 16 * kQueryWords / 2));
   c.excess = reinterpret_cast<int32_t*>(take(fours * units * 4 * Simd::lanes));
   c.pairs = reinterpret_cast<int32_t*>(take(2 * c.set_pairs));
@@ -138,6 +111,7 @@ inline Coded coded_layout(size_t head_dim, size_t group, float* scratch) {
   c.scales = take(blocks * kSetRows);
   c.query_scales = take(group);
   c.weight_scales = take(2 * group);
+  c.sums = take(group * Simd::lanes);
   return c;
 }
 
@@ -154,7 +128,8 @@ inline V whole_part(V x, V factor) {
 
 // Query head `g`, q[width].
 inline void code_query(const float* q, size_t width, const Coded& to, size_t g) {
-  const Coded own = to.from(g);
+  int16_t* const own = to.words_of(g);
+  int32_t* const excess = to.excess_of(g);
   V most = Simd::zero();
   for (size_t d = 0; d < width; d += Simd::lanes) {
     const V v = Simd::load(q + d);
@@ -162,7 +137,7 @@ inline void code_query(const float* q, size_t width, const Coded& to, size_t g) 
   }
   const float largest = Simd::largest(most);
   const V factor = Simd::set(word_factor(largest));
-  *own.query_scales = largest / kCodedMost;
+  to.query_scales[g] = largest / kCodedMost;
   for (size_t part = 0; part < width / kPart; ++part) {
     int16_t words[kPart];
     for (size_t d = 0; d < kPart; d += Simd::lanes)
@@ -170,14 +145,14 @@ inline void code_query(const float* q, size_t width, const Coded& to, size_t g) 
     const size_t unit = part * kPart / kCodedUnit, at = part % (kCodedUnit / kPart) * kQuad;
     int32_t even = 0;
     for (size_t c = 0; c < 4; ++c) {
-      int16_t* quarter = own.words + (unit * 4 + c) * 4 * kQueryWords + 2 * at;
+      int16_t* quarter = own + (unit * 4 + c) * 4 * kQueryWords + 2 * at;
       for (size_t r = 0; r < kQuad; ++r)
         for (size_t odd = 0; odd < 2; ++odd)
           for (size_t k = 0; k < 2; ++k)
             quarter[odd * 2 * Simd::lanes + 2 * r + k] = words[4 * c + 2 * k + odd];
       even += words[4 * c] + words[4 * c + 2];
     }
-    for (size_t r = 0; r < kQuad; ++r) own.excess[unit * 4 * Simd::lanes + at + r] = -128 * even;
+    for (size_t r = 0; r < kQuad; ++r) excess[unit * 4 * Simd::lanes + at + r] = -128 * even;
   }
 }
 
@@ -188,17 +163,6 @@ inline void code_queries(const float* q, size_t width, size_t group, const Coded
   memset(to.excess, 0, fours * to.units * 4 * Simd::lanes * sizeof(int32_t));
   for (size_t g = 0; g < group; ++g) code_query(q + g * width, width, to, g);
 }
-
-// A block of rows in one piece, codes, then scales; and what is asked for meanwhile, or null.
-struct CodedRows {
-  const char* data;
-  size_t stride, width;
-  const char* ahead;
-
-  HELM_INLINE const char* row(size_t r) const { return data + r * stride; }
-  size_t blocks() const { return width / kScaled; }
-  size_t bytes() const { return kDecodeRows * stride; }
-};
 
 // Four scales of every row, made by `four` of the bits there, to halves [kDecodeRows / lanes][kQuad][kParts][4], by
 // row: register, row of a part, part. They are moved row by row: in registers of several they would take the port that
@@ -218,14 +182,15 @@ HELM_INLINE void copy_each(const char* from, size_t stride, uint16_t* halves, co
       }
 }
 
-// Scales of a block to halves [blocks / 4][...]. Zero where there is none: four are read that end where the row does.
-inline void copy_scales(const CodedRows& rows, uint16_t* halves) {
-  const size_t blocks = rows.blocks(), missing = 4 - blocks % 4;
-  const char* from = rows.data + rows.width;
+// Scales of a block of rows to halves [blocks / 4][...]. Zero where there is none: four are read that end where the row
+// does.
+HELM_INLINE void copy_scales(const char* rows, const Coded& like, uint16_t* halves) {
+  const size_t blocks = like.width / kScaled, missing = 4 - blocks % 4;
+  const char* from = rows + like.width;
   for (size_t block = 0; block + 4 <= blocks; block += 4, from += 8, halves += 4 * kDecodeRows)
-    copy_each(from, rows.stride, halves, [](uint64_t bits) { return bits; });
+    copy_each(from, like.stride, halves, [](uint64_t bits) { return bits; });
   if (missing < 4)
-    copy_each(from - 2 * missing, rows.stride, halves, [&](uint64_t bits) { return bits >> 16 * missing; });
+    copy_each(from - 2 * missing, like.stride, halves, [&](uint64_t bits) { return bits >> 16 * missing; });
 }
 
 // use(row, block, scales) with a register of the scales of rows from `row` on for each of blocks [block, block + 4).

@@ -15,7 +15,8 @@ inline float largest_of(const float* x, size_t n, float start) {
   V best = Simd::set(start);
   size_t i = 0;
   for (; i + Simd::lanes <= n; i += Simd::lanes) best = Simd::max(best, Simd::load(x + i));
-  return Simd::largest(Simd::max(best, load_some(x + i, n - i, start)));
+  if (i < n) best = Simd::max(best, load_some(x + i, n - i, start));
+  return Simd::largest(best);
 }
 
 // x[n] = exp(x[n] - max); returns their sum. n may be rounded up to whole registers: x has room.
@@ -38,7 +39,7 @@ inline float exponentials(float* x, size_t n, float max) {
 }
 
 // exp(a - b) for a <= b, both possibly kLowest.
-inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : expf(a - b); }
+inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : a == b ? 1.0f : expf(a - b); }
 
 // The rows of one KV head and sequence in a span, `stride` bytes apart, from position `at` of it on.
 inline const char* rows_in(const HeadCache& head, size_t sequence, size_t at, size_t stride) {

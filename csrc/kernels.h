@@ -158,7 +158,7 @@ constexpr size_t kMaxBlock = 16;      // widest block of tokens of any instructi
 static inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
 static inline size_t decode_scratch(size_t head_dim, size_t group) {
-  const size_t width = round_up(head_dim, 4 * kRun), coded = 4 * width * round_up(group, 4) + 3 * group;
+  const size_t width = round_up(head_dim, 4 * kRun), coded = 4 * width * round_up(group, 4) + (3 + kPanel) * group;
   return width * (kDecodeRows + 2 * group + 8) + group * kDecodeTile + coded;
 }
 
