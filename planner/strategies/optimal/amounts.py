@@ -16,9 +16,11 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.planner.predict import scheduled
 from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_ways import Division, Source
-from helmsman.planner.strategies.optimal.chains import OPS, Doing, chained
+from helmsman.planner.strategies.optimal.chains import OPS, Doing, chained, followed_through
 from helmsman.planner.strategies.optimal.critical_path import Crossed, finished
 from helmsman.planner.strategies.optimal.lowered_parts import SIDES, TURNING, LoweredParts
+from helmsman.planner.strategies.optimal.pace import LEAST
+from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.task_kinds import (
     OUTPUT,
     activation,
@@ -68,7 +70,7 @@ class Basis(LoweredParts):
     def slowed(self, shares: Doing, every: bool = False) -> Numbers:
         """Seconds (ways) of the chain while the link, or `every` accelerator's, never rests, and 4-bit groups are
         expanded as they come."""
-        slower = {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds(every).items()}
+        slower = self._slower(every)
         if self._expanders:
             moved = self._moved(shares)
             expanders = [self._places[name] for name in self._expanders]
@@ -82,7 +84,7 @@ class Basis(LoweredParts):
     def drag(self, shares: Doing, every: bool = False) -> Numbers:
         """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time; if
         `every` link is busy, of what it has then."""
-        dragged = {key: np.array([kept for _, kept in of]) for key, of in self._speeds(every).items()}
+        dragged = self._dragged(every)
         here, there = (self._work(shares, side) for side in SIDES)
         longest = np.maximum(here, there)
         lost = longest * (1 - self._work(shares, "host", dragged) / np.maximum(here, _TINY)) * (here > 0)
@@ -93,18 +95,55 @@ class Basis(LoweredParts):
         comes for an operation follows what comes for those before it. And seconds of what follows the last of these."""
         if self.link is None:
             return np.zeros(len(shares.host)), np.zeros(len(shares.host))
-        coming = np.zeros_like(shares.host)
-        for source, comes in shares.come.items():
-            coming += comes * shares.accelerator * self._weights[source][:, self.carriers].max(axis=1)
-        for division, tasks in self._rows.items():
-            coming += shares.both[division] * tasks[:, self.carriers].max(axis=1)
-        coming[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
+        coming = self._come(shares)
         here, there = (self._work(shares, side) for side in SIDES)
         work = np.maximum(here, there)
         left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
         through = np.where(coming > 0, np.cumsum(coming, axis=1) + there + left - work, 0.0).max(axis=1)
         after = np.where(coming > 0, left - work, np.inf).min(axis=1)
         return np.asarray(through), np.where(np.isfinite(after), after, 0.0)
+
+    def steps(self, shares: Doing) -> Steps:
+        """Every group of operations as two steps: one that waits for nothing, and as much as the accelerator does of it
+        where that needs what comes."""
+        slower, dragged = self._slower(False), self._dragged(False)
+        host, kept, there = self._work(shares, "host"), self._work(shares, "host", dragged), self._accelerated(shares)
+        alone, beside = self._through(shares), self._through(shares, slower)
+        longest, lost = np.maximum(self._grouped(host), there), self._grouped(host - kept)
+        coming = self._grouped(self._come(shares))
+        waits = np.where(coming > 0, np.minimum(there, alone), 0.0)
+        loss = np.where(alone > 0, 1 - np.clip(alone / np.maximum(beside, _TINY), LEAST, 1.0), 0.0)
+        needs = np.where(coming > 0, coming.cumsum(axis=1), 0.0)
+        return Steps(
+            seconds=_paired(alone - waits, waits),
+            loss=_paired(loss, loss),
+            drag=_paired(*2 * (np.maximum(LEAST, 1 - lost / np.maximum(longest, _TINY)),)),
+            needs=_paired(np.zeros_like(needs), needs),
+            link=coming.sum(axis=1),
+        )
+
+    def _accelerated(self, shares: Doing) -> Numbers:
+        return self._grouped(self._work(shares, "accelerator"))
+
+    def _grouped(self, seconds: Numbers) -> Numbers:
+        """Seconds (ways, groups) of operations that do not wait for each other."""
+        return np.stack([seconds[:, part].sum(axis=1) for part in self._groups], axis=1)
+
+    def _through(self, shares: Doing, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
+        """Seconds (ways, groups) that every group adds to the chain."""
+        work = (self._work(shares, "host", factors), self._work(shares, "accelerator", factors))
+        ends = [np.minimum(*ends) for ends in followed_through(self._groups, shares, work, self._latencies)]
+        return np.diff(np.stack(ends, axis=1), axis=1, prepend=0.0)
+
+    def _come(self, shares: Doing) -> Numbers:
+        """Seconds (ways, operations) of what comes for every operation."""
+        found = np.zeros_like(shares.host)
+        for source, comes in shares.come.items():
+            found += comes * shares.accelerator * self._weights[source][:, self.carriers].max(axis=1)
+        for division, tasks in self._rows.items():
+            found += shares.both[division] * tasks[:, self.carriers].max(axis=1)
+        found[:, OPS.index("attention")] += self._cached(shares)[:, self.carriers].max(axis=1)
+        return found
 
     def exact(self, tasks: Sequence[Task], summed: Numbers) -> Numbers:
         """Seconds (lanes) of the graph of a block of a way whose sum of parts is `summed`."""
@@ -277,6 +316,14 @@ class Basis(LoweredParts):
         plain, packed = ([task for task in tasks if goes_home(task)] for tasks in (self.there, self.packed))
         return self._total(plain), self._total(packed)
 
+    def _slower(self, every: bool) -> dict[tuple[str, str], Numbers]:
+        """How many times longer an operation takes beside the link, or every one."""
+        return {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds(every).items()}
+
+    def _dragged(self, every: bool) -> Mapping[tuple[str, str], Numbers]:
+        """Which share of its speed the link keeps beside an operation, or every one does."""
+        return {key: np.array([kept for _, kept in of]) for key, of in self._speeds(every).items()}
+
     def _speeds(self, every: bool) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
         """By side and graph, of every operation and the fastest transfer beside each other; or of it and `every` link,
         as a share of what that has then."""
@@ -297,3 +344,8 @@ def _either(some: Numbers, packed: Numbers, seconds: tuple[Numbers, Numbers]) ->
     """Seconds (ways, lanes) of `some` ways, as they are used or `packed`."""
     plain, groups = seconds
     return np.asarray((some * (1 - packed))[:, None] * plain + (some * packed)[:, None] * groups)
+
+
+def _paired(first: Numbers, second: Numbers) -> Numbers:
+    """Columns of two in turns."""
+    return np.stack([first, second], axis=2).reshape(len(first), -1)

@@ -33,6 +33,7 @@ from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.pace import Pace, paced
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
+from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.optimal.who_does import WhoDoes
 from helmsman.planner.strategies.streaming.ends import End
@@ -217,6 +218,10 @@ class Blocks:
         """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
         links = self.bases[phase].links
         return 1.0 if links is None else links.share
+
+    def steps(self, phase: Phase) -> Steps:
+        """Of every way, what a block does step by step."""
+        return self.bases[phase].steps(self._shares(phase))
 
     def _busy(self, phase: Phase) -> Numbers:
         """Seconds (ways, sides) of a batch on the accelerator and on the host."""

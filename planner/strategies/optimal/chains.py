@@ -1,6 +1,7 @@
 """Who does the operations of a block, and when they are done one after the other."""
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +46,13 @@ def chained(
     """Seconds (ways) from when what a block reads is on a side until what it makes is on the host, and on the
     accelerator, as the next block's norm needs it. `seconds` (ways, operations) on host and accelerator; `crossing` to
     the latter and back."""
+    return deque(followed_through(groups, shares, seconds, crossing), maxlen=1)[0]
+
+
+def followed_through(
+    groups: Sequence[slice], shares: Doing, seconds: tuple[Numbers, Numbers], crossing: tuple[float, float]
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """The same group after group: until what each makes is on a side."""
     (here, there), (into, back) = seconds, crossing
     at_host = at_accelerator = np.zeros(len(here))
     for part in groups:
@@ -52,7 +60,7 @@ def chained(
         end, crossed = _side_done(works, at_host, here[:, part], into)
         end_away, crossed_back = _side_done(works_away, at_accelerator, there[:, part], back)
         at_host, at_accelerator = np.maximum(end, crossed_back), np.maximum(end_away, crossed)
-    return at_host, at_accelerator
+        yield at_host, at_accelerator
 
 
 def _side_done(works: Bools, begin: Numbers, seconds: Numbers, crossing: float) -> tuple[Numbers, Numbers]:

@@ -22,6 +22,7 @@ from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
 from helmsman.planner.strategies.optimal.resident import resident
 from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.settle import Settling
 from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.tightest import Tightest, saving
@@ -43,6 +44,9 @@ _APART = 2e-3
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
+
+_FINE, _CHANGED = 0.01, 2
+"""So near to its bound, as a share, blocks of a plan are not changed; of so many plans they are."""
 
 _EVEN = 1.3
 """So many times the mean seconds of the link a block may have, or a little more."""
@@ -98,7 +102,32 @@ class Finalists:
                         return (), self.floor
         if self.aim.limits and self._composed and _least(found) > min(alone, bound) * (1 + _FAR):
             found += self._within_less(_least(found))
-        return tuple(found), min(alone, bound)
+        return (*found, *self._changed(found, min(alone, bound))), min(alone, bound)
+
+    def _changed(self, found: Sequence[Finalist], bound: float) -> Iterator[Finalist]:
+        """The best of those composed with blocks changed while that helps, if they are far from the bound."""
+        composed = [each for each in found if self._stepwise and len(set(each.chosen.blocks)) > 1]
+        if not composed or _least(found) <= bound * (1 + _FINE):
+            return
+        spaces = sorted((space for space, _ in self._composed.values()), key=lambda space: len(space.names))
+        ahead = {space.prefetch: space for space in spaces}
+        for each in sorted(composed, key=lambda each: each.seconds)[:_CHANGED]:
+            yield from self._settled(ahead[each.chosen.prefetch], each.chosen)
+
+    def _settled(self, space: Compositions, chosen: Assignment) -> Iterator[Finalist]:
+        ends = chosen.embedding, chosen.output
+        rows = np.array([self.blocks.ways.index(way) for way in chosen.blocks], dtype=np.intp)
+        settled = Settling(space, self.blocks, self.aim, ends).settled(rows)
+        found = self.predicted(self.question, self._assignment(space, ends, settled.tolist()))
+        if found is not None:
+            yield found
+
+    @property
+    def _stepwise(self) -> bool:
+        """Whether one batch passes blocks of one accelerator, without limits."""
+        frame = self.question.frame
+        single = self.composable and len(frame.roles.accelerators) == 1 and frame.roles.separate
+        return single and frame.workload.batches == 1 and not self.aim.limits
 
     @property
     def _tried(self) -> tuple[Try, ...]:

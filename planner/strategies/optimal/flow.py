@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helmsman.planner.strategies.optimal.pace import HOST, LEAST, Pace, Track
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
@@ -39,9 +40,9 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
     loss = np.minimum(loss, 1 - LEAST)
     comes, done = link > 0, link.cumsum(axis=0)
     number = comes.cumsum(axis=0)
-    crossed, now = _crossed(first.astype(np.intp) - HOST, last.astype(np.intp) - HOST, track)
+    crossing, now = crossed(first.astype(np.intp), last.astype(np.intp), track)
     room = _room(comes, done, number, buffers)
-    works = np.stack([before + crossed, used, after], axis=1)
+    works = np.stack([before + crossing, used, after], axis=1)
     most, needed = works / (1 - loss)[:, None], np.where(comes, done, 0.0)
     come = np.zeros(len(orders))
     for work, longest, slower, kept, limits, needs in zip(works, most, loss, drag, room, needed, strict=True):
@@ -54,25 +55,32 @@ def flows(orders: Chosen, track: Track, buffers: int) -> Numbers:
     return now
 
 
-def _crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers]:
+def crossed(first: Chosen, last: Chosen, track: Track) -> tuple[Numbers, Numbers]:
     """Seconds of crossings before every block (blocks, orders), and after the last; blocks begin and end at the host
     (0) or an accelerator."""
     places = range(HOST, 1 + max(pace.on for pace in track.pace))
     table = np.array([[track.crossings.get((source, target), 0.0) for target in places] for source in places])
     begins, ends = (side - HOST for side in track.ends)
+    first, last = first - HOST, last - HOST
     before = np.vstack([np.full_like(last[:1], begins), last[:-1]])
     return table[before, first], table[last[-1], ends]
 
 
-def _room(comes: Chosen, done: Numbers, number: Chosen, buffers: int) -> Numbers:
+def _room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int) -> Numbers:
     """Seconds of the link (blocks, parts, orders) up to which it may work during each part of a block, the last of
     which follows what is done with what came."""
+    orders, found = np.arange(done.shape[1]), links_room(comes, done, number, buffers)
+    freed = found[number - comes, orders]
+    return np.stack([freed, freed, found[number, orders]], axis=1)
+
+
+def links_room(comes: NDArray[np.bool_], done: Numbers, number: Chosen, buffers: int) -> Numbers:
+    """Seconds of the link (blocks, orders) up to which it may work when so many are done with what came for them."""
     orders = np.arange(done.shape[1])
     found = np.repeat(done[-1:], len(done) + 1, axis=0)
     some = comes & (number >= buffers)
     found[(number - buffers)[some], np.broadcast_to(orders, some.shape)[some]] = done[some]
-    freed = found[number - comes, orders]
-    return np.stack([freed, freed, found[number, orders]], axis=1)
+    return found
 
 
 class _Link:

@@ -27,6 +27,7 @@ from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
+from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.turned import Lane, Names, called, turned
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.streaming.place import Frame
@@ -289,6 +290,16 @@ class AllBlocks:
         *others, own = sorted(filter(weights.get, self.phases), key=lambda phase: weights[phase])
         worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
         return replace(self._track(ends, own), others=tuple(worth))
+
+    def steps(self, phase: Phase, rows: Chosen) -> Steps:
+        """What blocks of some ways of one accelerator do step by step, as long as those take that were lowered."""
+        found, chain = self._steps[phase].only(rows), self.lanes.index((phase, CHAIN))
+        chains = [self.settled[row][chain] if row in self.settled else 0.0 for row in rows.tolist()]
+        return found.lasting(np.maximum(found.seconds.sum(axis=1), chains)).merged()
+
+    @cached_property
+    def _steps(self) -> Mapping[Phase, Steps]:
+        return {phase: self.members[0].steps(phase) for phase in self.phases}
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
         batches = self.members[0].iteration(phase).batches

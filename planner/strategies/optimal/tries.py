@@ -23,7 +23,6 @@ _TRIED: tuple[Try, ...] = (
     (1, 1.7, "any", 0.0),
     ALL,
     (1, inf, "any", 0.1),
-    (2, 1.7, "any", 0.05),
 )
 """Until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what
 they add up to."""
