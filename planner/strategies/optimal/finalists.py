@@ -112,7 +112,10 @@ class Finalists:
         spaces = sorted((space for space, _ in self._composed.values()), key=lambda space: len(space.names))
         ahead = {space.prefetch: space for space in spaces}
         for each in sorted(composed, key=lambda each: each.seconds)[:_CHANGED]:
-            yield from self._settled(ahead[each.chosen.prefetch], each.chosen)
+            changed = tuple(self._settled(ahead[each.chosen.prefetch], each.chosen))
+            yield from changed
+            if _least(changed) <= bound * (1 + _FINE):
+                return
 
     def _settled(self, space: Compositions, chosen: Assignment) -> Iterator[Finalist]:
         ends = chosen.embedding, chosen.output

@@ -42,8 +42,8 @@ class Settling:
         best = np.searchsorted(rated.rows, rows)
         least = float(rated.seconds(best[None])[0])
         for _ in range(_TIMED // (len(rows) * rated.most)):
-            better = min(rated.changes(best, least), key=lambda each: each[0])
-            if better[0] >= least * (1 - _LESS):
+            better = next((each for each in rated.changes(best, least) if each[0] < least * (1 - _LESS)), None)
+            if better is None:
                 break
             least, best = better
         return np.asarray(rated.rows[best])
@@ -93,7 +93,7 @@ class _Rated:
         return np.asarray(sum(passes))
 
     def changes(self, now: Chosen, least: float) -> Iterator[tuple[float, Chosen]]:
-        """The best order that one change leads to, or two, or a change of places, each with its seconds."""
+        """The best order that one change leads to, then two, then a change of places, each with its seconds."""
         blocks, ways = (of.ravel() for of in np.indices((len(now), len(self.rows))))
         blocks, ways = (of[ways != now[blocks]] for of in (blocks, ways))
         orders = self._changed(now, [(blocks, ways)])
