@@ -1,6 +1,7 @@
 """What crosses at the boundaries of a split: the search against the lowered plan, for every split."""
 
 from dataclasses import replace
+from math import isfinite
 
 import pytest
 from lowered import SMALL, at, crossing, graphs, period, pooled, question, ranges, without_streams
@@ -45,7 +46,9 @@ def test_chunks_gather_their_input_and_broadcast_their_output(model, machine, ba
     """A chunk costs its part of the operation, so what every operation costs in any case is missing: under 1 %."""
     asked = question(model, machine, batch, chunks=CHUNKS)
     found = at(asked, pools=(), delays=None)
-    for split in (found.at(*each) for each in ranges(asked)[::2]):
+    offered = [split for split in (found.at(*each) for each in ranges(asked)[::2]) if isfinite(split.seconds)]
+    assert len(offered) > len(CHUNKS)
+    for split in offered:
         assert split.seconds == pytest.approx(period(asked, asked.layout(split)), rel=1e-2), (split.start, split.stop)
 
 

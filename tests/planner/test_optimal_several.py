@@ -178,7 +178,7 @@ def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_take
 def test_beginnings_of_both_accelerators_are_followed_to_the_best_order():
     """No order of few blocks is better than the best that was found, but for what its speeds leave out."""
     ways = tuple(
-        replace(paced(chain, link, link + 0.5, 0.2), on=on) for on in (0, 1) for chain, link in ((1, 0), (1, 3))
+        paced(chain, link, link + 0.5, 0.2)._replace(on=on) for on in (0, 1) for chain, link in ((1, 0), (1, 3))
     )
     counts, track = {0: 1, 1: 2, 2: 1, 3: 2}, Track(ways, ends=(0, 1))
     orders = set(permutations([row for row, count in counts.items() for _ in range(count)]))
@@ -205,12 +205,12 @@ def test_what_fits_nowhere_says_what_is_missing():
 def test_hidden_states_cross_as_rarely_as_they_can():
     """Blocks of a device follow each other where nothing comes; where much does, both links are used at once."""
     still = paced(1.0, 0.0, 0.0, 0.0)
-    ways = (still, replace(still, on=1, first=1, last=1))
+    ways = (still, still._replace(on=1, first=1, last=1))
     crossings = {(a, b): 0.0 if a == b else 0.25 for a, b in product((HOST, 0, 1), repeat=2)}
     track = Track(ways, crossings, ends=(0, 1))
     (rows, *_) = ordered({0: 3, 1: 3}, track, 2)
     assert rows == (0, 0, 0, 1, 1, 1) and seconds(rows, track, 2) == 6.25
-    coming = tuple(replace(paced(1.0, 4.0, 5.0, 0.0), on=on, first=on, last=on) for on in (0, 1))
+    coming = tuple(paced(1.0, 4.0, 5.0, 0.0)._replace(on=on, first=on, last=on) for on in (0, 1))
     alternating, *_ = ordered({0: 4, 1: 4}, Track(coming, crossings, ends=(0, 1)), 2)
     assert sum(a != b for a, b in pairwise(alternating)) > 3
 
