@@ -93,7 +93,7 @@ def test_waiting_that_is_taken_to_be_lost_is_not_part_of_what_compositions_take(
     optimal = Optimal(asked("Qwen3-0.6B", "rtx4060-laptop", vram=300 * 10**6), STEP)
     blocks, waited = optimal.blocks, []
     for lost in (0.0, 0.3):
-        space = Compositions(blocks, lost=lost)
+        space = Compositions(blocks, lost=lost * blocks.waiting)
         ends, best = space.search(STEP).best[0]
         rows = {space.name(way): count for way, count in best.counts}
         lanes = space.room(ends, STEP).room.ends + sum(count * blocks.exact(row) for row, count in rows.items())

@@ -76,11 +76,6 @@ class Alike:
         """The number of the phase of every lane."""
         return self.all.phase[self._own]
 
-    @property
-    def links(self) -> tuple[int, ...]:
-        """The lane on which weights come in the last of the phases, of the first accelerator."""
-        return tuple(int(np.searchsorted(self._own, lane)) for lane in self.all.links[:1])
-
     def ends(self, embedding: Side, output: Side) -> Numbers:
         """Seconds by lane of the ends of the model."""
         found = self._folded(self.all.ends(embedding, output)[None])[0]
@@ -90,16 +85,6 @@ class Alike:
         """Bytes for blocks (memories)."""
         host, *others = self.all.free(ends)
         return np.array([host, sum(others) if self.part == "together" else min(others)])
-
-    def smooth(self, most: float, phase: Phase) -> Chosen:
-        """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
-        return np.flatnonzero(np.isin(self.rows, self.all.smooth(most, phase)))
-
-    @property
-    def waiting(self) -> Numbers:
-        """Seconds (ways, lanes) for which, if all blocks had the same way, chains and links would wait for each
-        other."""
-        return self._folded(self.all.waiting[self.rows])
 
     def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
         """Counts of ways of `each` as those of ways of all accelerators: the same on every one, but for blocks that
@@ -114,12 +99,6 @@ class Alike:
             found[longest] -= 1
             found = {row: count for row, count in found.items() if count}
         return found
-
-    def own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Bytes by memory, the most of any accelerator as the first one's."""
-        host, away = self.memories
-        found = {host: sizes.get(host, 0), away: max(sizes.get(name, 0) for name in self.all.memories[1:])}
-        return {name: size for name, size in found.items() if size}
 
     @cached_property
     def rows(self) -> Chosen:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -28,12 +29,11 @@ from helmsman.planner.strategies.optimal.block_ways import (
     on_host,
 )
 from helmsman.planner.strategies.optimal.chains import Doing
+from helmsman.planner.strategies.optimal.following import Following
 from helmsman.planner.strategies.optimal.fractional import Border, divided
-from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
-from helmsman.planner.strategies.optimal.pace import Pace, paced
+from helmsman.planner.strategies.optimal.lowered_itself import exact
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
-from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.planner.strategies.optimal.who_does import WhoDoes
 from helmsman.planner.strategies.streaming.ends import End
@@ -65,18 +65,20 @@ class Blocks:
 
     def exact(self, row: int) -> Numbers:
         """Seconds by lane of one way, lowered itself."""
-        found, start = [], 0
-        for phase in self.phases:
-            part = slice(start, start + len(self.bases[phase].lanes))
-            found.append(self._exact_in(phase, row, self.summed.lanes[row, part]))
-            start = part.stop
-        return np.concatenate(found)
+        parts = self._columns.items()
+        return np.concatenate([self._exact_in(phase, row, self.summed.lanes[row, part]) for phase, part in parts])
+
+    @cached_property
+    def _columns(self) -> Mapping[Phase, slice]:
+        """The lanes of each phase."""
+        ends = np.cumsum([0, *(len(self.bases[phase].lanes) for phase in self.phases)]).tolist()
+        return {phase: slice(*part) for phase, part in zip(self.phases, pairwise(ends), strict=True)}
 
     def _exact_in(self, phase: Phase, row: int, summed: Numbers) -> Numbers:
         way = self.ways[row]
         key = way.in_prompts if phase == "prefill" else way
         if (phase, key) not in self._settled:
-            self._settled[phase, key] = self.bases[phase].exact(self._tasks(way, phase), summed)
+            self._settled[phase, key] = exact(self.bases[phase], self._tasks(way, phase), summed)
         return self._settled[phase, key]
 
     @cached_property
@@ -102,13 +104,6 @@ class Blocks:
     def carriers(self) -> tuple[tuple[Phase, str], ...]:
         """The lanes on which something comes."""
         return tuple((phase, basis.lanes[place]) for phase, basis in self.bases.items() for place in basis.carriers)
-
-    @cached_property
-    def link(self) -> int | None:
-        """The lane on which weights come in the last of the phases."""
-        phase = self.phases[-1]
-        name = self.bases[phase].link
-        return None if name is None else self.lanes.index((phase, name))
 
     @cached_property
     def bases(self) -> Mapping[Phase, Basis]:
@@ -190,44 +185,13 @@ class Blocks:
         return found
 
     @cached_property
-    def pace(self) -> Mapping[Phase, tuple[Pace, ...]]:
-        """By phase and way, how blocks follow each other."""
-        return {phase: self._paced(phase) for phase in self.phases}
+    def following(self) -> Mapping[Phase, Following]:
+        """By phase, how blocks of every way follow each other."""
+        return {phase: self._following(phase) for phase in self.phases}
 
-    def _paced(self, phase: Phase) -> tuple[Pace, ...]:
-        basis, offset = self.bases[phase], self.lanes.index((phase, CHAIN))
-        link = self.summed.lanes[:, [offset + column for column in basis.carriers]].max(axis=1, initial=0.0)
-        figures = (self.summed.lanes[:, offset], link, *basis.through(self._shares(phase)))
-        rows = zip(*(each.tolist() for each in figures), strict=True)
-        alone = self._beside_links(phase, False)
-        every = alone if basis.links is None else self._beside_links(phase, True)
-        losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
-        return tuple(
-            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
-            for row, (loss, drag, lost, dragged), busy in zip(rows, losses, map(tuple, self._busy(phase)), strict=True)
-        )
-
-    def _beside_links(self, phase: Phase, every: bool) -> tuple[Numbers, Numbers]:
-        """Which share of their speed operations lose (ways), and the link keeps, while it works, or `every` one."""
-        basis, shares = self.bases[phase], self._shares(phase)
-        chain = self.summed.lanes[:, self.lanes.index((phase, CHAIN))]
-        loss = 1 - np.minimum(1.0, chain / np.maximum(basis.slowed(shares, every), 1e-300))
-        return loss, (self.together(phase) if every else 1.0) * basis.drag(shares, every)
-
-    def together(self, phase: Phase) -> float:
-        """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
-        links = self.bases[phase].links
-        return 1.0 if links is None else links.share
-
-    def steps(self, phase: Phase) -> Steps:
-        """Of every way, what a block does step by step."""
-        return self.bases[phase].steps(self._shares(phase))
-
-    def _busy(self, phase: Phase) -> Numbers:
-        """Seconds (ways, sides) of a batch on the accelerator and on the host."""
-        names = (self.frame.accelerator.name, self.frame.roles.host.name)
-        columns = [self.lanes.index((phase, name)) for name in names]
-        return np.asarray(self.summed.lanes[:, columns] / self.iteration(phase).batches)
+    def _following(self, phase: Phase) -> Following:
+        lanes = self.summed.lanes[:, self._columns[phase]]
+        return Following(self.bases[phase], self._shares(phase), lanes, self.frame.accelerator.name)
 
     @property
     def _one(self) -> Frame:

@@ -68,8 +68,7 @@ class Compositions:
     """The search over one question's blocks. `prefetch`: blocks ahead for which there is room on their way; `effort`:
     how many partial compositions are followed at most; `less`: by memory, bytes that must stay free beside what is
     known here; `among`: rows of the ways, if not all are allowed; `arrangements`: where the ends may be, if not
-    anywhere; `lost`: which share of the time that a block's link and operations wait for each other, where it has them
-    alone, is taken to be lost in order."""
+    anywhere; `lost` (ways of the blocks, lanes): seconds of waiting that are taken to be lost in order."""
 
     blocks: AllBlocks | Alike
     prefetch: int = 1
@@ -77,7 +76,7 @@ class Compositions:
     less: dict[str, int] = field(default_factory=dict)
     among: Chosen | None = None
     arrangements: tuple[Ends, ...] | None = None
-    lost: float = 0.0
+    lost: Numbers | None = None
 
     def __post_init__(self) -> None:
         summed = self.blocks.summed
@@ -122,6 +121,10 @@ class Compositions:
         """The row of the blocks' ways that composition way `way` is."""
         return int(self.names[way])
 
+    def counted(self, composition: Composition) -> dict[int, int]:
+        """Blocks of each way, by row of the blocks' ways."""
+        return {self.name(way): count for way, count in composition.counts}
+
     def _settled(self, room: "Limited") -> float:
         """The bound of the relaxation once all of its ways are lowered themselves."""
         bound = inf
@@ -154,8 +157,8 @@ class Compositions:
 
     @cached_property
     def _lost(self) -> Numbers:
-        """Seconds (ways, lanes) of waiting that are taken to be lost in order."""
-        return self.lost * self.blocks.waiting[self.names] if self.lost else np.zeros((1, 1))
+        """Seconds (ways, lanes) of waiting that are taken to be lost."""
+        return np.zeros((1, 1)) if self.lost is None else self.lost[self.names]
 
     def _seconds(self, room: "Limited", composition: Composition, more: Numbers | None = None) -> float:
         """The objective of a composition by what is known of its ways, which ask for `more` of some lanes."""

@@ -274,7 +274,7 @@ class Finalists:
         """Of those that take least in order the first in every order, others in its best."""
 
         def took(each: tuple[Ends, Composition]) -> float:
-            counts, track = self._counts(space, each[1]), self._track(each[0])
+            counts, track = space.counted(each[1]), self._track(each[0])
             return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
 
         best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
@@ -292,14 +292,9 @@ class Finalists:
     def _track(self, ends: Ends) -> Track:
         return self.blocks.track(ends, self.aim.weights)
 
-    @staticmethod
-    def _counts(space: Compositions, composition: Composition) -> dict[int, int]:
-        """Blocks of each way, by row."""
-        return space.blocks.spread({space.name(way): count for way, count in composition.counts})
-
     def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
-        orders = ordered(self._counts(space, composition), self._track(ends), 1 + space.prefetch)
+        orders = ordered(space.counted(composition), self._track(ends), 1 + space.prefetch)
         return [self._assignment(space, ends, rows) for rows in orders]
 
     def _found(self, space: Compositions, beat: float) -> Found:
@@ -319,16 +314,17 @@ class Finalists:
         if not found.best:
             return {}
         ends, composition = found.best[0]
-        counts = self._counts(space, composition)
+        counts = space.counted(composition)
         best = self._assignment(space, ends, [row for row, count in counts.items() for _ in range(count)])
-        return space.blocks.own(self.question.lacks(place(self.question.frame, best)))
+        return self.question.lacks(place(self.question.frame, best))
 
     def _spaces(self, ahead: int, most: float, among: Among, lost: float) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
         smooth = np.intersect1d(self.blocks.smooth(most, self.aim.leading), self._rows(among))
         if self.blocks.alike and most < inf:
             smooth = np.intersect1d(smooth, self.blocks.lopsided())
-        yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=lost)
+        waiting = lost * self.blocks.waiting if lost else None
+        yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=waiting)
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""

@@ -75,7 +75,7 @@ class LoweredParts:
         """The columns of the links by which weights come, wherever from, and of what expands 4-bit groups."""
         coming = (task for task in (*self._coming, *self.packed) if brought(task) and task.layer is not None)
         links = dict.fromkeys(task.resource for task in coming if task.kind == "transfer")
-        return [self._places[name] for name in (*links, *self._expanders)]
+        return [self.places[name] for name in (*links, *self.expanders)]
 
     def balanced(self, op: str) -> float:
         """The share of an operation with which the accelerator takes as long as the host for the rest, both at work."""
@@ -84,7 +84,7 @@ class LoweredParts:
         if mine is None or theirs is None:
             return 0.5
         slower = delays(self.costs, mine, (theirs,))[0]
-        here, there = (self._price(task) * factor for task, factor in zip((mine, theirs), slower, strict=True))
+        here, there = (self.price(task) * factor for task, factor in zip((mine, theirs), slower, strict=True))
         return here / (here + there) if here + there else 0.5
 
     def balanced_link(self, op: str, source: Source = "host") -> float:
@@ -93,9 +93,9 @@ class LoweredParts:
         moving = [task for task in self.brought[source] if weights_of(task) == op]
         if here is None or not moving:
             return self.balanced(op)
-        largest = max(moving, key=self._price)
+        largest = max(moving, key=self.price)
         work, link = delays(self.costs, here, (largest,))[0]
-        done, come = self._price(here) * work, self._price(largest) * link
+        done, come = self.price(here) * work, self.price(largest) * link
         return done / (done + come)
 
     @cached_property
@@ -103,7 +103,7 @@ class LoweredParts:
         """Of operations and what comes on the link, or what expands 4-bit groups, by lane."""
         working, tasks = self._working, [task for graph in self._graphs.values() for task in graph]
         tasks += [*(task for of in self.others.values() for task in of), *self.packed]
-        lanes = (*(() if self.link is None else (self.link,)), *self._expanders)
+        lanes = (*(() if self.link is None else (self.link,)), *self.expanders)
         return {lane: Interplay(self.costs, working, [task for task in tasks if brings(task, lane)]) for lane in lanes}
 
     @property
@@ -123,7 +123,7 @@ class LoweredParts:
         if lane == self.link and self.links is not None:
             yield from (BesideAll(lane, share, self.links) for share in self._shares(self.links))
             return
-        speeds = self._by_side(interplay.speeds, (1.0, 1.0))
+        speeds = self.by_side(interplay.speeds, (1.0, 1.0))
         pairs = [*speeds["host", "here"], *speeds["accelerator", "there"]]
         costs = np.array([min(1.0, (1 - work) / link) for work, link in pairs])
         rounded, first = np.unique(np.round(costs, 3), return_index=True)
@@ -143,7 +143,7 @@ class LoweredParts:
         return sorted(found - {0.0}, reverse=True)[:_MOST_LOSSES]
 
     @cached_property
-    def _expanders(self) -> tuple[str, ...]:
+    def expanders(self) -> tuple[str, ...]:
         """The lanes on which 4-bit groups are expanded while operations run."""
         computing = {task.resource for task in self.there if computed(task) is not None}
         lanes = dict.fromkeys(task.resource for task in self._expanding)
@@ -163,7 +163,7 @@ class LoweredParts:
         return {"here": self.here, "there": self.there, **split}
 
     @cached_property
-    def _groups(self) -> tuple[slice, ...]:
+    def groups(self) -> tuple[slice, ...]:
         """The groups of operations that the model has."""
         ends = np.cumsum([len(group) for group in GROUPS])
         there = {computed(task) for task in self.here}
@@ -171,7 +171,7 @@ class LoweredParts:
         return tuple(part for group, part in parts if there & set(group))
 
     @cached_property
-    def _latencies(self) -> tuple[float, float]:
+    def latencies(self) -> tuple[float, float]:
         """Of the links to the accelerator and back; none where both sides share a memory."""
         there = next(task.memories[-1] for task in self.there if computed(task) is not None)
         pair = (self.host.memory, there)
@@ -180,23 +180,28 @@ class LoweredParts:
         return into, back
 
     @cached_property
-    def _places(self) -> Mapping[str, int]:
+    def places(self) -> Mapping[str, int]:
+        """The columns of lanes."""
         return {name: place for place, name in enumerate(self.lanes)}
 
-    def _by_side(self, of: Callable[[Task], FoundT], none: FoundT) -> dict[tuple[str, str], list[FoundT]]:
+    def by_side(self, of: Callable[[Task], FoundT], none: FoundT) -> dict[tuple[str, str], list[FoundT]]:
+        """By side and graph, what is `of` every operation of one batch; `none` where a side does not have it."""
         found = {(side, name): [none] * len(OPS) for side in SIDES for name in self._graphs}
         for name, tasks in self._graphs.items():
             for task in tasks:
                 op = computed(task)
                 if op is not None and task.batch == 0:
-                    found[self._side(task), name][OPS.index(op)] = of(task)
+                    found[self.side(task), name][OPS.index(op)] = of(task)
         return found
 
-    def _side(self, task: Task) -> str:
+    def side(self, task: Task) -> str:
+        """Who does a task."""
         return "host" if task.resource == self.host.name else "accelerator"
 
-    def _price(self, task: Task) -> float:
+    def price(self, task: Task) -> float:
+        """Seconds of a task by itself."""
         return self.costs.price(task).mid
 
-    def _sum(self, tasks: Iterable[Task]) -> float:
-        return sum(self._price(task) for task in tasks)
+    def seconds_of(self, tasks: Iterable[Task]) -> float:
+        """Seconds of tasks one after the other."""
+        return sum(self.price(task) for task in tasks)

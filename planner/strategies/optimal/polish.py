@@ -46,7 +46,7 @@ class Nearby:
     def estimates(self, compositions: Sequence[Composition], known: Pattern | None = None) -> list[Estimate]:
         """Compositions in order, or as in a pattern that is `known`: what each adds up to, and what its order adds to
         its phases."""
-        counts = [self._counts(each) for each in compositions]
+        counts = [self.space.counted(each) for each in compositions]
         if known is None:
             found = arranged_each(counts, self.track, self._buffers)
         else:
@@ -57,12 +57,8 @@ class Nearby:
         """The same in a better order, unless its order costs next to nothing."""
         if estimate.seconds <= estimate.composition.seconds * (1 + _LESS):
             return estimate
-        counts = self._counts(estimate.composition)
+        counts = self.space.counted(estimate.composition)
         return self._estimated(estimate.composition, lined_up(estimate.arranged, counts, self.track, self._buffers))
-
-    def _counts(self, composition: Composition) -> dict[int, int]:
-        space = self.space
-        return space.blocks.spread({space.name(way): count for way, count in composition.counts})
 
     @property
     def _buffers(self) -> int:

@@ -24,6 +24,7 @@ from helmsman.planner.strategies.optimal.besides import Beside
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN, TURNING
+from helmsman.planner.strategies.optimal.model_ends import of_ends
 from helmsman.planner.strategies.optimal.offered_ways import offered
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, Side, place
@@ -153,12 +154,6 @@ class AllBlocks:
         return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
 
     @cached_property
-    def links(self) -> tuple[int, ...]:
-        """The lanes on which weights come in the last of the phases."""
-        found = (named[blocks.link] for blocks, named in self._named if blocks.link is not None)
-        return tuple(self.lanes.index(lane) for lane in found)
-
-    @cached_property
     def memories(self) -> tuple[str, ...]:
         """The memories in order of columns: the host's first, storage last."""
         roles, store = self.frame.roles, self.frame.store
@@ -265,7 +260,7 @@ class AllBlocks:
             outside = self._outside((embedding, output), phase)
             for blocks, named in self._named:
                 own = (lane for lane in named if lane[0] == phase)
-                for lane, seconds in zip(own, blocks.bases[phase].ends(outside, self.count), strict=True):
+                for lane, seconds in zip(own, of_ends(blocks.bases[phase], outside, self.count), strict=True):
                     found[lane] = max(found.get(lane, 0.0), float(seconds))
         return np.array([found[lane] for lane in self.lanes])
 
@@ -299,12 +294,12 @@ class AllBlocks:
 
     @cached_property
     def _steps(self) -> Mapping[Phase, Steps]:
-        return {phase: self.members[0].steps(phase) for phase in self.phases}
+        return {phase: self.members[0].following[phase].steps for phase in self.phases}
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
         batches = self.members[0].iteration(phase).batches
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
-        together = self.members[0].together(phase)
+        together = self.members[0].following[phase].together
         return Track(self._paces[phase], self._crossings, batches, (first, last), together=together)
 
     @cached_property
@@ -313,7 +308,7 @@ class AllBlocks:
 
     def _paced(self, phase: Phase) -> Iterator[Pace]:
         for way, (on, row) in zip(self.ways, self._rows, strict=True):
-            yield _on(self.members[on].pace[phase][row], way, phase)
+            yield _on(self.members[on].following[phase].paces[row], way, phase)
 
     def smooth(self, most: float, phase: Phase) -> Chosen:
         """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
@@ -338,14 +333,6 @@ class AllBlocks:
     def coming(self, phase: Phase) -> Numbers:
         """Seconds (ways) of the link by which most comes for a block."""
         return np.array([each.link for each in self._paces[phase]])
-
-    def spread(self, counts: Mapping[int, int]) -> dict[int, int]:
-        """Counts of ways as they were composed, which are already those of all accelerators."""
-        return dict(counts)
-
-    def own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """Bytes by memory as they were composed."""
-        return dict(sizes)
 
     @cached_property
     def _crossings(self) -> Mapping[tuple[int, int], float]:

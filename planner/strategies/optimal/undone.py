@@ -71,7 +71,8 @@ def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: li
     blocks, least = optimal.blocks, min((each.seconds for each in _free(rule, known)), default=inf)
     for space in _spaces(blocks, best.chosen.prefetch, rule) if least > took * (1 + SLACK) else ():
         for ends, composition in space.search(optimal.aim, beat=least).best[:1]:
-            rows = space.blocks.spread({space.name(way): count for way, count in composition.counts})
+            counts = space.counted(composition)
+            rows = space.blocks.spread(counts) if isinstance(space.blocks, Alike) else counts
             ways = tuple(blocks.ways[row] for row in Counter(rows).elements())
             chosen = Assignment(ways, *ends, blocks.shares, best.chosen.prefetch)
             least = min(least, composition.seconds)

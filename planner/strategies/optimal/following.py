@@ -1,0 +1,157 @@
+"""How blocks of every way follow each other in one phase: as a pace, and step by step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.amounts import Basis
+from helmsman.planner.strategies.optimal.chains import Doing, chained, followed_through
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
+from helmsman.planner.strategies.optimal.pace import LEAST, Pace, paced
+from helmsman.planner.strategies.optimal.steps import Steps
+from helmsman.planner.strategies.optimal.ways import Numbers
+
+_TINY = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class Following:
+    """Blocks that do their `shares`, and ask for so many seconds (ways, lanes). `accelerator`: its lane."""
+
+    basis: Basis
+    shares: Doing
+    lanes: Numbers
+    accelerator: str
+
+    @cached_property
+    def paces(self) -> tuple[Pace, ...]:
+        """Of every way."""
+        link = self.lanes[:, self.basis.carriers].max(axis=1, initial=0.0)
+        rows = zip(*(each.tolist() for each in (self._chain, link, *self._through())), strict=True)
+        alone = self._beside_links(False)
+        every = alone if self.basis.links is None else self._beside_links(True)
+        losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
+        return tuple(
+            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
+            for row, (loss, drag, lost, dragged), busy in zip(rows, losses, map(tuple, self._busy), strict=True)
+        )
+
+    @property
+    def together(self) -> float:
+        """Which share of its speed a link keeps while those of all accelerators work and nothing is computed."""
+        return 1.0 if self.basis.links is None else self.basis.links.share
+
+    @cached_property
+    def steps(self) -> Steps:
+        """Every group of operations as two steps: one that waits for nothing, and as much as the accelerator does of it
+        where that needs what comes."""
+        host, kept, there = self._host, self._work("host", self._dragged(False)), self._grouped(self._accelerator)
+        alone, beside = self._chained(), self._chained(self._slower(False))
+        longest, lost = np.maximum(self._grouped(host), there), self._grouped(host - kept)
+        coming = self._grouped(self.basis.comes(self.shares))
+        waits = np.where(coming > 0, np.minimum(there, alone), 0.0)
+        loss = np.where(alone > 0, 1 - np.clip(alone / np.maximum(beside, _TINY), LEAST, 1.0), 0.0)
+        needs = np.where(coming > 0, coming.cumsum(axis=1), 0.0)
+        return Steps(
+            seconds=_paired(alone - waits, waits),
+            loss=_paired(loss, loss),
+            drag=_paired(*2 * (np.maximum(LEAST, 1 - lost / np.maximum(longest, _TINY)),)),
+            needs=_paired(np.zeros_like(needs), needs),
+            link=coming.sum(axis=1),
+        )
+
+    @property
+    def _chain(self) -> Numbers:
+        return np.asarray(self.lanes[:, self.basis.places[CHAIN]])
+
+    @property
+    def _busy(self) -> Numbers:
+        """Seconds (ways, sides) of a batch on the accelerator and on the host."""
+        columns = [self.basis.places[name] for name in (self.accelerator, self.basis.host.name)]
+        return np.asarray(self.lanes[:, columns] / self.basis.iteration.batches)
+
+    def _through(self) -> tuple[Numbers, Numbers]:
+        """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what
+        comes for an operation follows what comes for those before it. And seconds of what follows the last of these."""
+        if self.basis.link is None:
+            return np.zeros(len(self.lanes)), np.zeros(len(self.lanes))
+        coming = self.basis.comes(self.shares)
+        work = np.maximum(self._host, self._accelerator)
+        left = np.cumsum(work[:, ::-1], axis=1)[:, ::-1]
+        through = np.cumsum(coming, axis=1) + self._accelerator + left - work
+        through = np.where(coming > 0, through, 0.0).max(axis=1)
+        after = np.where(coming > 0, left - work, np.inf).min(axis=1)
+        return np.asarray(through), np.where(np.isfinite(after), after, 0.0)
+
+    def _beside_links(self, every: bool) -> tuple[Numbers, Numbers]:
+        """Which share of their speed operations lose (ways), and the link keeps, while it works, or `every` one."""
+        loss = 1 - np.minimum(1.0, self._chain / np.maximum(self._slowed(every), _TINY))
+        return loss, (self.together if every else 1.0) * self._drag(every)
+
+    def _slowed(self, every: bool) -> Numbers:
+        """Seconds (ways) of the chain while the link, or `every` accelerator's, never rests, and 4-bit groups are
+        expanded as they come."""
+        basis, slower = self.basis, self._slower(every)
+        if basis.expanders:
+            moved = basis.moved(self.shares)
+            expanders = [basis.places[name] for name in basis.expanders]
+            busy = moved[:, expanders].max(axis=1) / np.maximum(moved[:, basis.carriers].max(axis=1), _TINY)
+            for key, of in basis.by_side(basis.interplays[basis.expanders[0]].speeds, (1.0, 1.0)).items():
+                lost = busy[:, None] * (1 - np.array([work for work, _ in of]))
+                slower[key] = np.maximum(slower[key], 1 / (1 - lost))
+        work = self._work("host", slower), self._work("accelerator", slower)
+        return np.minimum(*chained(basis.groups, self.shares, work, basis.latencies))
+
+    def _drag(self, every: bool) -> Numbers:
+        """Which share of its speed (ways) the link keeps beside the operations of the host, most of the time; if
+        `every` link is busy, of what it has then."""
+        here = self._host
+        longest = np.maximum(here, self._accelerator)
+        lost = longest * (1 - self._work("host", self._dragged(every)) / np.maximum(here, _TINY)) * (here > 0)
+        return np.asarray(1 - lost.sum(axis=1) / np.maximum(longest.sum(axis=1), _TINY))
+
+    def _grouped(self, seconds: Numbers) -> Numbers:
+        """Seconds (ways, groups) of operations that do not wait for each other."""
+        return np.stack([seconds[:, part].sum(axis=1) for part in self.basis.groups], axis=1)
+
+    def _chained(self, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
+        """Seconds (ways, groups) that every group adds to the chain."""
+        work = self._work("host", factors), self._work("accelerator", factors)
+        through = followed_through(self.basis.groups, self.shares, work, self.basis.latencies)
+        return np.diff(np.stack([np.minimum(*ends) for ends in through], axis=1), axis=1, prepend=0.0)
+
+    def _work(self, side: str, factors: Mapping[tuple[str, str], Numbers] | None = None) -> Numbers:
+        return self.basis.work(self.shares, side, factors)
+
+    @cached_property
+    def _host(self) -> Numbers:
+        """Seconds (ways, operations) of what the host does."""
+        return self._work("host")
+
+    @cached_property
+    def _accelerator(self) -> Numbers:
+        """The same of the accelerator."""
+        return self._work("accelerator")
+
+    def _slower(self, every: bool) -> dict[tuple[str, str], Numbers]:
+        """How many times longer an operation takes beside the link, or every one."""
+        return {key: 1 / np.array([work for work, _ in of]) for key, of in self._speeds(every).items()}
+
+    def _dragged(self, every: bool) -> Mapping[tuple[str, str], Numbers]:
+        """Which share of its speed the link keeps beside an operation, or every one does."""
+        return {key: np.array([kept for _, kept in of]) for key, of in self._speeds(every).items()}
+
+    def _speeds(self, every: bool) -> Mapping[tuple[str, str], list[tuple[float, float]]]:
+        """By side and graph, of every operation and the fastest transfer beside each other; or of it and `every` link,
+        as a share of what that has then."""
+        basis, still = self.basis, (1.0, 1.0)
+        if every and basis.links is not None:
+            return basis.by_side(basis.links.together, still)
+        return basis.by_side(basis.interplays[basis.link].speeds if basis.link else lambda task: still, still)
+
+
+def _paired(first: Numbers, second: Numbers) -> Numbers:
+    """Columns of two in turns."""
+    return np.stack([first, second], axis=2).reshape(len(first), -1)
