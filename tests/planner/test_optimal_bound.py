@@ -13,6 +13,7 @@ from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.tracks import Tracks
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})
 
@@ -91,12 +92,12 @@ def test_what_accelerators_have_no_room_for_is_in_host_memory():
 def test_waiting_that_is_taken_to_be_lost_is_not_part_of_what_compositions_take():
     """They ask more evenly for the link, and add up to what their blocks take."""
     optimal = Optimal(asked("Qwen3-0.6B", "rtx4060-laptop", vram=300 * 10**6), STEP)
-    blocks, waited = optimal.blocks, []
+    blocks, waiting, waited = optimal.blocks, Tracks(optimal.blocks).waiting, []
     for lost in (0.0, 0.3):
-        space = Compositions(blocks, lost=lost * blocks.waiting)
+        space = Compositions(blocks, lost=lost * waiting)
         ends, best = space.search(STEP).best[0]
         rows = {space.name(way): count for way, count in best.counts}
         lanes = space.room(ends, STEP).room.ends + sum(count * blocks.exact(row) for row, count in rows.items())
         assert best.seconds == pytest.approx(lanes.max())
-        waited.append(sum(count * blocks.waiting[row].max() for row, count in rows.items()))
+        waited.append(sum(count * waiting[row].max() for row, count in rows.items()))
     assert waited[1] < waited[0]

@@ -191,8 +191,8 @@ def test_ways_of_twins_ask_for_the_same_of_other_lanes():
     blocks = Optimal(asked(machine(BRIDGED, 90 * MB), layers=2), STEP).blocks
     assert blocks.twins
     for row in random.Random(5).sample([row for row, way in enumerate(blocks.ways) if way.on], 8):
-        on, own = blocks._rows[row]
-        lowered = blocks._spread(on, [own], blocks.members[on].exact(own)[None])[0]
+        on, own = blocks.rows[row]
+        lowered = blocks.joined.spread(on, [own], blocks.members[on].exact(own)[None])[0]
         assert blocks.exact(row) == pytest.approx(lowered)
 
 

@@ -13,6 +13,7 @@ from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.settle import Settling
 from helmsman.planner.strategies.optimal.steps import Steps
 from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.optimal.tracks import Tracks
 
 STEP = Aim("decode step", {"decode": 1.0})
 
@@ -66,9 +67,9 @@ def test_steps_of_all_blocks_take_what_their_plan_is_predicted_to_take(found):
     """To within a hundredth, in orders at random."""
     (optimal, space, compositions), chance = found, random.Random(5)
     ends, best = compositions.best[0]
-    blocks, rows = optimal.blocks, blocks_of(space, best)
+    tracks, rows = Tracks(optimal.blocks), blocks_of(space, best)
     pool, outside = np.unique(rows), space.room(ends, STEP).room.ends[0]
-    steps, track = blocks.steps("decode", pool), blocks.track(ends, STEP.weights)
+    steps, track = tracks.steps("decode", pool), tracks.track(ends, STEP.weights)
     for _ in range(3):
         chance.shuffle(rows)
         predicted = optimal.search.predicted(optimal.question, optimal.search._assignment(space, ends, rows))
@@ -81,7 +82,7 @@ def test_changed_blocks_take_no_longer_and_fit(found):
     optimal, space, compositions = found
     ends, worst = compositions.best[-1]
     rows = blocks_of(space, worst)
-    settled = Settling(space, optimal.blocks, STEP, ends).settled(np.array(rows, dtype=np.intp))
+    settled = Settling(space, Tracks(optimal.blocks), STEP, ends).settled(np.array(rows, dtype=np.intp))
     took = [
         optimal.search.predicted(optimal.question, optimal.search._assignment(space, ends, each))
         for each in (rows, settled.tolist())

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
-from helmsman.planner.strategies.optimal.rules import Side
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.rules import Ends, Side
+from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
 from helmsman.scheduler.iteration import Phase
 

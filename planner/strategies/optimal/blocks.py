@@ -34,7 +34,7 @@ from helmsman.planner.strategies.optimal.fractional import Border, divided
 from helmsman.planner.strategies.optimal.lowered_itself import exact
 from helmsman.planner.strategies.optimal.prompt_shares import PromptShares
 from helmsman.planner.strategies.optimal.rules import Assignment, Shares, place, rows
-from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways
+from helmsman.planner.strategies.optimal.ways import Numbers, Ways
 from helmsman.planner.strategies.optimal.who_does import WhoDoes
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import Frame
@@ -94,11 +94,6 @@ class Blocks:
     def lanes(self) -> tuple[tuple[Phase, str], ...]:
         """The lanes in order of columns."""
         return tuple((phase, name) for phase in self.phases for name in self.bases[phase].lanes)
-
-    @cached_property
-    def phase(self) -> Chosen:
-        """The number of the phase of every lane."""
-        return np.array([self.phases.index(phase) for phase, _ in self.lanes], dtype=np.intp)
 
     @property
     def carriers(self) -> tuple[tuple[Phase, str], ...]:

@@ -10,7 +10,8 @@ import numpy as np
 from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.compose import Composed, Composition, charged, compose
 from helmsman.planner.strategies.optimal.relaxation import relaxation
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.rules import Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.simple import simple
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways, undominated
 from helmsman.scheduler.iteration import PHASES, Phase
@@ -196,11 +197,6 @@ class Compositions:
         """Seconds of a phase's chain that are not in blocks, less those of its busiest lane in `totals`."""
         lanes = np.flatnonzero(self.blocks.phase == phase)
         return float(room.room.ends[lanes[0]] - totals[lanes].max())
-
-    @property
-    def memories(self) -> tuple[str, ...]:
-        """The memories that are counted."""
-        return self.blocks.memories
 
     def room(self, ends: Ends, aim: Aim) -> "Limited":
         """What there is for blocks."""

@@ -22,8 +22,8 @@ from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import Quantity
 from helmsman.planner.strategies.optimal.relaxation import Relaxed, dual, relaxation
-from helmsman.planner.strategies.optimal.rules import Assignment, place
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
+from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room, Ways
 from helmsman.planner.strategies.streaming.question import Question

@@ -21,11 +21,12 @@ from helmsman.planner.strategies.optimal.order import ordered, roughly
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
 from helmsman.planner.strategies.optimal.resident import resident
-from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
 from helmsman.planner.strategies.optimal.settle import Settling
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.stored_blocks import fullest, needs_store
 from helmsman.planner.strategies.optimal.tightest import Tightest, saving
+from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
@@ -120,7 +121,7 @@ class Finalists:
     def _settled(self, space: Compositions, chosen: Assignment) -> Iterator[Finalist]:
         ends = chosen.embedding, chosen.output
         rows = np.array([self.blocks.ways.index(way) for way in chosen.blocks], dtype=np.intp)
-        settled = Settling(space, self.blocks, self.aim, ends).settled(rows)
+        settled = Settling(space, self._tracks, self.aim, ends).settled(rows)
         found = self.predicted(self.question, self._assignment(space, ends, settled.tolist()))
         if found is not None:
             yield found
@@ -290,7 +291,7 @@ class Finalists:
                 better = min(fitting, key=lambda number: fitting[number].seconds)
 
     def _track(self, ends: Ends) -> Track:
-        return self.blocks.track(ends, self.aim.weights)
+        return self._tracks.track(ends, self.aim.weights)
 
     def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
@@ -320,10 +321,10 @@ class Finalists:
 
     def _spaces(self, ahead: int, most: float, among: Among, lost: float) -> Iterator[Compositions]:
         """What is composed: where accelerators are alike the part of each, and all with one to which anything comes."""
-        smooth = np.intersect1d(self.blocks.smooth(most, self.aim.leading), self._rows(among))
+        smooth = np.intersect1d(self._tracks.smooth(most, self.aim.leading), self._rows(among))
         if self.blocks.alike and most < inf:
             smooth = np.intersect1d(smooth, self.blocks.lopsided())
-        waiting = lost * self.blocks.waiting if lost else None
+        waiting = lost * self._tracks.waiting if lost else None
         yield Compositions(self.blocks, ahead, self.effort, among=smooth, lost=waiting)
 
     def _rows(self, among: Among) -> Chosen:
@@ -341,7 +342,7 @@ class Finalists:
     @cached_property
     def _even(self) -> Chosen:
         """Ways whose link is not busy for much longer than on average in the best composition of all."""
-        (space, found), link = self._composed[ALL], self.blocks.coming(self.aim.leading)
+        (space, found), link = self._composed[ALL], self._tracks.coming(self.aim.leading)
         counts = (pair for _, composition in found.best[:1] for pair in composition.counts)
         mean = sum(link[space.name(way)] * count for way, count in counts) / self.blocks.count
         return np.flatnonzero(link <= max(_EVEN * mean, link[link >= mean].min(initial=0.0)))
@@ -360,6 +361,10 @@ class Finalists:
     def blocks(self) -> AllBlocks:
         """The ways to run a block, priced as if the accelerator kept all that it can."""
         return AllBlocks(self._frame, self.question.costs(place(self._frame, fullest(self._frame))), self.aim.phases)
+
+    @cached_property
+    def _tracks(self) -> Tracks:
+        return Tracks(self.blocks)
 
     @cached_property
     def _frame(self) -> Frame:

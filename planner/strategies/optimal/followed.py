@@ -7,8 +7,7 @@ from functools import partial
 
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay
 from helmsman.planner.strategies.optimal.label import named
-from helmsman.planner.strategies.optimal.rules import Assignment, Side, device_of
-from helmsman.planner.strategies.optimal.several import Ends
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends, Side, device_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.hardware import Device
 

@@ -10,7 +10,7 @@ from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Limited
 from helmsman.planner.strategies.optimal.order import Arranged, Pattern, arranged_each, lined_up, patterned_each
 from helmsman.planner.strategies.optimal.pace import Track
-from helmsman.planner.strategies.optimal.several import Ends
+from helmsman.planner.strategies.optimal.rules import Ends
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 
 _ROUNDS, _LOOKED = 8, 24

@@ -24,6 +24,9 @@ Ranges = LayerRange | tuple[LayerRange, ...]
 Side = End | int
 """The host or an accelerator, by number where it is not the first."""
 
+Ends = tuple[Side, Side]
+"""Where the embedding and the output live and run."""
+
 Shares = Mapping[Division, Mapping[str, float]]
 """By division and operation, which share of its rows the accelerator computes where the host has the others."""
 

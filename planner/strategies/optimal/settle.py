@@ -12,8 +12,9 @@ from helmsman.planner.strategies.optimal.compose import charged
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.relaxation import relaxation
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.rules import Ends
 from helmsman.planner.strategies.optimal.steps import Steps
+from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Room
 from helmsman.scheduler.iteration import Phase
 
@@ -29,10 +30,11 @@ _PAIRED, _SWAPPED = 300, 400
 
 @dataclass(frozen=True, eq=False)
 class Settling:
-    """Blocks of one accelerator in one batch, with the ends of the model at `ends`; `space`: what is composed."""
+    """Blocks of one accelerator in one batch, with the ends of the model at `ends`; `space`: what is composed;
+    `tracks`: how blocks follow each other."""
 
     space: Compositions
-    blocks: AllBlocks
+    tracks: Tracks
     aim: Aim
     ends: Ends
 
@@ -49,10 +51,10 @@ class Settling:
         return np.asarray(rated.rows[best])
 
     def _rated(self, rows: Chosen) -> "_Rated":
-        summed, room = self.blocks.summed, self.space.room(self.ends, self.aim).room
+        summed, room = self.tracks.blocks.summed, self.space.room(self.ends, self.aim).room
         pool = np.union1d(rows, self._pool(summed.coming[rows].max(axis=0), room))
         passes = tuple(
-            (weight, self.blocks.steps(phase, pool), self._track(phase)) for phase, weight in self.aim.weights.items()
+            (weight, self.tracks.steps(phase, pool), self._track(phase)) for phase, weight in self.aim.weights.items()
         )
         return _Rated(pool, passes, 1 + self.space.prefetch, summed.kept[pool], summed.coming[pool], room)
 
@@ -67,7 +69,7 @@ class Settling:
         return self.space.names[names[np.argsort(relaxed.reduced, kind="stable")[:_POOL]]]
 
     def _track(self, phase: Phase) -> Track:
-        return self.blocks.track(self.ends, {phase: 1.0})
+        return self.tracks.track(self.ends, {phase: 1.0})
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.linear_program import Whole, solve
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.offered_ways import offered
-from helmsman.planner.strategies.optimal.rules import Assignment
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends, Known
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks, Known
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers, Ways, undominated
 from helmsman.planner.strategies.streaming.place import Frame
 

@@ -12,8 +12,8 @@ from helmsman.planner.strategies.optimal.compositions import SLACK, Compositions
 from helmsman.planner.strategies.optimal.finalists import Finalist
 from helmsman.planner.strategies.optimal.followed import Rule, rules
 from helmsman.planner.strategies.optimal.label import label
-from helmsman.planner.strategies.optimal.rules import Assignment
-from helmsman.planner.strategies.optimal.several import AllBlocks, Ends
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.optimal.ways import Chosen
 

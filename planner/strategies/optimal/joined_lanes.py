@@ -1,0 +1,59 @@
+"""The lanes of all accelerators, side by side: one column each, whoever uses them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.strategies.optimal.besides import Beside
+from helmsman.planner.strategies.optimal.blocks import Blocks
+from helmsman.planner.strategies.optimal.lowered_parts import TURNING
+from helmsman.planner.strategies.optimal.turned import Lane
+from helmsman.planner.strategies.optimal.ways import Numbers
+from helmsman.scheduler.iteration import Phase
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedLanes:
+    """Those of `members`, the blocks of one accelerator after the other, in some `phases`."""
+
+    members: tuple[Blocks, ...]
+    phases: tuple[Phase, ...]
+
+    @cached_property
+    def each(self) -> tuple[Lane, ...]:
+        """In order of columns."""
+        found = dict.fromkeys(lane for named in self.named for lane in named)
+        return tuple(lane for phase in self.phases for lane in found if lane[0] == phase)
+
+    @cached_property
+    def named(self) -> tuple[tuple[Lane, ...], ...]:
+        """By accelerator, its own."""
+        return tuple(blocks.lanes for blocks in self.members)
+
+    def spread(self, on: int, rows: Sequence[int], lanes: Numbers) -> Numbers:
+        """Seconds (ways, lanes) of `rows` of an accelerator's ways that ask its own for `lanes`. Beside a busy link of
+        another one, a way takes at least its seconds as if it lost all that any operation can lose."""
+        named = self.named[on]
+        found = np.zeros((len(lanes), len(self.each)))
+        for lane, (each, chain) in self._far[on].items():
+            column = named.index((lane[0], TURNING[1]))
+            found[:, self.each.index(lane)] = np.maximum(chain[rows], each.idle * lanes[:, column])
+        found[:, [self.each.index(lane) for lane in named]] = lanes
+        return found
+
+    @cached_property
+    def _far(self) -> tuple[Mapping[Lane, tuple[Beside, Numbers]], ...]:
+        """By accelerator, and busy link or another lane of another one, the chains of its ways beside that."""
+        found = {(phase, name): each for blocks in self.members for phase, name, each in _besides(blocks)}
+        return tuple(
+            {lane: (each, blocks.beside(lane[0], each)) for lane, each in found.items() if lane not in named}
+            for blocks, named in zip(self.members, self.named, strict=True)
+        )
+
+
+def _besides(blocks: Blocks) -> Iterator[tuple[Phase, str, Beside]]:
+    """The chains beside a busy link, or another lane, of one accelerator."""
+    for phase in blocks.phases:
+        yield from ((phase, name, each) for name, each in blocks.bases[phase].beside.items())

@@ -1,0 +1,52 @@
+"""The memories of all accelerators and what is on its way to them, side by side: one column each."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from helmsman.planner.buffers import STOPS
+from helmsman.planner.strategies.optimal.ways import Numbers
+from helmsman.planner.strategies.streaming.place import Frame
+
+_STREAMED = 2
+"""Flows that arrive in an accelerator's memory: weights, keys and values."""
+
+
+@dataclass(frozen=True)
+class JoinedMemories:
+    """Those of a frame. `flows`: kinds of what is on its way, to all accelerators."""
+
+    frame: Frame
+    flows: int
+
+    @cached_property
+    def each(self) -> tuple[str, ...]:
+        """The memories in order of columns: the host's first, storage last."""
+        away = (device.memory for device in self.frame.roles.accelerators)
+        return tuple(dict.fromkeys((self.frame.roles.host.memory, *away, *self._stored)))
+
+    def kept(self, on: int) -> list[int]:
+        """The columns of an accelerator's memories."""
+        roles = self.frame.roles
+        names = dict.fromkeys((roles.host.memory, roles.accelerators[on].memory, *self._stored))
+        return [self.each.index(memory) for memory in names]
+
+    def coming(self, on: int) -> slice:
+        """The columns of what comes to an accelerator."""
+        each = self.flows // len(self.frame.roles.accelerators)
+        return slice(on * each, (on + 1) * each)
+
+    def buffers(self, blocks: int) -> Numbers:
+        """How many bytes of each memory a byte on its way takes (flows, memories), with buffers for so many blocks;
+        what stops in host memory does so in buffers of its own."""
+        found = np.zeros((self.flows, len(self.each)))
+        for on, device in enumerate(self.frame.roles.accelerators):
+            stream = self.coming(on)
+            found[stream.start : stream.start + _STREAMED, self.each.index(device.memory)] = blocks
+            found[stream.start + _STREAMED : stream.stop, 0] = STOPS
+        return found
+
+    @property
+    def _stored(self) -> tuple[str, ...]:
+        return self.frame.store.memories if self.frame.store else ()

@@ -1,0 +1,104 @@
+"""How blocks of any accelerators follow each other in order: by the paces of their ways, and by what crosses."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+
+from helmsman.lowering.streams import Ways as Routes
+from helmsman.planner.strategies.optimal.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.following import Following
+from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
+from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
+from helmsman.planner.strategies.optimal.rules import Ends
+from helmsman.planner.strategies.optimal.several import AllBlocks
+from helmsman.planner.strategies.optimal.steps import Steps
+from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.formats import size_of
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """Of all `blocks` of a question."""
+
+    blocks: AllBlocks
+
+    def track(self, ends: Ends, weights: Mapping[Phase, float]) -> Track:
+        """How blocks follow each other in the phase of most weight, the last one of those, and in the others."""
+        *others, own = sorted(filter(weights.get, self.blocks.phases), key=lambda phase: weights[phase])
+        worth = [(weights[phase] / weights[own], self._track(ends, phase)) for phase in others]
+        return replace(self._track(ends, own), others=tuple(worth))
+
+    def steps(self, phase: Phase, rows: Chosen) -> Steps:
+        """What blocks of some ways of one accelerator do step by step, as long as those take that were lowered."""
+        found, chain = self._first[phase].steps.only(rows), self.blocks.lanes.index((phase, CHAIN))
+        settled = self.blocks.settled
+        chains = [settled[row][chain] if row in settled else 0.0 for row in rows.tolist()]
+        return found.lasting(np.maximum(found.seconds.sum(axis=1), chains)).merged()
+
+    def smooth(self, most: float, phase: Phase) -> Chosen:
+        """The rows of ways whose link works for at most so many times the seconds of the operations beside it."""
+        return np.flatnonzero([each.link <= most * each.beside for each in self._paces[phase]])
+
+    @cached_property
+    def waiting(self) -> Numbers:
+        """Seconds (ways, lanes) for which, if all blocks had the same way, chains would wait for what comes, or a link
+        for the operations beside it."""
+        blocks = self.blocks
+        found = np.zeros((len(blocks.ways), len(blocks.lanes)))
+        carriers = [set(one.carriers) for one in blocks.members]
+        free = {phase: np.array([each.beside - each.link for each in paces]) for phase, paces in self._paces.items()}
+        for column, lane in enumerate(blocks.lanes):
+            busy = free[lane[0]]
+            if lane[1].startswith(CHAIN):
+                found[:, column] = np.maximum(0.0, -busy)
+            elif any(lane in each for each in carriers):
+                own = np.array([lane in carriers[on] for on, _ in blocks.rows])
+                found[:, column] = np.where(own, np.maximum(0.0, busy), 0.0)
+        return found
+
+    def coming(self, phase: Phase) -> Numbers:
+        """Seconds (ways) of the link by which most comes for a block."""
+        return np.array([each.link for each in self._paces[phase]])
+
+    def _track(self, ends: Ends, phase: Phase) -> Track:
+        batches = self.blocks.members[0].iteration(phase).batches
+        first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
+        together = self._first[phase].together
+        return Track(self._paces[phase], self._crossings, batches, (first, last), together=together)
+
+    @property
+    def _first(self) -> Mapping[Phase, Following]:
+        """Of the first accelerator."""
+        return self.blocks.members[0].following
+
+    @cached_property
+    def _paces(self) -> Mapping[Phase, tuple[Pace, ...]]:
+        return {phase: tuple(self._paced(phase)) for phase in self.blocks.phases}
+
+    def _paced(self, phase: Phase) -> Iterator[Pace]:
+        paces = [one.following[phase].paces for one in self.blocks.members]
+        for way, (on, row) in zip(self.blocks.ways, self.blocks.rows, strict=True):
+            yield _on(paces[on][row], way, phase)
+
+    @cached_property
+    def _crossings(self) -> Mapping[tuple[int, int], float]:
+        """Seconds of hidden states from one device's memory to another's."""
+        frame, iteration = self.blocks.frame, self.blocks.members[0].iteration(self.blocks.phases[-1])
+        size = size_of(iteration.batch * iteration.tokens * frame.model.hidden, frame.roles.activations)
+        devices = {HOST: frame.roles.host, **dict(enumerate(frame.roles.accelerators))}
+        routes, found = Routes(frame.roles.hardware), {}
+        for (a, source), (b, target) in product(devices.items(), repeat=2):
+            hops = () if source.memory == target.memory else routes.hops(source.memory, target.memory, size, "pinned")
+            found[a, b] = sum(hop.link.latency.value + size / hop.link.bandwidth.value for hop in hops)
+        return found
+
+
+def _on(pace: Pace, way: BlockWay, phase: Phase) -> Pace:
+    """A pace with where its block begins and ends."""
+    parts = way.parts_in(phase)
+    first, last = (HOST if parts[place] == "host" else way.on for place in (0, -1))
+    return pace._replace(on=HOST if way.alone else way.on, first=first, last=last)
