@@ -7,7 +7,7 @@ from questions import asked
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
-from helmsman.planner.strategies.optimal.finalists import Finalist
+from helmsman.planner.strategies.optimal.finalist import Finalist
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.optimal.strategy import Optimal

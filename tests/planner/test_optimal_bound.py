@@ -9,6 +9,7 @@ from questions import asked
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.finalist import predicted
 from helmsman.planner.strategies.optimal.interplay import Interplay
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
@@ -44,7 +45,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work, 
         rows = [chance.choice(ways) for _ in range(blocks.count)]
         ends, ahead = chance.choice(blocks.arrangements), chance.randint(1, 2)
         chosen = Assignment(tuple(blocks.ways[row] for row in rows), *ends, blocks.shares, ahead)
-        found = optimal.search.predicted(optimal.question, chosen)
+        found = predicted(optimal.question, chosen, aim)
         if found is not None:
             room = Compositions(blocks, ahead).room(ends, aim).room
             lanes = room.ends + sum(blocks.exact(row) for row in rows)

@@ -18,6 +18,7 @@ from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.beginnings import EVENNESS, followed
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
+from helmsman.planner.strategies.optimal.finalist import predicted
 from helmsman.planner.strategies.optimal.order import ordered, seconds
 from helmsman.planner.strategies.optimal.pace import HOST, Track, paced
 from helmsman.planner.strategies.optimal.resident import resident
@@ -154,7 +155,7 @@ def test_batches_take_turns_on_accelerators():
     """While one batch is on an accelerator another is on the next, instead of one range after the other."""
     question = asked(machine(BRIDGED), "Qwen3-0.6B", layers=14, batches=4, batch=8)
     optimal = Optimal(question, STEP)
-    ranges, turns = (optimal.search.predicted(question, each) for each in resident(question.frame))
+    ranges, turns = (predicted(question, each, STEP) for each in resident(question.frame))
     assert [way.on for way in turns.chosen.blocks] == [0, 1] * 7
     assert turns.seconds < 0.7 * ranges.seconds
     assert optimal.decide({}).seconds <= turns.seconds * (1 + 1e-9)

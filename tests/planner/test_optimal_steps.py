@@ -8,6 +8,8 @@ from questions import asked
 
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.finalist import predicted
+from helmsman.planner.strategies.optimal.in_order import InOrder
 from helmsman.planner.strategies.optimal.order import timed
 from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.settle import Settling
@@ -68,13 +70,14 @@ def test_steps_of_all_blocks_take_what_their_plan_is_predicted_to_take(found):
     (optimal, space, compositions), chance = found, random.Random(5)
     ends, best = compositions.best[0]
     tracks, rows = Tracks(optimal.blocks), blocks_of(space, best)
+    order = InOrder(optimal.question, STEP, tracks)
     pool, outside = np.unique(rows), space.room(ends, STEP).room.ends[0]
     steps, track = tracks.steps("decode", pool), tracks.track(ends, STEP.weights)
     for _ in range(3):
         chance.shuffle(rows)
-        predicted = optimal.search.predicted(optimal.question, optimal.search._assignment(space, ends, rows))
+        plan = predicted(optimal.question, order.assignment(space, ends, rows), STEP)
         took = steps.passes(np.searchsorted(pool, rows)[None], pool, track, 2)[0] + outside
-        assert predicted is not None and took == pytest.approx(predicted.seconds, rel=0.01)
+        assert plan is not None and took == pytest.approx(plan.seconds, rel=0.01)
 
 
 def test_changed_blocks_take_no_longer_and_fit(found):
@@ -82,9 +85,7 @@ def test_changed_blocks_take_no_longer_and_fit(found):
     optimal, space, compositions = found
     ends, worst = compositions.best[-1]
     rows = blocks_of(space, worst)
-    settled = Settling(space, Tracks(optimal.blocks), STEP, ends).settled(np.array(rows, dtype=np.intp))
-    took = [
-        optimal.search.predicted(optimal.question, optimal.search._assignment(space, ends, each))
-        for each in (rows, settled.tolist())
-    ]
+    order = InOrder(optimal.question, STEP, Tracks(optimal.blocks))
+    settled = Settling(space, order.tracks, STEP, ends).settled(np.array(rows, dtype=np.intp))
+    took = [predicted(optimal.question, order.assignment(space, ends, each), STEP) for each in (rows, settled.tolist())]
     assert took[0] is not None and took[1] is not None and took[1].seconds < took[0].seconds

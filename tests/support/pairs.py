@@ -5,6 +5,7 @@ from itertools import product
 from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
+from helmsman.planner.strategies.optimal.finalist import predicted
 from helmsman.planner.strategies.optimal.rules import Assignment, Side
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
@@ -17,7 +18,7 @@ def least_of_pairs(
 ) -> float:
     """The least predicted seconds over every pair of ways and every arrangement of the ends; infinite if none fits."""
     found = (
-        optimal.search.predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares))
+        predicted(optimal.question, Assignment(pair, *ends, optimal.blocks.shares), optimal.aim)
         for ends in arrangements
         for pair in product(ways, repeat=2)
     )

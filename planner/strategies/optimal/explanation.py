@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from helmsman.planner.strategies.optimal.divisible import Alone, Divisible, Near, Solved, beside, divisible_blocks
-from helmsman.planner.strategies.optimal.finalists import Finalist
+from helmsman.planner.strategies.optimal.finalist import Finalist
 from helmsman.planner.strategies.optimal.lowered_parts import CHAIN
 from helmsman.planner.strategies.optimal.quantities import UNITS, What, quantities
 from helmsman.planner.strategies.optimal.shadow_prices import Priced, Slope, priced

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.one_side import sides
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import Phase
@@ -53,7 +54,7 @@ def _alone_lacking(optimal: "Optimal") -> Iterator[tuple[str, int]]:
 
 def _wanted(optimal: "Optimal") -> Iterator[tuple[Question, Assignment]]:
     """The plans that need least."""
-    yield from optimal.search.sides
+    yield from sides(optimal.question)
     for each in (optimal, optimal.with_one) if optimal.question.frame.roles.others else (optimal,):
         for memory in each.search.memories:
             least = each.search.least(memory)

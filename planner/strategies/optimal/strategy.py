@@ -10,11 +10,13 @@ from helmsman.planner.decide import Decision
 from helmsman.planner.predict import pass_seconds
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim
-from helmsman.planner.strategies.optimal.finalists import Finalist, Finalists
+from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
+from helmsman.planner.strategies.optimal.finalists import Finalists
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.refusal import infeasible
 from helmsman.planner.strategies.optimal.rules import place
 from helmsman.planner.strategies.optimal.several import AllBlocks
+from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import Certificate
@@ -92,10 +94,11 @@ class Optimal:
         """The best that fit, as they are predicted, best first."""
         found, bound = list(self.search.answer[0]), self.search.answer[1]
         best = min((each.seconds for each in found), default=float("inf"))
-        others = self.question.frame.roles.others and not self.search.too_large
+        large = too_large(self.question.frame)
+        others = self.question.frame.roles.others and not large
         if others and best > bound * _FAR and self.with_one.search.floor < best:
             found += self.with_one.finalists
-        found = found or ([] if self.search.too_large else list(self._just_within()))
+        found = found or ([] if large else list(self._just_within()))
         return tuple(sorted(found, key=lambda each: each.seconds))
 
     @property
@@ -124,7 +127,7 @@ class Optimal:
         they add up may not as they are predicted."""
         for phase in self.aim.limits:
             for each in self.fastest(phase).finalists:
-                kept = self.search.predicted(each.question, each.chosen)
+                kept = predicted(each.question, each.chosen, self.aim)
                 if kept is not None:
                     yield kept
 
@@ -148,7 +151,7 @@ class Optimal:
         blocks = tuple(_prompts_away(best.chosen.blocks))
         if blocks == best.chosen.blocks:
             return best
-        moved = self.search.predicted(best.question, replace(best.chosen, blocks=blocks))
+        moved = predicted(best.question, replace(best.chosen, blocks=blocks), self.aim)
         if moved is None or moved.seconds > best.seconds * (1 + _ROUNDING):
             return best
         return min((best, moved), key=self._prompt_seconds)

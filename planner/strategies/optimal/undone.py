@@ -9,7 +9,7 @@ import numpy as np
 
 from helmsman.planner.strategies.optimal.alike import Alike
 from helmsman.planner.strategies.optimal.compositions import SLACK, Compositions
-from helmsman.planner.strategies.optimal.finalists import Finalist
+from helmsman.planner.strategies.optimal.finalist import Finalist
 from helmsman.planner.strategies.optimal.followed import Rule, rules
 from helmsman.planner.strategies.optimal.label import label
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends

@@ -1,0 +1,40 @@
+"""An assignment as it is predicted: block by block in order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import batches_together, known
+from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.rules import Assignment, place
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.scheduler.iteration import prefill
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """An assignment of one question's blocks, and its seconds under the objective as they are predicted."""
+
+    question: Question
+    chosen: Assignment
+    seconds: float
+
+
+def predicted(question: Question, chosen: Assignment, aim: Aim) -> Finalist | None:
+    """An assignment as it is predicted; None if it does not fit, or is over a limit."""
+    placed = known(place(question.frame, chosen))
+    if not question.fits(placed):
+        return None
+    costs, together, work = question.costs(placed), batches_together(placed), placed.workload
+    passes = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
+    took = {phase: pass_seconds(lower(placed, passes[phase]), costs) for phase in aim.phases}
+    if any(took[phase] > limit for phase, limit in aim.limits.items()):
+        return None
+    return Finalist(question, chosen, sum(weight * took[phase] for phase, weight in aim.weights.items()))
+
+
+def least(found: Sequence[Finalist]) -> float:
+    """The least seconds."""
+    return min((each.seconds for each in found), default=inf)

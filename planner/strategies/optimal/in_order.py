@@ -1,0 +1,126 @@
+"""Compositions brought into order and predicted: those that take least, in the order that is best for them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from helmsman.planner.strategies.optimal.block_ways import on_accelerator
+from helmsman.planner.strategies.optimal.compose import Composition
+from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
+from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
+from helmsman.planner.strategies.optimal.offered_ways import quarters
+from helmsman.planner.strategies.optimal.order import ordered, roughly
+from helmsman.planner.strategies.optimal.pace import Track
+from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
+from helmsman.planner.strategies.optimal.rules import Assignment, Ends
+from helmsman.planner.strategies.optimal.tracks import Tracks
+from helmsman.planner.strategies.streaming.question import Question
+
+_LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
+"""So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
+that, and so many predicted."""
+
+_WORSE = 1.01
+"""What seems to take so much longer than the best known is not."""
+
+_APART = 2e-3
+"""What seems to take more than another one on several accelerators by such a share does, where both stream."""
+
+
+@dataclass(frozen=True, eq=False)
+class InOrder:
+    """Compositions of one question's blocks under `aim`; `tracks`: how blocks follow each other. `seen`: what was
+    predicted, which is not done again."""
+
+    question: Question
+    aim: Aim
+    tracks: Tracks
+    seen: set[tuple[object, ...]] = field(default_factory=set, init=False, repr=False)
+
+    def finalists(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
+        """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
+        they were composed, if not for the own one."""
+        if self._several and self.question.frame.workload.batches > 1:
+            yield from self._ranged(space, found, beat)
+            return
+        estimates = self._estimates(space, found, aim or self.aim)
+        best = sorted(self._lined_up(estimates), key=lambda pair: pair[0].seconds)
+        for estimate, ends in best[:_FINALISTS]:
+            worse = estimate.seconds > best[0][0].seconds * (1 + _APART) and self._several
+            if worse or estimate.seconds >= beat * (inf if quarters(self.question.frame) else _WORSE):
+                return
+            yield from self._once(self.assignment(space, ends, estimate.arranged.rows))
+
+    def assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
+        """Blocks in order by row, as a composition of a space."""
+        blocks = tuple(self.tracks.blocks.ways[row] for row in rows)
+        return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
+
+    def _estimates(self, space: Compositions, found: Found, aim: Aim) -> list[tuple[Estimate, Nearby]]:
+        """About what compositions take in order, and one near the best of each arrangement, the least first."""
+        estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
+        own = self.tracks.blocks.ways.index(on_accelerator(self.question.frame.model))
+        prompts = self.aim.leading == "prefill"
+        for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if prompts else ()))):
+            near = Nearby(space, aim, ends, self._track(ends))
+            pool = [composition for there, composition in found.best if there == ends]
+            plain = near.simple(own) if prompts else ()
+            known = sorted(near.estimates((*pool, *plain)), key=_seconds)
+            for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
+                estimates[ends, each.composition.counts] = each, near
+        return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
+
+    def _lined_up(self, best: Sequence[tuple[Estimate, Nearby]]) -> Iterator[tuple[Estimate, Ends]]:
+        """The best few in their best order, and where their ends are; those of several accelerators that may take less
+        than others do."""
+        least = inf
+        for each, near in best[: _OF_SEVERAL if self._several else _LINED_UP]:
+            if not self._several or each.composition.seconds < least:
+                found = near.lined_up(each)
+                least = min(least, found.seconds)
+                yield found, near.ends
+
+    def _once(self, chosen: Assignment) -> Iterator[Finalist]:
+        """An assignment as it is predicted, unless it was before."""
+        key = chosen.blocks, chosen.embedding, chosen.output, chosen.prefetch
+        if key not in self.seen:
+            self.seen.add(key)
+            found = predicted(self.question, chosen, self.aim)
+            if found is not None:
+                yield found
+
+    def _ranged(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
+        """Of those that take least in order the first in every order, others in its best."""
+
+        def took(each: tuple[Ends, Composition]) -> float:
+            counts, track = space.counted(each[1]), self._track(each[0])
+            return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
+
+        best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
+        better: int | None = None
+        for ends, composition in best:
+            orders = self._orders(space, ends, composition)
+            if better is not None:
+                orders = orders[min(better, len(orders) - 1) :][:1]
+            each = [predicted(self.question, chosen, self.aim) for chosen in orders]
+            fitting = {number: finalist for number, finalist in enumerate(each) if finalist is not None}
+            yield from fitting.values()
+            if better is None and fitting:
+                better = min(fitting, key=lambda number: fitting[number].seconds)
+
+    def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
+        """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
+        orders = ordered(space.counted(composition), self._track(ends), 1 + space.prefetch)
+        return [self.assignment(space, ends, rows) for rows in orders]
+
+    def _track(self, ends: Ends) -> Track:
+        return self.tracks.track(ends, self.aim.weights)
+
+    @property
+    def _several(self) -> bool:
+        """Whether there are several accelerators."""
+        return bool(self.question.frame.roles.others)
+
+
+def _seconds(each: Estimate) -> float:
+    return each.seconds
