@@ -1,6 +1,7 @@
 #include "copy_engine.h"
 
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -60,6 +61,7 @@ CopyEngine::CopyEngine(double rate, double latency, int cpu, bool ahead)
     : rate_(rate), latency_(latency), spans_(kRemembered) {
   require(std::isfinite(rate) && rate > 0, "a copy engine's rate must be positive");
   require(std::isfinite(latency) && latency >= 0, "a copy engine's latency must not be negative");
+  require(cpu >= -1 && cpu < sysconf(_SC_NPROCESSORS_CONF), "a copy engine's CPU must be one of this machine's");
   thread_ = std::thread([this, cpu, ahead] { work(cpu, ahead); });
   if (cpu == -1 || ahead || pin(thread_.native_handle(), cpu)) return;
   stop();

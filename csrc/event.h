@@ -42,7 +42,7 @@ class Event {
       if (done()) return true;
     if (spins && own_cpu() != -1)
       for (const double limit = now() + kOwnSpinSeconds; now() < limit; sched_yield())
-        if (done()) return true;
+        if (done() || stop.load(std::memory_order_acquire)) return done();
     std::unique_lock<std::mutex> lock(mutex_);
     while (!done() && !stop.load(std::memory_order_acquire)) signalled_.wait_for(lock, kLookForStop);
     return done();

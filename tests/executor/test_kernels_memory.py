@@ -209,5 +209,6 @@ def test_copy_engine_refuses_bad_ranges_tickets_and_settings() -> None:
     with pytest.raises(ValueError, match="ticket"):
         engine.wait(0)
     for rate, latency, cpu in ((0.0, 0.0, -1), (float("nan"), 0.0, -1), (1e9, -1.0, -1), (1e9, 0.0, 100000)):
-        with pytest.raises(ValueError, match=r"must|cannot pin"):
-            CopyEngine(rate, latency, cpu)
+        for ahead in (False, True):
+            with pytest.raises(ValueError, match="must"):
+                CopyEngine(rate, latency, cpu, ahead)

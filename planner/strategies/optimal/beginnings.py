@@ -112,7 +112,7 @@ def _beside(counts: Mapping[int, int], track: Track) -> _Ways:
 
 def _crossings(counts: Mapping[int, int], track: Track) -> Numbers:
     """Seconds of crossings (from, to) where there are several accelerators: with one, orders differ in little else."""
-    places = range(HOST, 1 + max(track.pace[row].on for row in counts))
+    places = range(HOST, 1 + max(track.ends[0], *(track.pace[row].on for row in counts)))
     several = len(places) > _SIDES
     return np.array([[several * track.crossings.get((a, b), 0.0) for b in places] for a in places])
 

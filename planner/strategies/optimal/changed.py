@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from helmsman.planner.strategies.optimal.compositions import Compositions
-from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
+from helmsman.planner.strategies.optimal.finalist import Finalist, least
 from helmsman.planner.strategies.optimal.in_order import InOrder
 from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.optimal.settle import Settling
@@ -34,9 +34,7 @@ def _settled(order: InOrder, space: Compositions, chosen: Assignment) -> Iterato
     ends, ways = (chosen.embedding, chosen.output), order.tracks.blocks.ways
     rows = np.array([ways.index(way) for way in chosen.blocks], dtype=np.intp)
     settled = Settling(space, order.tracks, order.aim, ends).settled(rows)
-    found = predicted(order.question, order.assignment(space, ends, settled.tolist()), order.aim)
-    if found is not None:
-        yield found
+    yield from order.once(order.assignment(space, ends, settled.tolist()))
 
 
 def _stepwise(order: InOrder) -> bool:

@@ -49,7 +49,7 @@ class InOrder:
             worse = estimate.seconds > best[0][0].seconds * (1 + _APART) and self._several
             if worse or estimate.seconds >= beat * (inf if quarters(self.question.frame) else _WORSE):
                 return
-            yield from self._once(self.assignment(space, ends, estimate.arranged.rows))
+            yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
     def assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
         """Blocks in order by row, as a composition of a space."""
@@ -80,7 +80,7 @@ class InOrder:
                 least = min(least, found.seconds)
                 yield found, near.ends
 
-    def _once(self, chosen: Assignment) -> Iterator[Finalist]:
+    def once(self, chosen: Assignment) -> Iterator[Finalist]:
         """An assignment as it is predicted, unless it was before."""
         key = chosen.blocks, chosen.embedding, chosen.output, chosen.prefetch
         if key not in self.seen:

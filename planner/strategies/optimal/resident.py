@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
@@ -13,17 +14,17 @@ def resident(frame: Frame) -> Iterator[Assignment]:
     """Every block on an accelerator, as evenly as memories allow; nothing where they hold less than the model.
 
     One batch after the other goes through ranges one at a time, so several go through blocks that take turns: while
-    one is on an accelerator, another is on the next."""
+    one is on an accelerator, another is on the next. The ends of the model are where that delays no other batch."""
     counts = _divided(frame.model.layers, _capacities(frame))
     if not counts:
         return
-    first, last = 0, len(counts) - 1
     ranges = [on for on, count in enumerate(counts) for _ in range(count)]
-    yield _assigned(frame, ranges, (first, last))
+    yield _assigned(frame, ranges, (0, len(counts) - 1))
     if frame.workload.batches > 1:
         places = ((number + 0.5) / count for count in counts for number in range(count))
         turns = [on for _, on in sorted(zip(places, ranges, strict=True))]
-        yield _assigned(frame, turns, (first, last))
+        for first, last in product(range(len(counts)), repeat=2):
+            yield _assigned(frame, turns, (first, last))
 
 
 def _assigned(frame: Frame, blocks: Sequence[int], ends: tuple[int, int]) -> Assignment:

@@ -39,11 +39,11 @@ class Settling:
     ends: Ends
 
     def settled(self, rows: Chosen) -> Chosen:
-        """The rows of all blocks in order, changed from `rows` while that helps."""
+        """The rows of all blocks in order, changed from `rows` while that helps, of many blocks a few times."""
         rated = self._rated(rows)
         best = np.searchsorted(rated.rows, rows)
         least = float(rated.seconds(best[None])[0])
-        for _ in range(_TIMED // (len(rows) * rated.most)):
+        for _ in range(1 + _TIMED // (len(rows) * rated.most)):
             better = next((each for each in rated.changes(best, least) if each[0] < least * (1 - _LESS)), None)
             if better is None:
                 break
