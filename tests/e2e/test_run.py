@@ -338,6 +338,7 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, checkpoint: Path, mom
 
 
 _INTERRUPT = "import os, signal, sys; from helmsman.cli.run import main; from helmsman.executor import {module} as m; "
+_INTERRUPT += "signal.signal(signal.SIGINT, signal.default_int_handler); "  # background jobs of shells ignore it
 _INTERRUPT += "f = {place}; {place} = lambda *a, **k: (os.kill(os.getpid(), signal.SIGINT), f(*a, **k))[1]; "
 _INTERRUPT += "sys.exit(main())"
 INTERRUPTED = {
