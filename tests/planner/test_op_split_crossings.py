@@ -52,7 +52,7 @@ def test_chunks_gather_their_input_and_broadcast_their_output(model, machine, ba
         assert split.seconds == pytest.approx(period(asked, asked.layout(split)), rel=1e-2), (split.start, split.stop)
 
 
-@pytest.mark.parametrize("frame", [{}, {"fused": True}], ids=["divided", "fused"])
+@pytest.mark.parametrize("frame", [pytest.param({}, marks=NIGHTLY), {"fused": True}], ids=["divided", "fused"])
 def test_bytes_that_cross_are_those_of_the_lowered_plan(frame):
     asked = question(frame=frame, chunks={"up": 2} if frame else CHUNKS)
     found = at(asked, pools=(), delays=None)

@@ -56,7 +56,12 @@ def test_no_pair_of_blocks_beats_the_bound(seed):
 
 @pytest.mark.parametrize(
     ("vram", "batch", "aim"),
-    [(100, 1, STEP), pytest.param(220, 8, STEP, marks=pytest.mark.nightly), (220, 8, REQUEST), (400, 1, REQUEST)],
+    [
+        (100, 1, STEP),
+        pytest.param(220, 8, STEP, marks=pytest.mark.nightly),
+        pytest.param(220, 8, REQUEST, marks=pytest.mark.nightly),
+        (400, 1, REQUEST),
+    ],
     ids=str,
 )
 def test_never_worse_than_a_layer_split(vram, batch, aim):

@@ -41,7 +41,9 @@ def sample(optimal: Optimal, seed: int, count: int) -> list[BlockWay]:
     return random.Random(seed).sample([way for way in optimal.blocks.ways if way.q4], count)
 
 
-@pytest.mark.parametrize(("quarters", "seed"), [(("weights",), 0), (ALL, 1)], ids=str)
+@pytest.mark.parametrize(
+    ("quarters", "seed"), [(("weights",), 0), pytest.param(ALL, 1, marks=pytest.mark.nightly)], ids=str
+)
 def test_no_pair_of_blocks_beats_the_bound(quarters, seed):
     """Two blocks in every way of a sample, most with something in groups, predicted task by task."""
     optimal = Optimal(question(*quarters, vram=(85, 95)[seed], layers=2, batch=1 + 7 * seed), STEP)

@@ -82,7 +82,7 @@ def test_two_are_never_worse_than_one_and_never_beat_the_bound(name, vram, slowe
     assert simulated(question, both.plan) == pytest.approx(both.plan.predicted.decode.seconds.mid, rel=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_no_pair_of_blocks_beats_the_bound(seed):
     """Two blocks on either accelerator in every way of a sample, predicted task by task."""
     optimal = Optimal(asked(machine(vram=(60, 110)[seed] * MB), layers=2), STEP)
@@ -163,7 +163,9 @@ def test_batches_take_turns_on_accelerators():
     assert optimal.decide({}).seconds <= min(each.seconds for each in turns) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("name", [BRIDGED, SWITCHED, "a40x2-2xeon6330"])
+@pytest.mark.parametrize(
+    "name", [BRIDGED, *(pytest.param(name, marks=pytest.mark.nightly) for name in (SWITCHED, "a40x2-2xeon6330"))]
+)
 def test_what_may_run_beside_both_links_counts_for_no_more_than_the_time_it_takes(name):
     """Whatever operation of the host, and transfers of whatever size on one link or both: at most one in all."""
     links = Optimal(asked(machine(name), "Llama-2-13b-hf", 1), STEP).blocks.members[0].bases["decode"].links

@@ -32,7 +32,9 @@ def test_pageable_memory_streams_at_its_share_of_the_link(model, hardware):
     assert slow / fast == pytest.approx(1 / link.pageable.value, rel=0.02)
 
 
-@pytest.mark.parametrize("options", [{"overlap": "none"}, {"pinning": "pin-on-transfer"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"pinning": "pin-on-transfer"}, pytest.param({"overlap": "none"}, marks=pytest.mark.nightly)], ids=str
+)
 def test_without_overlap_the_chosen_split_is_the_best_of_all_predicted(options):
     """The closed form of overlapping lanes chose splits that were 15 and 29 % slower."""
     asked = question("opt-30b", "a4000-7950x", **options)
