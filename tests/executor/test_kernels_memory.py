@@ -1,7 +1,6 @@
 """Pools, arenas and the copy engine."""
 
 import gc
-import os
 import subprocess
 import sys
 import time
@@ -131,7 +130,6 @@ print(permitted, 0 < least < ahead)
 """Whether a thread may run before all others of its core, and whether those that copy do, some before others."""
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="needs Linux")
 @pytest.mark.parametrize("asked", ["as it is", "refused"])
 def test_copies_take_precedence_where_that_is_permitted_and_work_where_it_is_not(asked: str) -> None:
     """In a process of its own, which may give up the right to it."""

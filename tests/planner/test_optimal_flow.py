@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from paces import random_pace
 
 from helmsman.planner.strategies.optimal.flow import flow_seconds
 from helmsman.planner.strategies.optimal.order import arranged, exchanged, lined_up, seconds, timed
@@ -82,14 +83,10 @@ def test_many_orders_at_once_take_what_each_takes(buffers):
     """Operations and links that slow each other, parts of blocks at random, crossings, and a second pass."""
     chance = random.Random(buffers)
 
-    def way() -> Pace:
-        link, parts = chance.choice([0.0, chance.uniform(0.1, 3.0)]), [chance.uniform(0.0, 1.0) for _ in range(3)]
-        parts = parts if link else [sum(parts), 0.0, 0.0]
-        slow = (chance.choice([0.0, chance.uniform(0.0, 0.95)]), chance.uniform(0.5, 1.0))
-        return Pace(sum(parts), link, *parts, *slow, 0, chance.choice([HOST, 0]), chance.choice([HOST, 0]))
-
     crossings = {(HOST, 0): 0.2, (0, HOST): 0.1}
-    passes = [Track(tuple(way() for _ in range(5)), crossings, ends=ends) for ends in ((HOST, 0), (0, HOST))]
+    passes = [
+        Track(tuple(random_pace(chance) for _ in range(5)), crossings, ends=ends) for ends in ((HOST, 0), (0, HOST))
+    ]
     track = replace(passes[0], others=((0.5, passes[1]),))
     orders = [[chance.randrange(5) for _ in range(9)] for _ in range(40)]
     assert timed(orders, track, buffers) == pytest.approx([seconds(rows, track, buffers) for rows in orders])

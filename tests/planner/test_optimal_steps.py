@@ -4,6 +4,7 @@ import random
 
 import numpy as np
 import pytest
+from paces import random_pace
 from questions import asked
 
 from helmsman.planner.strategies.optimal.compose import Composition
@@ -25,13 +26,7 @@ def test_three_steps_of_equal_losses_take_what_a_block_takes(buffers):
     """With crossings: what waits for nothing, what needs all that comes, and what follows."""
     chance = random.Random(buffers)
 
-    def way() -> Pace:
-        link, parts = chance.choice([0.0, chance.uniform(0.1, 3.0)]), [chance.uniform(0.01, 1.0) for _ in range(3)]
-        parts = parts if link else [sum(parts), 0.0, 0.0]
-        slow = (chance.choice([0.0, chance.uniform(0.0, 0.8)]), chance.uniform(0.5, 1.0))
-        return Pace(sum(parts), link, *parts, *slow, 0, chance.choice([HOST, 0]), chance.choice([HOST, 0]))
-
-    ways = tuple(way() for _ in range(5))
+    ways = tuple(random_pace(chance, 0.01, 0.8) for _ in range(5))
     track, link = Track(ways, {(HOST, 0): 0.2, (0, HOST): 0.1}, ends=(HOST, 0)), np.array([each.link for each in ways])
     seconds = np.array([[each.before, each.used, each.after] for each in ways])
     alike = (np.repeat(np.array([[getattr(each, what)] for each in ways]), 3, axis=1) for what in ("loss", "drag"))

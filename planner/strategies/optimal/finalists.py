@@ -70,7 +70,6 @@ class Finalists:
             self._searched[each] = space, composed
             found += self._order.finalists(space, composed, best)
             if each == ALL:
-                found += self._alike(each[0])
                 bound = max(bound, composed.bound)
             if not found and not self.aim.limits:
                 found += self._tight
@@ -80,12 +79,6 @@ class Finalists:
         if self.aim.limits and self._searched and least(found) > bound * (1 + _FAR):
             found += self._within_less(least(found))
         return (*found, *changed(self._order, (space for space, _ in self._searched.values()), found, bound)), bound
-
-    def _alike(self, ahead: int) -> Iterator[Finalist]:
-        """Batches in turns through accelerators that all do the same, which the search for any seldom finds."""
-        if self.blocks.alike and self.question.frame.workload.batches > 1:
-            space = Compositions(Alike(self.blocks, "each"), ahead, self.effort)
-            yield from self._order.finalists(space, self._found(space, inf), inf)
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
         """What keeps lower limits as it adds up: what comes late adds to that."""
