@@ -60,7 +60,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     tests = (*tests_of(args.prompts, (), (0,)), *tests_of((), (args.steps,), args.depths))
     context = max(test.context for test in tests)
     plan = _with(read_document(Plan, args.plan), threads, context)
-    piece = longest_prompt(tests, rewinds=True)
+    piece = longest_prompt(tests, fills=False)
     with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
         runner = Runner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
