@@ -1,0 +1,92 @@
+"""What an iteration takes, from the work in it: the closed forms of each kind of schedule.
+
+The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from helmsman.scheduler.cost import IterationCost
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one pass, or one of its sub-batches, has to do.
+
+    `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_kv`: KV tokens that decodes on the
+    accelerator read. `pairs`, `prompt_kv`: query-key pairs of prompt chunks, and KV tokens that they read.
+    `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV tokens that they read. `swap_out`,
+    `swap_in`: KV tokens that move to the host, and to the accelerator."""
+
+    tokens: int = 0
+    outputs: int = 0
+    gpu_kv: int = 0
+    pairs: int = 0
+    prompt_kv: int = 0
+    cpu_requests: int = 0
+    cpu_kv: int = 0
+    swap_out: int = 0
+    swap_in: int = 0
+
+
+def prefill_attention(cost: IterationCost, work: Work) -> float:
+    """One layer's attention of prompt chunks: bound by arithmetic or by the cache it reads."""
+    return max(cost.prefill_compute(work.pairs), cost.prefill_read(work.prompt_kv))
+
+
+def cpu_attention(cost: IterationCost, work: Work) -> float:
+    """One layer's decode attention on the host (T_ca)."""
+    return cost.cpu_attention(work.cpu_kv) + cost.cpu_request * work.cpu_requests
+
+
+def transfers(cost: IterationCost, work: Work) -> float:
+    """One layer's queries, keys and values to the host, and outputs back (TrQKV + TrO)."""
+    return cost.to_host(work.cpu_requests) + cost.to_device(work.cpu_requests)
+
+
+def gpu_only_seconds(cost: IterationCost, work: Work) -> float:
+    """Everything on the accelerator; caches are swapped layer by layer beside it (NEO-07)."""
+    return max(_on_accelerator(cost, work), _link(cost, work))
+
+
+def simple_seconds(cost: IterationCost, work: Work) -> float:
+    """All decode attention on the host, one thing after the other (NEO-03)."""
+    layer = cost.linear(work.tokens) + prefill_attention(cost, work) + transfers(cost, work) + cpu_attention(cost, work)
+    return max(cost.layers * layer + cost.ends(work.outputs), _link(cost, work))
+
+
+def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
+    """Two sub-batches in turns, one's linear stage beside the other's attention (NEO-10, with transfers: E-NEO-05).
+
+    L (max(l0, tr1 + ca1) + max(l1 + ga0, tr0 + ca0)) and the ends of both. The accelerator attends for `first` only
+    (NEO-08)."""
+    assert not (second.gpu_kv or second.pairs), "the second sub-batch has its attention on the host"
+    one = max(cost.linear(first.tokens), transfers(cost, second) + cpu_attention(cost, second))
+    attention = cost.gpu_attention(first.gpu_kv) + prefill_attention(cost, first)
+    other = max(cost.linear(second.tokens) + attention, transfers(cost, first) + cpu_attention(cost, first))
+    ends = cost.ends(first.outputs) + cost.ends(second.outputs)
+    return max(cost.layers * (one + other) + ends, _link(cost, first, second))
+
+
+def deferred_seconds(cost: IterationCost, work: Work, joining: int) -> float:
+    """As on the accelerator alone, but that `joining` requests whose attention the host has done take part in the
+    linear stage of one layer (APEX-13..16). `work` is without them; the host is not waited for (APEX-17)."""
+    joined = cost.linear(work.tokens + joining) - cost.linear(work.tokens)
+    return max(_on_accelerator(cost, work) + joined, _link(cost, work))
+
+
+def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> int:
+    """Iterations of `iteration` seconds until a token of a cohort of requests on the host: one layer on with every one
+    in which the host is ready (APEX-19, E-APEX-05), its queries and outputs moved (APEX-42)."""
+    return cost.layers * max(1, ceil((cpu_attention(cost, cohort) + transfers(cost, cohort)) / iteration))
+
+
+def _on_accelerator(cost: IterationCost, work: Work) -> float:
+    layer = cost.linear(work.tokens) + cost.gpu_attention(work.gpu_kv) + prefill_attention(cost, work)
+    return cost.layers * layer + cost.ends(work.outputs)
+
+
+def _link(cost: IterationCost, *batches: Work) -> float:
+    """Seconds that the busier direction of the link needs for what all layers of a pass move."""
+    out = sum(cost.to_host(batch.cpu_requests) + cost.swap_out(batch.swap_out) for batch in batches)
+    back = sum(cost.to_device(batch.cpu_requests) + cost.swap_in(batch.swap_in) for batch in batches)
+    return cost.layers * max(out, back)

@@ -1,0 +1,82 @@
+"""Closed forms of iterations on costs that can be added up by hand."""
+
+from dataclasses import replace
+
+import pytest
+
+from helmsman.scheduler.cost import IterationCost, Line
+from helmsman.scheduler.iteration_times import (
+    Work,
+    deferred_iterations,
+    deferred_seconds,
+    gpu_only_seconds,
+    pipelined_seconds,
+    simple_seconds,
+)
+
+
+def _times(factor: float) -> Line:
+    return Line((0.0, 1.0), (0.0, factor))
+
+
+COST = IterationCost(
+    layers=2,
+    linear=Line((0.0, 1.0, 10.0, 20.0), (0.0, 4.0, 4.0, 8.0)),
+    gpu_attention=_times(0.1),
+    prefill_compute=_times(0.01),
+    prefill_read=_times(0.02),
+    cpu_attention=_times(1.0),
+    cpu_request=0.5,
+    to_host=_times(0.25),
+    to_device=_times(0.125),
+    swap_out=_times(1.0),
+    swap_in=_times(2.0),
+    ends=_times(0.5),
+)
+
+
+def test_gpu_only_is_a_sum_and_swaps_go_beside_it() -> None:
+    work = Work(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
+    assert gpu_only_seconds(COST, work) == 2 * (6 + 3 + 1) + 2
+    assert gpu_only_seconds(COST, replace(work, prompt_kv=100)) == 2 * (6 + 3 + 2) + 2
+    assert gpu_only_seconds(COST, replace(work, swap_out=10)) == 22
+    assert gpu_only_seconds(COST, replace(work, swap_in=10)) == 40
+    assert gpu_only_seconds(COST, Work()) == 0
+
+
+def test_simple_offloading_hides_nothing() -> None:
+    work = Work(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
+    assert simple_seconds(COST, work) == 2 * (4 + 1.5 + 12) + 2
+
+
+_FIRST = Work(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "layer"),
+    [
+        (_FIRST, Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4), 6 + (4 + 3 + 1)),
+        (_FIRST, Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=10), (0.75 + 11) + (4 + 3 + 1)),
+        (
+            replace(_FIRST, cpu_requests=2, cpu_kv=10),
+            Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=4),
+            6 + (0.75 + 11),
+        ),
+    ],
+)
+def test_each_half_of_a_pipelined_layer_takes_the_longer_of_its_sides(first: Work, second: Work, layer: float) -> None:
+    assert pipelined_seconds(COST, first, second) == 2 * layer + 2 + 1
+
+
+def test_a_pipeline_takes_no_less_than_its_link() -> None:
+    first, second = Work(tokens=1, outputs=1, swap_out=100), Work(tokens=1, outputs=1, cpu_requests=1, cpu_kv=1)
+    assert pipelined_seconds(COST, first, second) == 2 * (100 + 0.25)
+
+
+def test_deferred_requests_join_one_layer_and_take_a_token_in_as_many_iterations_as_layers() -> None:
+    work = Work(tokens=10, outputs=10, gpu_kv=30)
+    assert deferred_seconds(COST, work, 0) == gpu_only_seconds(COST, work) == 2 * (4 + 3) + 5
+    assert deferred_seconds(COST, work, 10) == 19 + 4
+    cohort = Work(cpu_requests=8, cpu_kv=26)
+    assert deferred_iterations(COST, 33.0, cohort) == 2
+    assert deferred_iterations(COST, 32.9, cohort) == 4
