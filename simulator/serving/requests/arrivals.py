@@ -1,0 +1,86 @@
+"""When requests arrive: processes of one a second, stretched to a rate, so that every rate has the same randomness."""
+
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.requests import Floats, Requests
+
+Process = Literal["poisson", "uniform", "all-at-once", "gamma"]
+_PROCESSES: dict[str, Process] = {name: name for name in get_args(Process)}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """A process; `cv`: of a gamma process, the coefficient of variation of the gaps (1: Poisson, more: bursts)."""
+
+    process: Process
+    cv: float = 1.0
+
+
+def parse_arrivals(text: str) -> Arrivals:
+    """`poisson`, `uniform`, `all-at-once`, `gamma:2.5`. Raises UsageError."""
+    name, _, cv = text.partition(":")
+    if name not in _PROCESSES or (cv and name != "gamma"):
+        raise UsageError("unknown arrivals", field="arrivals", value=text, remedy=f"use one of {', '.join(_PROCESSES)}")
+    try:
+        value = float(cv or 1.0)
+    except ValueError:
+        value = 0.0
+    if not 0.01 <= value <= 100.0:
+        raise UsageError("not a coefficient of variation", field="arrivals", value=text, remedy="write gamma:2.5")
+    return Arrivals(_PROCESSES[name], value)
+
+
+def generator(seed: int, purpose: str) -> np.random.Generator:
+    """Random numbers for one purpose: the same for the same seed in every process, independent of other purposes."""
+    return np.random.Generator(np.random.PCG64([seed, *purpose.encode()]))
+
+
+def draw_arrivals(arrivals: Arrivals, count: int, rate: float, seed: int) -> Floats:
+    """Seconds at which `count` requests arrive, `rate` a second on average; the first one a gap after 0."""
+    if arrivals.process == "all-at-once":
+        return np.zeros(count)
+    return np.cumsum(_gaps(arrivals, count, generator(seed, "arrivals"))) / rate
+
+
+def _gaps(arrivals: Arrivals, count: int, random: np.random.Generator) -> Floats:
+    """Gaps of mean 1."""
+    if arrivals.process == "uniform":
+        return np.ones(count)
+    if arrivals.process == "poisson":
+        return -np.log1p(-random.random(count))
+    shape = arrivals.cv**-2
+    return random.gamma(shape, 1.0 / shape, count)
+
+
+def arrive(found: Requests, rate: float | None, arrivals: Arrivals | None, seed: int) -> Requests:
+    """The same requests, arriving by a process or at a rate.
+
+    Without a process those that have times keep their pattern, stretched to the rate, and others arrive as a Poisson
+    process. Without a rate a process has that of the times. Who leaves does so as long after its arrival as before.
+    Raises UsageError where a rate is needed and there is none."""
+    if rate is None and (arrivals is None or arrivals.process == "all-at-once"):
+        return found if arrivals is None else _moved(found, np.zeros(len(found)))
+    own = own_rate(found)
+    if rate is None and own is None:
+        raise UsageError(
+            "these requests have no rate of their own", field="--rate", remedy="say how many arrive a second"
+        )
+    if arrivals is None and own is not None and rate is not None:
+        return _moved(found, (found.arrival_s - found.arrival_s[0]) * (own / rate))
+    asked = own if rate is None else rate
+    assert asked is not None
+    return _moved(found, draw_arrivals(arrivals or Arrivals("poisson"), len(found), asked, seed))
+
+
+def own_rate(found: Requests) -> float | None:
+    """Requests a second from the first to the last; none where all arrive at once."""
+    seconds = float(found.arrival_s[-1] - found.arrival_s[0])
+    return (len(found) - 1) / seconds if seconds > 0.0 else None
+
+
+def _moved(found: Requests, arrival_s: Floats) -> Requests:
+    return replace(found, arrival_s=arrival_s, cancel_s=arrival_s + (found.cancel_s - found.arrival_s))
