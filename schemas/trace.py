@@ -1,11 +1,9 @@
 """Trace: one row per task execution, the same columns from the predictor, the simulator and the executor.
 
-Stored as Parquet with page checksums; the file's metadata holds a `TraceInfo` and a digest of all content,
-because page checksums cover neither page headers nor the footer."""
+Stored as Parquet that shows every change; the file's metadata holds a `TraceInfo`."""
 
-import hashlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
@@ -16,14 +14,14 @@ from pydantic import Field
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.parquet import Kind, read_table, reading, verified, write_table
 from helmsman.schemas.read import parse_document
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 SourceKind = Literal["predicted", "simulated", "measured"]
-METADATA_KEY = b"helm.trace"
-DIGEST_KEY = b"helm.trace.sha256"
+KIND = Kind(b"helm.trace", "Helm trace", "use a file written by --trace", "write the trace again")
 MAX_ROWS = 5_000_000
 Rate = Annotated[float, Field(ge=1.0, le=1e24)]
 """Bytes/s that something moved, or FLOP/s; below one, ratios of rates would overflow."""
@@ -99,59 +97,24 @@ def arrow_schema() -> "pa.Schema":
 def write_trace(trace: Trace, stream: IO[bytes]) -> None:
     """Write Parquet with page checksums to an open binary stream."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     columns: dict[str, list[Any]] = {f.name: [getattr(span, f.name) for span in trace.spans] for f in fields(Span)}
-    info = trace.info.to_json(indent=None).encode()
-    metadata = {METADATA_KEY: info, DIGEST_KEY: _digest(info, columns.values())}
-    table = pa.table(columns, schema=arrow_schema().with_metadata(metadata))
-    pq.write_table(table, stream, write_page_checksum=True, compression="zstd")
+    table = pa.table(columns, schema=arrow_schema())
+    write_table(KIND, table, trace.info.to_json(indent=None).encode(), _parts(columns.values()), stream)
 
 
 def read_trace(path: Path) -> Trace:
     """Read and verify a Trace: nothing that was altered on its way is returned.
 
     Raises BadInputError for a missing or corrupt file, another schema, or metadata that is not a TraceInfo."""
-    import pyarrow as pa
-
-    if not path.is_file():
-        raise BadInputError("cannot be read: no such file", file=str(path))
-    try:
-        columns, metadata = _read_columns(path)
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-        message = f"cannot be read as Parquet: {_first_line(error)}"
-        raise BadInputError(message, file=str(path), remedy="write the trace again") from None
-    info = metadata.get(METADATA_KEY, b"")
-    if _digest(info, columns.values()) != metadata.get(DIGEST_KEY):
-        raise BadInputError("corrupt: its digest differs", file=str(path), remedy="write the trace again")
-    spans = [Span(*row) for row in zip(*columns.values(), strict=True)]
+    texts = [f.name for f in fields(Span) if f.type not in (int, float)]
+    with reading(KIND, path):
+        stored = read_table(KIND, path, arrow_schema(), MAX_ROWS, texts)
+        columns = [_values(stored.table.column(f.name).chunks) for f in fields(Span)]
+    info = verified(KIND, stored, _parts(columns), path)
+    spans = [Span(*row) for row in zip(*columns, strict=True)]
     _check(spans, path)
     return Trace(parse_document(TraceInfo, info, str(path)), spans)
-
-
-def _read_columns(path: Path) -> tuple[dict[str, list[Any]], dict[bytes, bytes]]:
-    """The columns as Python values, each text stored once, and the metadata."""
-    import pyarrow.parquet as pq
-
-    metadata = _checked_metadata(path)
-    texts = [f.name for f in fields(Span) if f.type not in (int, float)]
-    with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=texts) as file:
-        table = file.read()
-    table.validate(full=True)
-    return {f.name: _values(table.column(f.name).chunks) for f in fields(Span)}, metadata
-
-
-def _checked_metadata(path: Path) -> dict[bytes, bytes]:
-    """The metadata of a file that has a Trace's columns and not too many rows."""
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        metadata = file.schema_arrow.metadata or {}
-        if METADATA_KEY not in metadata or not file.schema_arrow.equals(arrow_schema()):
-            raise BadInputError("not a Helm trace", file=str(path), remedy="use a file written by --trace")
-        if file.metadata.num_rows > MAX_ROWS:
-            raise BadInputError(f"more than {MAX_ROWS} rows", file=str(path))
-    return dict(metadata)
 
 
 def _values(chunks: Iterable[Any]) -> list[Any]:
@@ -165,16 +128,14 @@ def _values(chunks: Iterable[Any]) -> list[Any]:
     return values
 
 
-def _digest(info: bytes, columns: Iterable[list[Any]]) -> bytes:
-    """SHA-256 of the metadata and of every value."""
-    state = hashlib.sha256(info)
+def _parts(columns: Iterable[list[Any]]) -> Iterator[bytes]:
+    """Every value as bytes, column by column."""
     for values in columns:
         first = values[0] if values else ""
         if isinstance(first, str):
-            state.update("\n".join(values).encode())
+            yield "\n".join(values).encode()
         else:
-            state.update(array("d" if isinstance(first, float) else "q", values).tobytes())
-    return state.hexdigest().encode()
+            yield array("d" if isinstance(first, float) else "q", values).tobytes()
 
 
 def _check(spans: Sequence[Span], path: Path) -> None:
@@ -210,7 +171,3 @@ def _check_lanes(spans: Sequence[Span], path: Path) -> None:
 
 def _refuse(path: Path, row: int, message: str, value: object) -> NoReturn:
     raise BadInputError(message, file=str(path), field=f"row {row}", value=value, remedy="write the trace again")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

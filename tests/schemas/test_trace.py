@@ -10,8 +10,7 @@ import pytest
 
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.trace import (
-    DIGEST_KEY,
-    METADATA_KEY,
+    KIND,
     Probe,
     Span,
     Trace,
@@ -134,7 +133,7 @@ def test_parquet_of_another_kind_is_refused(path: Path) -> None:
 def test_metadata_must_be_a_trace_info(path: Path) -> None:
     table = pq.read_table(BytesIO(written(trace(0))))
     info = b'{"schema": "helm.trace/2"}'
-    keys = {METADATA_KEY: info, DIGEST_KEY: hashlib.sha256(info).hexdigest().encode()}
+    keys = {KIND.key: info, KIND.digest_key: hashlib.sha256(info).hexdigest().encode()}
     pq.write_table(table.cast(arrow_schema().with_metadata(keys)), path)
     with pytest.raises(BadInputError, match="schema"):
         read_trace(path)

@@ -1,0 +1,92 @@
+"""Tables as Parquet files in which no change goes unnoticed: page checksums, and a digest of all content in the
+metadata, because page checksums cover neither page headers nor the footer."""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from helmsman.schemas.errors import BadInputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of file: `key` of the document about it in the metadata, what errors call it, and what to use or do."""
+
+    key: bytes
+    name: str
+    written_by: str
+    again: str
+
+    @property
+    def digest_key(self) -> bytes:
+        """The key of the digest in the metadata."""
+        return self.key + b".sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a file holds, not yet verified."""
+
+    table: "pa.Table"
+    metadata: dict[bytes, bytes]
+
+
+def digest(info: bytes, parts: Iterable[bytes]) -> bytes:
+    """SHA-256 of the document and of every value."""
+    state = hashlib.sha256(info)
+    for part in parts:
+        state.update(part)
+    return state.hexdigest().encode()
+
+
+def write_table(kind: Kind, table: "pa.Table", info: bytes, parts: Iterable[bytes], stream: IO[bytes]) -> None:
+    """Write `table`, whose values are `parts`, and the document `info` to an open binary stream."""
+    import pyarrow.parquet as pq
+
+    metadata = {kind.key: info, kind.digest_key: digest(info, parts)}
+    marked = table.replace_schema_metadata(metadata)
+    pq.write_table(marked, stream, write_page_checksum=True, compression="zstd")
+
+
+@contextmanager
+def reading(kind: Kind, path: Path) -> Iterator[None]:
+    """Whatever a corrupt file makes Arrow say becomes BadInputError."""
+    import pyarrow as pa
+
+    if not path.is_file():
+        raise BadInputError("cannot be read: no such file", file=str(path))
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInputError(f"cannot be read as Parquet: {first}", file=str(path), remedy=kind.again) from None
+
+
+def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> Stored:
+    """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        metadata = file.schema_arrow.metadata or {}
+        if kind.key not in metadata or not file.schema_arrow.equals(schema):
+            raise BadInputError(f"not a {kind.name}", file=str(path), remedy=kind.written_by)
+        if file.metadata.num_rows > most:
+            raise BadInputError(f"more than {most} rows", file=str(path))
+    with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts)) as file:
+        table = file.read()
+    table.validate(full=True)
+    return Stored(table, dict(metadata))
+
+
+def verified(kind: Kind, stored: Stored, parts: Iterable[bytes], path: Path) -> bytes:
+    """The document of a file whose values are `parts`. Raises BadInputError where they are not what was written."""
+    info = stored.metadata.get(kind.key, b"")
+    if digest(info, parts) != stored.metadata.get(kind.digest_key):
+        raise BadInputError("corrupt: its digest differs", file=str(path), remedy=kind.again)
+    return info
