@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.parts import Part
-from helmsman.lowering.placement import Placed
 from helmsman.lowering.streams import Ways
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
 
 
@@ -24,11 +23,14 @@ class Value:
 
 @dataclass
 class Activations:
-    """Makes the tasks that bring values from memory to memory."""
+    """Makes the tasks that bring values of one format from memory to memory.
 
-    plan: Placed
+    `own_lane`: they do not queue behind weights or caches that come ahead, but have a lane of the same link."""
+
+    format: Format
     out: Emitter
     ways: Ways
+    own_lane: bool
 
     def reaching(self, name: str, value: Value, layer: int | None, part: Part) -> tuple[int, ...]:
         """The tasks after which input `name` of an operation's part is in its memory; adds transfers the first time.
@@ -51,7 +53,7 @@ class Activations:
         label = "hidden" if name == "input" else name
         what = label if len(value.made) == 1 else f"{label}:{number}"
         size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
-        return self.send(what, layer, (origin, memory), size, self.plan.activations, deps, label)
+        return self.send(what, layer, (origin, memory), size, self.format, deps, label)
 
     def send(
         self,
@@ -69,5 +71,4 @@ class Activations:
         return deps[0]
 
     def _lane(self, link: Link) -> str:
-        """Activations do not queue behind weights that come ahead: they have a lane of the same link."""
-        return activation_lane(link.name) if self.plan.schedule.overlap == "next-layer" else link.name
+        return activation_lane(link.name) if self.own_lane else link.name

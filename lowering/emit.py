@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 
 from helmsman.lowering.graph import Task, TaskKind
+from helmsman.lowering.ops import Operation
+from helmsman.lowering.parts import Part
 from helmsman.lowering.streams import Hop
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import StoredFormat
@@ -38,6 +40,23 @@ class Emitter:
         memories, lane = (link.source_memory, link.target_memory), lane or link.name
         name = f"{what}@{link.name}"
         return self.append(name, layer, "transfer", op or what, lane, hop.size, fmt, memories, deps, path=hop.path)
+
+    def operation(self, op: Operation, part: Part, layer: int | None, deps: tuple[int, ...]) -> int:
+        """A part of an operation."""
+        return self.append(
+            part.name,
+            layer,
+            op.kind,
+            op.name,
+            part.device,
+            part.size,
+            part.format,
+            (part.memory,),
+            deps,
+            op.tokens,
+            part.activation_bytes,
+            part.flops,
+        )
 
     def append(
         self,

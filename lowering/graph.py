@@ -1,10 +1,10 @@
 """TaskGraph: what one iteration of a plan executes, as tasks with resources and dependencies."""
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from helmsman.lowering.ops import Kind
-from helmsman.scheduler.iteration import Iteration, Phase
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Path
 
@@ -40,9 +40,25 @@ class Task(NamedTuple):
     path: Path = "pinned"
 
 
+class Pass(Protocol):
+    """One pass over the model, of sequences that are alike (Iteration) or not (ServingIteration)."""
+
+    @property
+    def index(self) -> int:
+        """Its number."""
+
+    @property
+    def phase(self) -> Phase:
+        """`prefill` where prompts are in it."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that the longest sequence holds after it."""
+
+
 @dataclass(frozen=True, slots=True)
 class TaskGraph:
-    """The tasks of one iteration in a topological order, which is also that of every lane: lanes are queues."""
+    """The tasks of one pass in a topological order, which is also that of every lane: lanes are queues."""
 
-    iteration: Iteration
+    iteration: Pass
     tasks: tuple[Task, ...]

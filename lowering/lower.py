@@ -78,7 +78,8 @@ class _Builder:
         self.ways = Ways(self.plan.hardware)
         self.memory_of = {device.name: device.memory for device in self.plan.hardware.devices}
         self.arrivals = Arrivals(self.plan, self.out, self.ways, self.memory_of)
-        self.activations = Activations(self.plan, self.out, self.ways)
+        ahead = self.plan.schedule.overlap == "next-layer"
+        self.activations = Activations(self.plan.activations, self.out, self.ways, own_lane=ahead)
         self.pages = PageMoves(self.plan, self.out, self.ways)
 
     def turn(self, steps: tuple[Step, ...]) -> list[Task]:
@@ -172,21 +173,7 @@ class _Builder:
         return index
 
     def _compute(self, step: Step, part: Part, deps: tuple[int, ...]) -> int:
-        op = step.work.op
-        index = self.out.append(
-            part.name,
-            step.layer,
-            op.kind,
-            op.name,
-            part.device,
-            part.size,
-            part.format,
-            (part.memory,),
-            deps,
-            op.tokens,
-            part.activation_bytes,
-            part.flops,
-        )
+        index = self.out.operation(step.work.op, part, step.layer, deps)
         self.arrivals.launched = index
         self.worked.setdefault((self.now, self.out.batch, part.device), []).append(index)
         return index

@@ -176,13 +176,18 @@ def _rotary_dim(model: Model) -> int:
 
 
 def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
-    """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12)."""
-    tokens = it.batch * it.tokens
-    pairs = it.batch * sum_of_contexts(it)
+    tokens, pairs = it.batch * it.tokens, it.batch * sum_of_contexts(it)
+    return (attention_op(model, layer, tokens, pairs, it.batch * it.context, fmt),)
+
+
+def attention_op(model: Model, layer: int, tokens: int, pairs: int, cached: int, fmt: Formats) -> Operation:
+    """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12).
+
+    `tokens` of all sequences, which attend to `pairs` positions in all and read the keys and values of `cached`."""
     flops = 4 * model.heads * model.head_dim * pairs
-    read = size_of(2 * it.batch * it.context * model.kv_width, fmt.kv)
+    read = size_of(2 * cached * model.kv_width, fmt.kv)
     out = size_of(tokens * model.q_width, fmt.activations)
-    return (Operation("attention", "attention", unit, layer, (), tokens, 0, read, 0, 2 * out, out, flops),)
+    return Operation("attention", "attention", layer + 1, layer, (), tokens, 0, read, 0, 2 * out, out, flops)
 
 
 def _divided_ops(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:

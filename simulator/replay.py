@@ -107,7 +107,7 @@ def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, r
             task=task.id,
             iteration=made.graph.iteration.index,
             request=task.batch,
-            phase=made.graph.iteration.phase,
+            phase=task.phase,
             layer=-1 if task.layer is None else task.layer,
             op=task.op,
             resource=task.resource,

@@ -1,0 +1,102 @@
+"""lower_serving(plan, iteration): the tasks of an online pass, in the order in which its sub-batches take turns.
+
+Block i's attention stands between linear stages i and i + 1 (post-projection and FFN of block i, pre-projection of the
+next); stage 0 begins a pass and stage L, of L blocks, ends it. Lanes are queues, so the order of the graph is the
+schedule: nothing else is decided here, and whatever does not wait for each other overlaps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.placement import Placed, known
+from helmsman.lowering.serving_tasks import ServingTasks
+from helmsman.scheduler.serving_iteration import Overlap, ServingIteration
+
+
+def lower_serving(plan: Placed, iteration: ServingIteration) -> TaskGraph:
+    """The task graph of an online pass over a plan whose caches are on an accelerator.
+
+    Raises BadInputError where what operations read is not in their memory, a rule is missing, or two memories that must
+    exchange data have no link."""
+    tasks = ServingTasks(known(plan), iteration.index)
+    _Order(iteration, tasks, plan.model.layers).go()
+    return TaskGraph(iteration, tuple(tasks.out.take()))
+
+
+@dataclass
+class _Order:
+    """Emits the tasks of a pass; `sent`: by sub-batch, what brings the latest queries, keys and values to the host."""
+
+    iteration: ServingIteration
+    tasks: ServingTasks
+    layers: int
+    sent: dict[int, int] = field(default_factory=dict)
+
+    def go(self) -> None:
+        """Swaps begin at once, beside all else; embedding and head serve all sub-batches."""
+        it, cohort = self.iteration, self.iteration.cohort
+        orders: dict[Overlap, Callable[[], None]] = {
+            "none": self._in_turn,
+            "two-sub-batches": self._two,
+            "deferred": self._deferred,
+        }
+        first, last = (it.joining if cohort and cohort.layer == end else 0 for end in (0, self.layers))
+        self.tasks.swap(it.swap_out, it.swap_in)
+        self.tasks.embed(sum(batch.tokens for batch in it.batches) + first, it.phase, len(it.batches))
+        orders[it.overlap]()
+        if it.outputs + last:
+            self.tasks.head(it.outputs + last, it.phase, len(it.batches))
+
+    def _in_turn(self) -> None:
+        """One batch, whose attention on the host comes after that on the accelerator (Fig 3 of NEO)."""
+        for layer in range(self.layers):
+            self._stage(layer, 0)
+            self._attend(layer)
+            self._send(layer, 0, self.tasks.made(0, "append") + self.tasks.made(0, "attention"))
+            self._at_host(layer, 0)
+        self._stage(self.layers, 0)
+
+    def _two(self) -> None:
+        """Fig 5 of NEO: while one sub-batch is in its linear stage, the host attends to the other."""
+        for number in range(self.layers + 1):
+            if number > 0:
+                self._at_host(number - 1, 1)
+            for batch in (0, 1):
+                self._stage(number, batch)
+                if number < self.layers:
+                    self._send(number, batch, self.tasks.made(batch, "append"))
+            if number < self.layers:
+                self._attend(number)
+                self._at_host(number, 0)
+
+    def _deferred(self) -> None:
+        """Fig 4 of APEX: a cohort joins one linear stage, and the pass waits neither for its attention nor after."""
+        cohort = self.iteration.cohort
+        for number in range(self.layers + 1):
+            joins = cohort is not None and cohort.layer == number
+            self._stage(number, 0, self.iteration.joining if joins else 0)
+            if number < self.layers:
+                if cohort is not None and joins:
+                    sent = self.tasks.send(number, 1, self.iteration.joining, self.tasks.made(0, "append"))
+                    self.tasks.attend_at_host(number, 1, cohort.contexts, sent)
+                self._attend(number)
+
+    def _stage(self, number: int, batch: int, joining: int = 0) -> None:
+        members = self.iteration.batches[batch]
+        self.tasks.stage(number, batch, members.tokens + joining, members.phase)
+        if members.leaving and number < self.layers:
+            self.tasks.leave(number, members.leaving)
+
+    def _attend(self, layer: int) -> None:
+        members = self.iteration.batches[0]
+        self.tasks.attend(layer, members.prompts, members.gpu)
+
+    def _send(self, layer: int, batch: int, after: tuple[int, ...]) -> None:
+        requests = len(self.iteration.batches[batch].cpu)
+        if requests:
+            self.sent[batch] = self.tasks.send(layer, batch, requests, after)
+
+    def _at_host(self, layer: int, batch: int) -> None:
+        contexts = self.iteration.batches[batch].cpu
+        if contexts:
+            self.tasks.attend_at_host(layer, batch, contexts, self.sent[batch])
