@@ -1,0 +1,1 @@
+"""Serving: iterations of many requests at once, as a scheduler decides them."""

@@ -1,0 +1,209 @@
+"""The loop: a thread that owns an engine and a scheduler, and serves what other threads submit."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from threading import Condition, Thread
+
+from helmsman.executor.serving.canary import Canary
+from helmsman.executor.serving.request import Asked, Handle, OnEnd, OnToken, Reason
+from helmsman.executor.serving.runner import Runner, Schedules, Stepped
+from helmsman.scheduler.decision import Decision
+from helmsman.schemas.errors import HardwareUnavailableError
+
+Command = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far."""
+
+    healthy: bool
+    running: int
+    waiting: int
+    iterations: int
+    preemptions: int
+
+
+class ServingLoop:
+    """Requests in, tokens out. All methods may be called from any thread, callbacks come from the loop's own.
+
+    After a pass that failed nothing is served until `check` has seen the canary give the tokens it gave when the loop
+    was made. `eos`: tokens that end a request."""
+
+    def __init__(
+        self, engine: Runner, scheduler: Schedules, eos: Collection[int] = (), canary: Canary | None = None
+    ) -> None:
+        """Runs the canary once. Raises what its pass raises."""
+        self._engine, self._scheduler, self._eos = engine, scheduler, frozenset(eos)
+        self._canary = canary or Canary()
+        self._expected = self._canary.run(engine)
+        self._commands: deque[Command] = deque()
+        self._wake = Condition()
+        self._ids = count()
+        self._requests: dict[int, Handle] = {}
+        self._fault: str | None = None
+        self._closing = False
+        self._iterations = self._preemptions = 0
+        self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
+        self._thread.start()
+
+    def submit(self, asked: Asked, on_token: OnToken, on_end: OnEnd) -> Handle:
+        """A request that waits its turn. Raises UsageError or BadInputError for one that can never run,
+        HardwareUnavailableError when the device is at fault or the loop closed."""
+        self._engine.check_asked(asked)
+        self._expect_open()
+        handle = Handle(next(self._ids), asked, on_token, on_end, time.monotonic())
+        if not self._post(partial(self._add, handle)):
+            self._expect_open()
+        return handle
+
+    def cancel(self, handle: Handle) -> None:
+        """End a request after the pass under way; nothing happens if it has ended."""
+        self._post(partial(self._end_early, handle, "cancelled"))
+
+    def check(self) -> bool:
+        """Whether requests are served; after a fault the canary is run first."""
+        done: Future[bool] = Future()
+        return self._post(partial(self._check, done)) and done.result()
+
+    @property
+    def state(self) -> State:
+        """What it is doing now."""
+        handles = list(self._requests.values())
+        running = sum(handle.started_s == handle.started_s for handle in handles)
+        waiting = len(handles) - running
+        return State(self._fault is None, running, waiting, self._iterations, self._preemptions)
+
+    def close(self) -> None:
+        """Cancel everything and end the thread after the pass under way."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _expect_open(self) -> None:
+        reason = "the server is closing" if self._closing else self._fault
+        if reason is not None:
+            remedy = "try again once the server says that it is healthy"
+            raise HardwareUnavailableError(f"nothing is served: {reason}", field="request", remedy=remedy)
+
+    def _post(self, command: Command) -> bool:
+        """Whether the loop will do it: one that closes takes no more."""
+        with self._wake:
+            if not self._closing:
+                self._commands.append(command)
+            self._wake.notify()
+            return not self._closing
+
+    def _work(self) -> None:
+        worked = True
+        while self._take_commands(wait=not worked):
+            worked = self._fault is None and self._iterate()
+        for handle in list(self._requests.values()):
+            self._end_early(handle, "cancelled")
+
+    def _take_commands(self, *, wait: bool) -> bool:
+        """Do what was posted; False when the loop closes."""
+        with self._wake:
+            if wait:
+                self._wake.wait_for(lambda: self._closing or self._commands)
+            commands, self._commands, closing = self._commands, deque(), self._closing
+        for command in commands:
+            command()
+        return not closing
+
+    def _add(self, handle: Handle) -> None:
+        if self._fault is not None:
+            _tell(handle, "failed", self._fault)
+            return
+        asked = handle.asked
+        self._requests[handle.id] = handle
+        self._engine.add(handle.id, asked)
+        self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority)
+
+    def _iterate(self) -> bool:
+        """One iteration; False when there is nothing to do."""
+        start = time.monotonic()
+        try:
+            decision = self._scheduler.decide()
+            if decision is None:
+                return False
+            self._note(decision, start)
+            stepped = self._engine.step(decision)
+            ended = {
+                request: reason for request in stepped.tokens if (reason := self._deliver(request, stepped)) is not None
+            }
+            self._scheduler.commit(time.monotonic() - start, list(ended))
+        except Exception as error:
+            self._fail(_words(error))
+            return True
+        self._iterations += 1
+        for request, reason in ended.items():
+            self._forget(self._requests[request], reason)
+        return True
+
+    def _note(self, decision: Decision, now: float) -> None:
+        """Who begins, and who begins again."""
+        for chunk in decision.prefill:
+            handle = self._requests[chunk.id]
+            handle.started_s = now if handle.started_s != handle.started_s else handle.started_s
+        for request in decision.preempted:
+            self._requests[request].preemptions += 1
+        self._preemptions += len(decision.preempted)
+
+    def _deliver(self, request: int, stepped: Stepped) -> Reason | None:
+        """Hand on a request's token; why it ends with it, if it does."""
+        handle, token = self._requests[request], stepped.tokens[request]
+        if not handle.tokens:
+            handle.first_token_s = time.monotonic()
+        handle.tokens.append(token)
+        handle.cpu_tokens += request in stepped.on_cpu
+        try:
+            stops = handle.on_token(token) or (token in self._eos and not handle.asked.ignore_eos)
+        except Exception:  # whoever asked is gone
+            return "cancelled"
+        return "stop" if stops else "length" if len(handle.tokens) >= handle.asked.max_tokens else None
+
+    def _end_early(self, handle: Handle, reason: Reason) -> None:
+        if handle.id in self._requests:
+            self._scheduler.cancel(handle.id)
+            self._forget(handle, reason)
+
+    def _forget(self, handle: Handle, reason: Reason) -> None:
+        del self._requests[handle.id]
+        self._engine.release(handle.id)
+        _tell(handle, reason)
+
+    def _fail(self, fault: str) -> None:
+        """A pass failed: every request has, and nothing is served until the canary has passed."""
+        self._fault = fault
+        self._engine.reset()
+        failed, self._requests = self._requests, {}
+        for handle in failed.values():
+            self._scheduler.cancel(handle.id)
+            _tell(handle, "failed", fault)
+
+    def _check(self, done: "Future[bool]") -> None:
+        if self._fault is not None:
+            try:
+                passed = self._canary.run(self._engine) == self._expected
+                self._fault = None if passed else "the canary's tokens are not those it had"
+            except Exception as error:
+                self._engine.reset()
+                self._fault = _words(error)
+        done.set_result(self._fault is None)
+
+
+def _tell(handle: Handle, reason: Reason, error: str | None = None) -> None:
+    with suppress(Exception):  # whoever asked is gone
+        handle.on_end(handle.ended(reason, time.monotonic(), error))
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,73 @@
+"""A request as the loop serves it: what is asked, what it is told, how it ended."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import nan
+from typing import Literal
+
+from helmsman.executor.sampling import GREEDY, Sampling
+
+OnToken = Callable[[int], bool]
+"""Given every token in order, by the loop's thread; whether the request ends with it. It must not block."""
+Status = Literal["finished", "cancelled", "failed"]
+Reason = Literal["stop", "length", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """`seed`: of sampling; `priority`: smaller first; `ignore_eos`: whether end-of-sequence tokens are like others."""
+
+    prompt: Sequence[int]
+    max_tokens: int
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    priority: int = 0
+    ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a request ended. Seconds of CLOCK_MONOTONIC, nan where it never came so far.
+
+    `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `error`: of a failed one."""
+
+    status: Status
+    reason: Reason
+    arrival_s: float
+    started_s: float
+    first_token_s: float
+    finish_s: float
+    prompt_tokens: int
+    produced: int
+    cpu_tokens: int
+    preemptions: int
+    error: str | None = None
+
+
+OnEnd = Callable[[Ended], None]
+"""Told once, by the loop's thread, after the last token. It must not block."""
+
+
+@dataclass(eq=False, slots=True)
+class Handle:
+    """A request that was submitted; compares by identity. What changes is the loop's."""
+
+    id: int
+    asked: Asked
+    on_token: OnToken
+    on_end: OnEnd
+    arrival_s: float
+    started_s: float = nan
+    first_token_s: float = nan
+    tokens: list[int] = field(default_factory=list)
+    cpu_tokens: int = 0
+    preemptions: int = 0
+
+    def ended(self, reason: Reason, finish_s: float, error: str | None = None) -> Ended:
+        """Its end."""
+        status: Status = (
+            "finished" if reason in ("stop", "length") else "cancelled" if reason == "cancelled" else "failed"
+        )
+        times = (self.arrival_s, self.started_s, self.first_token_s, finish_s)
+        counts = (len(self.asked.prompt), len(self.tokens), self.cpu_tokens, self.preemptions)
+        return Ended(status, reason, *times, *counts, error)

@@ -1,0 +1,69 @@
+"""What the loop asks of an engine and of a scheduler, whoever made them."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Protocol
+
+from helmsman.executor.serving.request import Asked
+from helmsman.scheduler.decision import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Seconds:
+    """What the parts of an iteration took, each added up over layers and sub-batches; `total` from begin to end.
+
+    `linear`: all but attention and ends, of each sub-batch; `ends`: embedding, final norm, head."""
+
+    total: float
+    linear: tuple[float, float]
+    ends: float
+    gpu_attention: float
+    cpu_attention: float
+    to_host: float
+    to_device: float
+    swap_out: float
+    swap_in: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """By request, the token that an iteration made for it; `on_cpu`: those whose attention ran on the host."""
+
+    tokens: Mapping[int, int]
+    on_cpu: Set[int]
+    seconds: Seconds
+
+
+class Runner(Protocol):
+    """An engine: it has the weights, the caches and the requests that run."""
+
+    def check_asked(self, asked: Asked) -> None:
+        """Raise UsageError or BadInputError for a request that can never run."""
+
+    def add(self, request: int, asked: Asked) -> None:
+        """A request that decisions may name from now on."""
+
+    def step(self, decision: Decision) -> Stepped:
+        """Run one iteration. Raises what a device raised; then only `reset` may follow."""
+
+    def release(self, request: int) -> None:
+        """Forget a request, and free its blocks."""
+
+    def reset(self) -> None:
+        """Forget all requests, whatever happened to them."""
+
+
+class Schedules(Protocol):
+    """A scheduler: `helmsman.scheduler._scheduling.Scheduler`, or another of the same face."""
+
+    def add(self, request: int, prompt: int, output: int, priority: int) -> None:
+        """A request of `prompt` tokens that makes at most `output`."""
+
+    def cancel(self, request: int) -> None:
+        """A request is gone."""
+
+    def decide(self) -> Decision | None:
+        """The next iteration; None when there is nothing to do."""
+
+    def commit(self, seconds: float, ended: Sequence[int]) -> None:
+        """The decided iteration took so long; these requests ended with it."""

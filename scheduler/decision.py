@@ -1,0 +1,35 @@
+"""A Decision: what one serving iteration does, as a policy has decided it; a value that both runners execute."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["gpu-only", "simple", "pipelined", "deferred"]
+"""gpu-only: all attention on the accelerator. simple: that of CPU requests on the host, nothing overlaps on purpose.
+pipelined: two sub-batches in turns (NEO). deferred: CPU requests go one layer on in an iteration (APEX)."""
+Home = Literal["gpu", "cpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`tokens` of a request's prompt on top of `past` cached ones; their keys and values go to `home`."""
+
+    id: int
+    tokens: int
+    past: int
+    home: Home
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Requests by id. Sub-batch 0 has prompts, decode steps on the accelerator and some of those on the host,
+    sub-batch 1 the other CPU requests. Swaps move all blocks of a request to the other home before it is used there;
+    `preempted` lose theirs, and come again with a longer prompt."""
+
+    kind: Kind
+    prefill: tuple[Chunk, ...] = ()
+    decode0_gpu: tuple[int, ...] = ()
+    decode0_cpu: tuple[int, ...] = ()
+    decode1_cpu: tuple[int, ...] = ()
+    swap_out: tuple[int, ...] = ()
+    swap_in: tuple[int, ...] = ()
+    preempted: tuple[int, ...] = ()

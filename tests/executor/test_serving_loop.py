@@ -1,0 +1,184 @@
+"""The serving loop over an engine that counts and a scheduler that takes turns."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event
+
+import pytest
+
+from helmsman.executor.serving.loop import ServingLoop
+from helmsman.executor.serving.request import Asked, Ended
+from helmsman.executor.serving.runner import Seconds, Stepped
+from helmsman.scheduler.decision import Chunk, Decision
+from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+
+NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0)
+
+
+class Counting:
+    """An engine whose n-th token of a request is the sum of its prompt plus n; `broken`: what its passes raise."""
+
+    def __init__(self) -> None:
+        self.asked: dict[int, Asked] = {}
+        self.made: dict[int, int] = {}
+        self.broken: Exception | None = None
+        self.shift = 0
+
+    def check_asked(self, asked: Asked) -> None:
+        if len(asked.prompt) > 10:
+            raise UsageError("too long", field="prompt", value=len(asked.prompt))
+
+    def add(self, request: int, asked: Asked) -> None:
+        self.asked[request], self.made[request] = asked, 0
+
+    def step(self, decision: Decision) -> Stepped:
+        if self.broken is not None:
+            raise self.broken
+        ids = [*(chunk.id for chunk in decision.prefill), *decision.decode0_gpu, *decision.decode1_cpu]
+        for request in ids:
+            self.made[request] += 1
+        tokens = {request: sum(self.asked[request].prompt) + self.made[request] + self.shift for request in ids}
+        return Stepped(tokens, set(decision.decode1_cpu), NO_SECONDS)
+
+    def release(self, request: int) -> None:
+        del self.asked[request]
+
+    def reset(self) -> None:
+        self.asked.clear()
+
+
+class Turns:
+    """A scheduler that begins all at once and decodes every second request on the host."""
+
+    def __init__(self) -> None:
+        self.new: list[tuple[int, int]] = []
+        self.running: list[int] = []
+
+    def add(self, request: int, prompt: int, output: int, priority: int) -> None:
+        self.new.append((request, prompt))
+
+    def cancel(self, request: int) -> None:
+        self.new = [each for each in self.new if each[0] != request]
+        self.running = [each for each in self.running if each != request]
+
+    def decide(self) -> Decision | None:
+        if not self.new and not self.running:
+            return None
+        chunks = tuple(Chunk(request, prompt, 0, "gpu") for request, prompt in self.new)
+        gpu, cpu = (tuple(request for request in self.running if request % 2 == side) for side in (0, 1))
+        self.running += [request for request, _ in self.new]
+        self.new = []
+        return Decision("pipelined", chunks, gpu, (), cpu)
+
+    def commit(self, seconds: float, ended: Sequence[int]) -> None:
+        assert seconds >= 0
+        self.running = [request for request in self.running if request not in ended]
+
+
+class Client:
+    """Collects what it is told; may ask to stop at a token, or fail at one."""
+
+    def __init__(self, stop: int | None = None, fails: bool = False) -> None:
+        self.tokens: list[int] = []
+        self.stop, self.fails = stop, fails
+        self.end: Ended | None = None
+        self.begun, self.ended = Event(), Event()
+
+    def on_token(self, token: int) -> bool:
+        self.tokens.append(token)
+        self.begun.set()
+        if self.fails:
+            raise RuntimeError("gone")
+        return token == self.stop
+
+    def on_end(self, end: Ended) -> None:
+        self.end = end
+        self.ended.set()
+
+    def result(self) -> Ended:
+        assert self.ended.wait(5)
+        assert self.end is not None
+        return self.end
+
+
+@contextmanager
+def serving(engine: Counting, eos: tuple[int, ...] = ()) -> Iterator[ServingLoop]:
+    loop = ServingLoop(engine, Turns(), eos)
+    yield loop
+    loop.close()
+
+
+def submit(loop: ServingLoop, client: Client, asked: Asked) -> None:
+    loop.submit(asked, client.on_token, client.on_end)
+
+
+def test_requests_get_their_tokens_in_order_and_end_once() -> None:
+    engine, clients = Counting(), [Client() for _ in range(6)]
+    with serving(engine) as loop:
+        for number, client in enumerate(clients):
+            submit(loop, client, Asked([10 * number], number + 1))
+        ends = [client.result() for client in clients]
+    for number, (client, end) in enumerate(zip(clients, ends, strict=True)):
+        assert client.tokens == [10 * number + k for k in range(1, number + 2)]
+        assert (end.status, end.reason, end.produced) == ("finished", "length", number + 1)
+        assert end.cpu_tokens == (number if number % 2 else 0), "all but the first token of every second request"
+        assert end.arrival_s <= end.started_s <= end.first_token_s <= end.finish_s
+    assert not engine.asked
+
+
+def test_tokens_and_clients_end_requests() -> None:
+    with serving(Counting(), eos=(7,)) as loop:
+        clients = [Client(), Client(stop=3), Client(), Client(fails=True)]
+        for client, ignored in zip(clients, (False, False, True, False), strict=True):
+            submit(loop, client, Asked([0], 9, ignore_eos=ignored))
+        assert [client.result().reason for client in clients] == ["stop", "stop", "length", "cancelled"]
+    assert [len(client.tokens) for client in clients] == [7, 3, 9, 1]
+
+
+def test_a_cancelled_request_ends_and_others_go_on() -> None:
+    with serving(Counting()) as loop:
+        gone, other = Client(), Client()
+        handle = loop.submit(Asked([1], 10**9), gone.on_token, gone.on_end)
+        submit(loop, other, Asked([1], 50))
+        assert gone.begun.wait(5)
+        loop.cancel(handle)
+        loop.cancel(handle)
+        assert gone.result().reason == "cancelled"
+        assert other.result().produced == 50
+        assert loop.state.running == loop.state.waiting == 0
+
+
+def test_what_can_never_run_is_refused_at_once() -> None:
+    with serving(Counting()) as loop, pytest.raises(UsageError, match="too long"):
+        submit(loop, Client(), Asked(list(range(11)), 1))
+
+
+def test_nothing_is_served_after_a_fault_until_the_canary_passes() -> None:
+    engine, client = Counting(), Client()
+    with serving(engine) as loop:
+        submit(loop, client, Asked([1], 10**9))
+        assert client.begun.wait(5)
+        engine.broken = RuntimeError("the bus fell off")
+        end = client.result()
+        assert (end.status, end.error) == ("failed", "the bus fell off")
+        assert not loop.state.healthy
+        with pytest.raises(HardwareUnavailableError, match="bus fell off"):
+            submit(loop, Client(), Asked([1], 1))
+        assert not loop.check()
+        engine.broken, engine.shift = None, 1
+        assert not loop.check(), "it computes again, but something else"
+        engine.shift = 0
+        assert loop.check()
+        submit(loop, after := Client(), Asked([1], 2))
+        assert after.result().status == "finished"
+
+
+def test_closing_cancels_what_runs() -> None:
+    client = Client()
+    loop = ServingLoop(Counting(), Turns())
+    submit(loop, client, Asked([1], 10**9))
+    loop.close()
+    assert client.result().reason == "cancelled"
+    assert not loop.check()
+    with pytest.raises(HardwareUnavailableError, match="closing"):
+        submit(loop, Client(), Asked([1], 1))
