@@ -1,0 +1,63 @@
+#include "convert.h"
+
+#include <pybind11/stl.h>
+
+#include <stdexcept>
+
+namespace py = pybind11;
+
+namespace helm::scheduling {
+namespace {
+
+constexpr std::array<const char*, 4> kKinds = {"gpu-only", "simple", "pipelined", "deferred"};
+
+Line line_of(const py::object& line) {
+  return Line(line.attr("x").cast<std::vector<double>>(), line.attr("y").cast<std::vector<double>>());
+}
+
+int64_t whole(const py::object& from, const char* name) { return from.attr(name).cast<int64_t>(); }
+
+}  // namespace
+
+Cost cost_of(const py::object& cost) {
+  const auto line = [&](const char* name) { return line_of(cost.attr(name)); };
+  return {cost.attr("layers").cast<int>(),
+          line("linear"),
+          line("gpu_attention"),
+          line("prefill_compute"),
+          line("prefill_read"),
+          line("cpu_attention"),
+          cost.attr("cpu_request").cast<double>(),
+          line("to_host"),
+          line("to_device"),
+          line("swap_out"),
+          line("swap_in"),
+          line("ends")};
+}
+
+Limits limits_of(const py::object& limits) {
+  return {whole(limits, "gpu_tokens"),   whole(limits, "cpu_tokens"), whole(limits, "block"),
+          whole(limits, "batch_tokens"), whole(limits, "chunk"),      whole(limits, "sequences")};
+}
+
+Work work_of(const py::object& work) {
+  return {whole(work, "tokens"),       whole(work, "outputs"), whole(work, "gpu_kv"),
+          whole(work, "pairs"),        whole(work, "prompt_kv"), whole(work, "cpu_requests"),
+          whole(work, "cpu_kv"),       whole(work, "swap_out"),  whole(work, "swap_in")};
+}
+
+Kind kind_of(const std::string& name) {
+  for (size_t i = 0; i < kKinds.size(); ++i)
+    if (name == kKinds[i]) return static_cast<Kind>(i);
+  throw std::invalid_argument("no kind of pass " + name);
+}
+
+const char* name_of(Kind kind) { return kKinds[static_cast<size_t>(kind)]; }
+
+Options options_of(const py::dict& options) {
+  std::map<std::string, Options::Value> values;
+  for (const auto& [name, value] : options) values[name.cast<std::string>()] = value.cast<Options::Value>();
+  return Options(std::move(values));
+}
+
+}  // namespace helm::scheduling

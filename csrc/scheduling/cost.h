@@ -1,0 +1,70 @@
+// Cost: what the stages of a pass take (scheduler/cost.py), and the time of a pass of each kind (iteration_times.py).
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "line.h"
+
+namespace helm::scheduling {
+
+// Seconds of one layer by stage; `ends` are those of the whole pass.
+struct Cost {
+  int layers;
+  Line linear;           // tokens (T_l)
+  Line gpu_attention;    // KV tokens that decodes read (T_ga)
+  Line prefill_compute;  // query-key pairs of prompt chunks
+  Line prefill_read;     // KV tokens that prompt chunks read; the longer of the two counts
+  Line cpu_attention;    // KV tokens that decodes on the host read (T_ca)
+  double cpu_request;    // beside it, a request
+  Line to_host;          // requests: Q, K and V over the link (TrQKV)
+  Line to_device;        // requests: attention's output back (TrO)
+  Line swap_out, swap_in;  // KV tokens
+  Line ends;             // sequences that yield a token (T_prl + T_pol)
+};
+
+// How the work of the accelerator and of the host go together in a pass.
+enum class Kind : uint8_t {
+  gpu_only,   // all attention on the accelerator
+  simple,     // the host's attention in turn with everything else (NEO-03)
+  pipelined,  // two sub-batches, one's linear stage beside the other's attention (NEO-05)
+  deferred,   // a cohort on the host goes at most one layer on; nobody waits for it (APEX-13..17)
+};
+
+// What a pass, or one of its sub-batches, has to do: counts over all its sequences.
+struct Work {
+  int64_t tokens = 0;        // rows of the linear stage
+  int64_t outputs = 0;       // sequences that yield a token
+  int64_t gpu_kv = 0;        // KV tokens that decodes on the accelerator read, the appended ones included
+  int64_t pairs = 0;         // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
+  int64_t prompt_kv = 0;     // KV tokens that they read: the sum of past + t
+  int64_t cpu_requests = 0;  // decodes with attention on the host
+  int64_t cpu_kv = 0;        // KV tokens that they read, the appended ones included
+  int64_t swap_out = 0, swap_in = 0;  // KV tokens that move to the host and to the accelerator
+
+  void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, gpu_kv += cached + 1; }
+  void decode_on_cpu(int64_t cached) { ++tokens, ++outputs, ++cpu_requests, cpu_kv += cached + 1; }
+  void prompt(int64_t count, int64_t past, bool yields) {
+    tokens += count, outputs += yields;
+    pairs += count * past + count * (count + 1) / 2, prompt_kv += past + count;
+  }
+};
+
+// The work of a pass by sub-batch; `half[1]` is empty unless it is pipelined. The accelerator attends for `half[0]` only.
+struct Load {
+  std::array<Work, 2> half;
+  Work cohort;          // deferred: what joins one layer's linear stage; pipelined: the part of half[1] that begins later
+  int done_layers = 0;  // pipelined: layers that the cohort has behind it (APEX-26)
+};
+
+// Seconds of a pass, and how long each side works in it; `link`: its busier direction.
+struct Times {
+  double seconds = 0, gpu = 0, cpu = 0, link = 0;
+};
+
+Times time_of(const Cost& cost, Kind kind, const Load& load);
+
+// One layer of attention on the host, and with what goes over the link for it.
+double host_attention(const Cost& cost, const Work& work);
+double host_layer(const Cost& cost, const Work& work);
+
+}  // namespace helm::scheduling

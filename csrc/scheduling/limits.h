@@ -1,0 +1,19 @@
+// Limits: how much one replica holds, and how much one pass takes (scheduler/limits.py).
+#pragma once
+#include <cstdint>
+
+namespace helm::scheduling {
+
+struct Limits {
+  int64_t gpu_tokens = 0, cpu_tokens = 0;  // KV tokens of each cache, given out in blocks
+  int64_t block = 16;                      // tokens of a block
+  int64_t batch_tokens = 0;                // most tokens in a pass: room for activations
+  int64_t chunk = 0;                       // most tokens of prompts and decodes in a pass; 0: prompts go through whole
+  int64_t sequences = 0;                   // most that run at a time
+
+  int64_t blocks(int64_t tokens) const { return (tokens + block - 1) / block; }
+  // Most tokens in a pass that has prompts.
+  int64_t budget() const { return chunk > 0 && chunk < batch_tokens ? chunk : batch_tokens; }
+};
+
+}  // namespace helm::scheduling

@@ -1,0 +1,55 @@
+// Policy: what the next pass does. One implementation, asked by the simulator and by the executor.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "state.h"
+
+namespace helm::scheduling {
+
+// By name; scheduler/policies.py has checked names, types and ranges and filled in defaults.
+class Options {
+ public:
+  using Value = std::variant<bool, int64_t, double, std::string>;
+  explicit Options(std::map<std::string, Value> values) : values_(std::move(values)) {}
+
+  // Throw std::invalid_argument where there is no such option, or none of that type.
+  bool flag(const std::string& name) const;
+  int64_t whole(const std::string& name) const;
+  double number(const std::string& name) const;  // whole numbers too
+  const std::string& text(const std::string& name) const;
+
+ private:
+  const Value& at(const std::string& name) const;
+  std::map<std::string, Value> values_;
+};
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // Where requests may be while they decode: one that fits nowhere is rejected when it arrives.
+  virtual Homes homes() const = 0;
+
+  // Makes the next pass, by the methods of `state`: first who leaves or moves (preempt, swap_out, swap_in), then
+  // decode_on_gpu, then prompts, decodes on the host and the kind. Doing nothing means waiting for an arrival; with
+  // anything running, something must go on.
+  virtual void decide(State& state, const Cost& believed) = 0;
+
+  // After a pass of nothing but decodes on the accelerator: true if every further pass is the same until one of them
+  // ends, a pass finds too few free blocks, a request is cancelled, or one arrives that is not behind another in
+  // the queue. The engine then goes there at once.
+  virtual bool steady(const State&) const { return false; }
+
+  // A pass took `measured`; the policy's costs said `predicted`. Not told of passes that are steady.
+  virtual void observe(Kind, const Load&, const Times& predicted, const Times& measured) {
+    (void)predicted, (void)measured;
+  }
+};
+
+// By the names of scheduler/policies.py. Throws std::invalid_argument for a name it does not know.
+std::unique_ptr<Policy> make_policy(const std::string& name, const Options& options);
+
+}  // namespace helm::scheduling

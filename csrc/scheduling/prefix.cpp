@@ -1,0 +1,45 @@
+#include "prefix.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace helm::scheduling {
+
+int64_t Prefixes::match(const Hashes& hashes, int64_t most) const {
+  const int64_t end = std::min(most, hashes.count);
+  int64_t found = 0;
+  while (found < end && entries_.count(hashes.at[found]) > 0) ++found;
+  return found;
+}
+
+int64_t Prefixes::idle_among(const Hashes& hashes, int64_t count) const {
+  return std::count_if(hashes.at, hashes.at + count, [&](int64_t hash) { return entries_.at(hash).holders == 0; });
+}
+
+void Prefixes::hold(int64_t hash) {
+  Entry& entry = entries_.at(hash);
+  if (entry.holders++ == 0) unheld_.erase(entry.unheld);
+}
+
+void Prefixes::release(int64_t hash) {
+  Entry& entry = entries_.at(hash);
+  assert(entry.holders > 0);
+  if (--entry.holders == 0) entry.unheld = unheld_.insert(unheld_.end(), hash);
+}
+
+bool Prefixes::insert(int64_t hash) {
+  const auto [place, fresh] = entries_.try_emplace(hash);
+  if (fresh) {
+    place->second.holders = 1;
+  } else {
+    hold(hash);
+  }
+  return fresh;
+}
+
+void Prefixes::evict() {
+  entries_.erase(unheld_.front());
+  unheld_.pop_front();
+}
+
+}  // namespace helm::scheduling

@@ -1,0 +1,171 @@
+// State: the requests of one replica, where their caches are, and the pass that is being made or run.
+//
+// The life of a request: add -> waiting -> prompt (prompting) -> its last chunk yields the first token, and it decodes
+// (on_gpu, on_cpu) -> ended. preempt: back to waiting, its cache given up. swap_out and swap_in: between the caches.
+// A pass: begin, what a policy decides, then commit; add, cancel and finish come between passes. All sums are kept up
+// to date by the change, never rebuilt; check() rebuilds and compares them.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "blocks.h"
+#include "decision.h"
+#include "group.h"
+#include "limits.h"
+#include "prefix.h"
+#include "sequences.h"
+
+namespace helm::scheduling {
+
+// Where requests may keep their caches while they decode.
+struct Homes {
+  bool gpu = true, cpu = false;
+};
+
+// Order of waiting and of victims: smaller first, the last is the first victim.
+using Rank = std::pair<int64_t, Id>;  // priority, number
+
+// Requests whose token is on its way, one layer of attention on the host after the other (APEX-15..19).
+struct Cohort {
+  std::vector<Id> members;
+  Work work;           // of one layer, all members
+  int layers = 0;      // attention done
+  double left = 0;     // seconds until the host is done with the layer under way; 0: the next may begin
+};
+
+// What a pass brought. A token that did not come one pass after the token before it is an `Odd` one.
+struct Outcome {
+  struct Odd {
+    Id id;
+    double gap;  // seconds since its token before
+    bool on_cpu;
+  };
+  std::vector<Id> started;  // for the first time part of a pass
+  std::vector<Id> first;    // yielded their first token
+  std::vector<Odd> odd;
+  int64_t even = 0;         // tokens that came one pass after the token before
+  std::vector<Id> finished;
+
+  void clear() { started.clear(), first.clear(), odd.clear(), finished.clear(), even = 0; }
+};
+
+class State {
+ public:
+  // `hash_block`: tokens of a block of the prefix cache, a multiple of limits.block; 0: no prefix is reused.
+  State(const Limits& limits, Homes homes, int layers, int64_t hash_block = 0);
+
+  // ---- Reading
+  const Limits& limits() const { return limits_; }
+  const Sequence& sequence(Id id) const { return sequences_[id]; }
+  bool lives(Id id) const { return sequences_.lives(id); }
+  Rank rank(Id id) const { return {sequences_[id].priority, id}; }
+  int64_t cached(Id id) const;    // tokens in its cache
+  int64_t produced(Id id) const;  // tokens yielded
+  const std::set<Rank>& waiting() const { return waiting_; }
+  const std::set<Rank>& swapped() const { return swapped_; }
+  const std::vector<Id>& prompting() const { return prompting_; }  // by rank
+  const Group& gpu() const { return group_; }
+  const std::vector<Id>& cpu() const { return cpu_; }  // first in, first out: in the order in which they came here
+  int64_t cpu_kv() const { return cpu_kv_; }           // tokens cached by all of cpu()
+  const Cohort& cohort() const { return cohort_; }
+  // Requests that hold one of limits().sequences places: those swapped out do not.
+  int64_t running() const;
+  bool empty() const { return running() == 0 && waiting_.empty() && swapped_.empty(); }
+  const Blocks& blocks(Home home) const { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
+  // Blocks that can be had: free ones, and those of prefixes that nobody holds.
+  int64_t free(Home home) const;
+  // KV tokens that requests hold, shared ones once.
+  int64_t tokens(Home home) const;
+
+  // Tokens of the prompt of `id`, waiting, that the accelerator's cache has.
+  int64_t reusable(Id id) const;
+  // Tokens of its prompt that are still to be computed if it goes on with its cache at `home`.
+  int64_t prompt_left(Id id, Home home) const;
+  // What prompt(id, count, home), decode_on_cpu(id), swap_in(id) or swap_out(id) take from free(...).
+  int64_t prompt_blocks(Id id, int64_t count, Home home) const;
+  int64_t cpu_decode_blocks(Id id) const;
+  int64_t moved_blocks(Id id) const { return limits_.blocks(cached(id)); }
+
+  // ---- Making a pass. std::logic_error where a policy asks for what cannot be.
+  void begin(double now);
+  // Gives up its cache: `id`, in any state but waiting, waits to be computed again.
+  void preempt(Id id);
+  // The cache of `id`, which decodes on the accelerator, goes to the host. `pause`: it waits there to come back,
+  // else it decodes on the host from now on.
+  void swap_out(Id id, bool pause);
+  // The cache of `id`, swapped or decoding on the host, comes back, and it decodes on the accelerator.
+  void swap_in(Id id);
+  // Everybody whose cache is on the accelerator decodes; to be called whenever there are any, after the moves above.
+  void decode_on_gpu();
+  // `count` more tokens of a prompt, begun or waiting. One that begins with home gpu finds what is reusable.
+  void prompt(Id id, int64_t count, Home home);
+  // `id` of cpu() decodes in sub-batch `half`. One of the cohort goes on from the layer it has reached (APEX-26).
+  void decode_on_cpu(Id id, int half);
+  // The pass is deferred: the cohort goes on, made up of `members` of cpu() if there is none.
+  void defer(const std::vector<Id>& members);
+  void set_kind(Kind kind) { decision_.kind = kind; }
+  const Decision& decision() const { return decision_; }
+  const Load& load() const { return load_; }
+
+  // ---- What happens
+  // A request; -1 if its prompt and output have room in none of the caches where it may be.
+  Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);
+  // It is over, before its output is complete.
+  void end(Id id);
+  // The pass took `seconds` until `end`. `layer`: seconds of the host for a layer of the cohort, if one began.
+  const Outcome& commit(double end, double seconds, double layer);
+  // The pass, which is pure, and `more` further ones like it: decodes on the accelerator alone. None ends before the
+  // last of them; commit() then brings what that last one brought.
+  void repeat(int64_t more);
+
+  // Throws std::logic_error unless all sums are what the requests say, and no cache holds more than it has room for.
+  void check() const;
+
+ private:
+  int64_t hash_blocks() const { return hash_block_ / limits_.block; }
+  int64_t matched(Id id) const;
+  Blocks& mine(Home home) { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
+  void take(Home home, int64_t count);
+  // Changes what `id`, not on_gpu, has cached.
+  void set_cached(Id id, int64_t cached);
+  void leave_gpu(Id id);
+  void leave_cpu(Id id);
+  void leave_cohort(Id id);
+  void leave(Id id);
+  void release(Id id);
+  void reuse(Id id);
+  void share(Id id);
+  void join_gpu(Id id);
+  void join_cpu(Id id);
+  void start(Id id);
+  void yield_odd(Id id, double end, bool on_cpu);
+  void finish(Id id);
+  void commit_group(double end);
+  void commit_cpu(Id id, double end);
+  void commit_cohort(double end, double seconds, double layer);
+  void commit_prompt(const Chunk& chunk, double end);
+
+  Limits limits_;
+  Homes homes_;
+  int layers_;
+  int64_t hash_block_;
+  Sequences sequences_;
+  Group group_;
+  std::set<Rank> waiting_, swapped_;
+  std::vector<Id> prompting_, cpu_;
+  Cohort cohort_;
+  Blocks gpu_blocks_, cpu_blocks_;
+  Prefixes prefixes_;
+  int64_t shared_ = 0;  // hash blocks held, by all requests
+  int64_t cpu_kv_ = 0;
+  std::array<int64_t, 3> kv_{};  // tokens cached by those not on_gpu, by home
+  double now_ = 0;
+  Decision decision_;
+  Load load_;
+  Outcome outcome_;
+};
+
+}  // namespace helm::scheduling
