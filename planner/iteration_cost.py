@@ -1,0 +1,109 @@
+"""From a plan to what its iterations cost and what its memories hold: tables of the cost model (NEO-17)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import kv_rule
+from helmsman.planner.costs import CostModel
+from helmsman.planner.knots import NOTHING, fitted, straight
+from helmsman.planner.kv_budget import limits_of
+from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
+from helmsman.planner.stages import Stages, decode_attention, stages_of
+from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
+from helmsman.scheduler.cost import IterationCost, Line
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.formats import rows_size, size_of
+from helmsman.schemas.hardware import Link
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a replica's iterations cost, and what it holds."""
+
+    cost: IterationCost
+    limits: Limits
+
+
+def served(placed: Placed, options: ReplicaOptions | None = None) -> Served:
+    """The costs and limits of a replica that serves `placed`.
+
+    Raises UsageError where machine or model do not divide as asked, InfeasibleError where caches have no room."""
+    options = options or ReplicaOptions()
+    replica = replica_of(placed, options)
+    limits = limits_of(replica, options)
+    return Served(_cost(replica, limits), limits)
+
+
+def _cost(replica: Replica, limits: Limits) -> IterationCost:
+    costs, longest = CostModel(replica.hardware), replica.model.longest_context
+    stages, moves = _stages(replica, costs), _Moves(replica, costs)
+    return IterationCost(
+        layers=replica.model.layers,
+        linear=fitted(stages.linear, limits.batch_tokens),
+        gpu_attention=fitted(stages.decode, limits.gpu_tokens),
+        prefill_compute=fitted(stages.prompt_compute, longest, _pairs),
+        prefill_read=fitted(stages.prompt_read, longest),
+        cpu_attention=fitted(_on_host(replica, costs), max(1, limits.cpu_tokens)),
+        cpu_request=0.0,
+        to_host=moves.out(moves.queries_keys_values),
+        to_device=moves.back(moves.attended),
+        swap_out=moves.out(moves.cached),
+        swap_in=moves.back(moves.cached),
+        ends=fitted(stages.ends, limits.sequences),
+    )
+
+
+def _stages(replica: Replica, costs: CostModel) -> Stages:
+    stages = stages_of(replica.plan, costs)
+    if replica.parts == 1:
+        return stages
+    return DividedStages(stages, Exchange(costs, replica.accelerators), replica.plan)
+
+
+def _pairs(tokens: int) -> int:
+    """Query-key pairs of a whole prompt: each token sees those before it and itself."""
+    return tokens * (tokens + 1) // 2
+
+
+def _on_host(replica: Replica, costs: CostModel) -> Callable[[int], float]:
+    """Seconds of a layer's decode attention on the host, all heads of it: of what all accelerators gave there."""
+    model, fmt, host = replica.model, kv_rule(replica.plan, 0).used, replica.host
+    return lambda kv: costs.price(decode_attention(model, fmt, host, kv)).mid
+
+
+@dataclass(frozen=True)
+class _Moves:
+    """What a layer's requests and caches take over the link of one accelerator: its heads, as others move theirs
+    over links of their own meanwhile."""
+
+    replica: Replica
+    costs: CostModel
+
+    def queries_keys_values(self, requests: int) -> int:
+        """Bytes to the host for decodes there: keys and values as they are cached."""
+        plan = self.replica.plan
+        return size_of(requests * plan.model.q_width, plan.activations) + self.cached(requests)
+
+    def attended(self, requests: int) -> int:
+        """Bytes of attention's outputs."""
+        return size_of(requests * self.replica.plan.model.q_width, self.replica.plan.activations)
+
+    def cached(self, tokens: int) -> int:
+        """Bytes of keys and values."""
+        model, fmt = self.replica.plan.model, kv_rule(self.replica.plan, 0).used
+        return rows_size(2 * tokens * model.kv_heads, model.head_dim, fmt)
+
+    def out(self, size: Callable[[int], int]) -> Line:
+        """`size` of so many things over the link to the host."""
+        away, hardware = self.replica.away, self.replica.hardware
+        return NOTHING if away is None else self._over(hardware.link(away.memory, self.replica.host.memory), size)
+
+    def back(self, size: Callable[[int], int]) -> Line:
+        """`size` of so many things over the link from the host."""
+        away, hardware = self.replica.away, self.replica.hardware
+        return NOTHING if away is None else self._over(hardware.link(self.replica.host.memory, away.memory), size)
+
+    def _over(self, link: Link | None, size: Callable[[int], int]) -> Line:
+        assert link is not None, "accelerators within reach have links both ways"
+        return straight(lambda things: self.costs.price(transfer(link.name, size(things))).mid)

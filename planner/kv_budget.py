@@ -1,0 +1,114 @@
+"""Limits of a replica: what its memories hold beside weights, and how many tokens a pass has room for (NEO-42).
+
+Within `utilisation` of its capacity an accelerator holds weights and caches; activations of a pass are in what is then
+left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
+which leaves the record's reserve to the system."""
+
+from dataclasses import replace
+
+from helmsman.lowering.rules import kv_rule
+from helmsman.planner.cache_bytes import caches_by_memory
+from helmsman.planner.devices_used import devices_used
+from helmsman.planner.memory import memory_use
+from helmsman.planner.replica import Replica, ReplicaOptions
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import Format, rows_size, size_of
+from helmsman.schemas.model import Model
+from helmsman.schemas.units import format_bytes
+from helmsman.schemas.workload import Workload
+
+LEAST_TOKENS = 512
+"""Tokens of a pass for whose activations room is kept, whatever the utilisation: a chunk."""
+
+_SPAN = 2**15
+"""Tokens over which a cache's bytes are averaged."""
+
+_ONE = Workload(prompt_tokens=1, output_tokens=1, context=2)
+
+
+def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> int:
+    """Most bytes of activations at a time in a pass of `tokens` of which `sequences` yield a token (NEO-20).
+
+    Hidden states and normed ones, beside the larger of q, k, v and attention's output and of both sides of the FFN and
+    their product; logits in f32."""
+    attention = 2 * model.q_width + 2 * model.kv_width
+    width = 2 * model.hidden + max(attention, (2 + model.gated) * model.ffn)
+    return size_of(tokens * width, fmt) + 4 * sequences * model.vocab
+
+
+def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
+    """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
+    rooms, passing = _rooms(replica, options), _passing(replica, options)
+    each = _token_bytes(replica)
+    here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
+    gpu = _blocks(min(here.values()), options.block)
+    if gpu < options.block:
+        raise _no_room(replica, {m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
+    cpu = 0
+    if replica.away is not None:
+        left = rooms[replica.host.memory] - gpu * each.get(replica.host.memory, 0.0)
+        cpu = _blocks(int(left // cached_token_bytes(replica)), options.block)
+    return Limits(gpu, cpu, passing, options.sequences, options.block, options.chunk)
+
+
+def cached_token_bytes(replica: Replica) -> int:
+    """Keys and values of one token in the host's cache, all layers and heads of them."""
+    model = replica.model
+    return model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(replica.plan, 0).used)
+
+
+def _rooms(replica: Replica, options: ReplicaOptions) -> dict[str, int]:
+    """By memory, bytes for caches: beside weights and buffers, and activations where operations work."""
+    uses = memory_use(replace(replica.plan, workload=_ONE))
+    return {use.memory: _within(replica, options, use.memory) - use.weights - use.buffers for use in uses}
+
+
+def _within(replica: Replica, options: ReplicaOptions, name: str) -> int:
+    """Bytes of a memory for what stays: all that is available, less where operations work."""
+    memory = replica.hardware.memory(name)
+    if name not in _working(replica):
+        return memory.available
+    least = _activations(replica, options, options.batch_tokens or LEAST_TOKENS)
+    return min(int(options.utilisation * memory.capacity), memory.available - least)
+
+
+def _passing(replica: Replica, options: ReplicaOptions) -> int:
+    """Tokens of a pass whose activations have room beside what stays, in every memory where operations work."""
+    if options.batch_tokens is not None:
+        return options.batch_tokens
+    none = _activations(replica, options, 0)
+    each = _activations(replica, options, 1) - none
+    memories = [replica.hardware.memory(name) for name in _working(replica)]
+    return min((memory.available - _within(replica, options, memory.name) - none) // each for memory in memories)
+
+
+def _working(replica: Replica) -> set[str]:
+    return {replica.hardware.device(name).memory for name in devices_used(replica.plan)}
+
+
+def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
+    return activation_bytes(replica.plan.model, tokens, options.sequences, replica.plan.activations)
+
+
+def _token_bytes(replica: Replica) -> dict[str, float]:
+    """By memory, bytes that a token's keys and values take there: an average over many, for caches come in pages."""
+    work = Workload(prompt_tokens=1, output_tokens=1, context=_SPAN)
+    sizes = caches_by_memory(replace(replica.plan, workload=work))
+    return {memory: size / _SPAN for memory, size in sizes.items()}
+
+
+def _blocks(tokens: int, block: int) -> int:
+    """So many tokens in whole blocks."""
+    return max(0, tokens) // block * block
+
+
+def _no_room(replica: Replica, lacks: dict[str, int]) -> InfeasibleError:
+    memory, missing = max(lacks.items(), key=lambda lack: lack[1])
+    return InfeasibleError(
+        f"no room for keys and values in {memory} beside weights and activations",
+        field=f"hardware.memories.{memory}",
+        lacks=lacks,
+        remedy=f"free {format_bytes(missing)}: fewer tokens in a pass, fewer sequences, a higher utilisation, smaller "
+        "formats, or more accelerators",
+    )

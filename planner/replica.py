@@ -1,0 +1,120 @@
+"""A replica: the devices that serve one copy of a model, and what of the machine is theirs."""
+
+from dataclasses import dataclass
+
+from helmsman.lowering.placement import Placed, Placement
+from helmsman.planner.devices_used import devices_used
+from helmsman.planner.machine import Roles, roles
+from helmsman.planner.tensor_parallel import divided, equal_accelerators
+from helmsman.scheduler.limits import BLOCK
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """How a plan is served.
+
+    `tensor_parallel`: equal accelerators that divide every layer's weights, heads and caches (NEO-30). `utilisation`:
+    share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that is the
+    replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`: most tokens in a pass; None: as
+    many as activations have room for. `chunk`, `sequences`, `block`: as in `Limits`. Raises UsageError."""
+
+    tensor_parallel: int = 1
+    utilisation: float = 0.9
+    host_share: float | None = None
+    batch_tokens: int | None = None
+    chunk: int = 0
+    sequences: int = 512
+    block: int = BLOCK
+
+    def __post_init__(self) -> None:
+        for field in ("utilisation", "host_share"):
+            share = getattr(self, field)
+            if share is not None and not 0 < share <= 1:
+                raise UsageError("not a share", field=field, value=share, remedy="more than 0, at most 1")
+        for field, least in (("tensor_parallel", 1), ("batch_tokens", 1), ("chunk", 0), ("sequences", 1), ("block", 1)):
+            count = getattr(self, field)
+            if count is not None and count < least:
+                raise UsageError("too few", field=field, value=count, remedy=f"at least {least}")
+
+
+@dataclass(frozen=True)
+class Replica:
+    """What each of `accelerators` does, on the replica's part of the machine: the plan, or each one's part of every
+    layer where they divide them (`parts`).
+
+    `model`: the whole one, as the host's caches and attention have it."""
+
+    plan: Placement
+    model: Model
+    accelerators: tuple[Device, ...]
+    parts: int
+    host: Device
+
+    @property
+    def hardware(self) -> Hardware:
+        """The replica's part of the machine."""
+        return self.plan.hardware
+
+    @property
+    def away(self) -> Device | None:
+        """The accelerator between whose memory and the host's caches move; None without such memory."""
+        return next((device for device in self.accelerators if device.memory != self.host.memory), None)
+
+
+def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
+    """The replica that serves `placed`. Raises UsageError where machine or model do not divide as asked."""
+    found, parts = roles(placed.hardware), options.tensor_parallel
+    mine = _working(placed, found) if parts == 1 else equal_accelerators(found, parts)
+    host = found.host if mine else found.solo
+    share = options.host_share or _node_share(found, len(mine))
+    hardware = _with_share(placed.hardware, host, share)
+    plan = _moved(placed, hardware) if parts == 1 else divided(placed, hardware, mine[0], parts)
+    return Replica(plan, placed.model, mine, parts, hardware.device(host.name))
+
+
+def _working(placed: Placed, found: Roles) -> tuple[Device, ...]:
+    used = devices_used(placed)
+    return tuple(device for device in found.accelerators if device.name in used)
+
+
+def _node_share(found: Roles, mine: int) -> float:
+    """The replica's accelerators as a part of all those nearest to its host."""
+    near = [device for device in found.hardware.devices if device.kind != "cpu" and _nearest(found, device)]
+    return min(1.0, mine / len(near)) if mine and near else 1.0
+
+
+def _nearest(found: Roles, device: Device) -> bool:
+    """Whether no other CPU's memory is nearer to `device` than the host's: links as fast may begin later."""
+    hosts = dict.fromkeys(each.memory for each in found.hardware.devices if each.kind == "cpu")
+    links = {host: found.hardware.link(host, device.memory) for host in hosts}
+    reached = {host: (link.bandwidth.value, -link.latency.value) for host, link in links.items() if link is not None}
+    return bool(reached) and reached.get(found.host.memory) == max(reached.values())
+
+
+def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
+    """The machine whose host has `share` of its memory, bandwidth and arithmetic."""
+    if share == 1.0:
+        return hardware
+    memory = hardware.memory(host.memory)
+    compute = tuple(each.model_copy(update={"flops": _part(each.flops, share)}) for each in host.compute)
+    less = host.model_copy(update={"read": _part(host.read, share), "compute": compute})
+    room = {"capacity": int(memory.capacity * share), "available": int(memory.available * share)}
+    part = memory.model_copy(update={**room, "bandwidth": _part(memory.bandwidth, share)})
+    devices = tuple(less if each.name == host.name else each for each in hardware.devices)
+    memories = tuple(part if each.name == memory.name else each for each in hardware.memories)
+    return hardware.model_copy(update={"devices": devices, "memories": memories})
+
+
+def _part(figure: Figure, share: float) -> Figure:
+    ends = {end: share * getattr(figure, end) for end in ("value", "p10", "p90")}
+    return figure.model_copy(update=ends)
+
+
+def _moved(placed: Placed, hardware: Hardware) -> Placement:
+    """The same rules on `hardware`."""
+    rules = placed.residence, placed.kv, placed.compute
+    return Placement(placed.model, hardware, placed.workload, *rules, placed.activations, placed.schedule)

@@ -1,0 +1,147 @@
+"""The stages of a pass on a replica's accelerators: sums of operations where all is there, else passes as predicted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from helmsman.lowering.buffers import CHUNK_ROWS
+from helmsman.lowering.graph import Task
+from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import Formats, block_ops
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.rules import kv_rule
+from helmsman.planner.alike_blocks import alike
+from helmsman.planner.costs import CostModel
+from helmsman.planner.predict import pass_seconds
+from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import KvFormat
+from helmsman.schemas.hardware import Device
+from helmsman.schemas.model import Model
+
+
+class Stages(Protocol):
+    """Seconds of one layer's stages, and of both ends of a pass."""
+
+    def linear(self, tokens: int) -> float:
+        """All but attention, of a pass of so many tokens."""
+
+    def decode(self, kv: int) -> float:
+        """Decode attention to so many KV tokens."""
+
+    def prompt_compute(self, tokens: int) -> float:
+        """The arithmetic of attention of a whole prompt."""
+
+    def prompt_read(self, kv: int) -> float:
+        """What attention of prompts takes to read so many KV tokens."""
+
+    def ends(self, sequences: int) -> float:
+        """Embedding, final norm and head for so many sequences."""
+
+
+def rows(tokens: int) -> Iteration:
+    """A pass of so many tokens of as many sequences; more than pass through a stage at once are prompts'."""
+    return Iteration(0, "decode" if tokens <= CHUNK_ROWS else "prefill", tokens, 1, 1)
+
+
+def attention(model: Model, fmt: KvFormat, device: Device, iteration: Iteration) -> Task:
+    """One layer's attention of a pass on `device`: bytes are those of KV heads, FLOPs of all heads (E-NEO-09)."""
+    op = next(op for op in block_ops(model, 0, iteration, Formats(kv=fmt)) if op.kind == "attention")
+    work = op.tokens, op.kv_read, op.activation_bytes, op.flops, fmt
+    return Task("", "attention", op.name, 0, iteration.phase, device.name, *work, (device.memory,), ())
+
+
+def decode_attention(model: Model, fmt: KvFormat, device: Device, kv: int) -> Task:
+    """One layer's decode attention to `kv` tokens: as one sequence's, since a step's rows have nothing in common that
+    would make more of them faster."""
+    return attention(model, fmt, device, Iteration(0, "decode", 1, 1, kv))
+
+
+def stages_of(plan: Placement, costs: CostModel) -> Stages:
+    """Those of a plan: resident if one accelerator does everything with what lives there, whole attention after
+    attention."""
+    tasks = lower(plan, rows(1)).tasks
+    lanes, kinds = {task.resource for task in tasks}, {task.kind for task in tasks}
+    if len(lanes) > 1 or not kinds <= {"lookup", "norm", "linear", "append", "attention"} or len(alike(plan)) > 1:
+        return PredictedStages(plan, costs)
+    one = replace(plan, model=plan.model.model_copy(update={"layers": 1}))
+    return ResidentStages(one, costs, plan.hardware.device(lanes.pop()))
+
+
+@dataclass(frozen=True)
+class ResidentStages:
+    """Everything lives and happens on one device: stages are sums of operations, those of a plan of one layer."""
+
+    plan: Placement
+    costs: CostModel
+    device: Device
+
+    def linear(self, tokens: int) -> float:
+        """As in `Stages`."""
+        tasks = lower(self.plan, rows(tokens)).tasks
+        return self._sum(task for task in tasks if task.layer is not None and task.kind != "attention")
+
+    def decode(self, kv: int) -> float:
+        """As in `Stages`."""
+        return self._sum([decode_attention(self.plan.model, self._kept, self.device, kv)])
+
+    def prompt_compute(self, tokens: int) -> float:
+        """As in `Stages`."""
+        return self._sum([self._prompt(tokens)._replace(bytes=0)])
+
+    def prompt_read(self, kv: int) -> float:
+        """As in `Stages`."""
+        return self._sum([self._prompt(kv)._replace(flops=0)])
+
+    def ends(self, sequences: int) -> float:
+        """As in `Stages`."""
+        return self._sum(task for task in lower(self.plan, rows(sequences)).tasks if task.layer is None)
+
+    @property
+    def _kept(self) -> KvFormat:
+        return kv_rule(self.plan, 0).used
+
+    def _prompt(self, tokens: int) -> Task:
+        return attention(self.plan.model, self._kept, self.device, Iteration(0, "prefill", 1, tokens, tokens))
+
+    def _sum(self, tasks: Iterable[Task]) -> float:
+        return sum(self.costs.price(task).mid for task in tasks)
+
+
+@dataclass(frozen=True)
+class PredictedStages:
+    """Work on several devices, or data on its way: stages are differences of whole passes as they are predicted, a
+    layer's share of them."""
+
+    plan: Placement
+    costs: CostModel
+
+    def linear(self, tokens: int) -> float:
+        """As in `Stages`."""
+        return self._layer(self._pass(rows(tokens)) - self.ends(tokens))
+
+    def decode(self, kv: int) -> float:
+        """As in `Stages`: of sequences as long as the plan's."""
+        longest = self.plan.workload.context
+        batch = -(-kv // longest)
+        context = -(-kv // batch)
+        added = self._pass(Iteration(0, "decode", batch, 1, context)) - self._pass(Iteration(0, "decode", batch, 1, 1))
+        return self._layer(added * kv / (batch * context))
+
+    def prompt_compute(self, tokens: int) -> float:
+        """As in `Stages`: all that a prompt takes longer than as many tokens that see nothing."""
+        return self._layer(self._pass(Iteration(0, "prefill", 1, tokens, tokens)) - self._pass(rows(tokens)))
+
+    def prompt_read(self, kv: int) -> float:
+        """As in `Stages`: as decoding does."""
+        return self.decode(kv)
+
+    def ends(self, sequences: int) -> float:
+        """As in `Stages`."""
+        tasks = lower(self.plan, rows(sequences)).tasks
+        return sum(self.costs.price(task).mid for task in tasks if task.layer is None)
+
+    def _pass(self, iteration: Iteration) -> float:
+        return pass_seconds(lower(self.plan, iteration), self.costs)
+
+    def _layer(self, seconds: float) -> float:
+        return max(0.0, seconds) / self.plan.model.layers
