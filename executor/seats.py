@@ -13,8 +13,8 @@ from helmsman.executor.rope import rope_tables
 from helmsman.executor.stage import StageBuilder, divides, layers_of
 from helmsman.executor.staging import Staging, longest
 from helmsman.executor.weights.store import Store
+from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.buffers import chunk_tokens
-from helmsman.lowering.lower import TOKEN_BYTES
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.streams import tokens_home
 from helmsman.schemas.plan import Plan

@@ -7,8 +7,8 @@ from helmsman.executor.halves import HIDDEN_MADE
 from helmsman.executor.moves import Move, Pieces
 from helmsman.executor.passes import Pass, Use
 from helmsman.executor.seats import Seats
+from helmsman.lowering.activations import TOKEN_BYTES
 from helmsman.lowering.graph import Task
-from helmsman.lowering.lower import TOKEN_BYTES
 from helmsman.schemas.plan import Plan
 
 VALUES = {

@@ -8,6 +8,8 @@ from helmsman.lowering.streams import Ways
 from helmsman.schemas.formats import Format, StoredFormat
 from helmsman.schemas.hardware import Link, activation_lane
 
+TOKEN_BYTES = 4
+
 
 @dataclass(slots=True)
 class Value:
@@ -69,6 +71,12 @@ class Activations:
         for hop in self.ways.hops(*ends, size, "pinned"):
             deps = (self.out.transfer(what, layer, hop, fmt, deps, op, self._lane(hop.link)),)
         return deps[0]
+
+    def return_tokens(self, head: Value, home: str, sequences: int) -> None:
+        """The chosen tokens go back to where the next pass looks them up."""
+        memory, made, _ = head.made[-1]
+        if home != memory:
+            self.send("token", None, (memory, home), TOKEN_BYTES * sequences, "f32", (made,))
 
     def _lane(self, link: Link) -> str:
         return activation_lane(link.name) if self.own_lane else link.name

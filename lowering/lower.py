@@ -18,8 +18,6 @@ from helmsman.lowering.turns import Step, turns
 from helmsman.lowering.variants import attending
 from helmsman.scheduler.iteration import Iteration
 
-TOKEN_BYTES = 4
-
 _Streamed = tuple[int, str, str, int]
 """Weights that are streamed: stage and operation, device, first row."""
 
@@ -134,11 +132,7 @@ class _Builder:
         home = tokens_home(self.plan, self.iteration.phase)
         for batch in range(self.iteration.batches):
             self.out.batch = batch
-            head = self.values[batch, "head"]
-            memory, made, _ = head.made[-1]
-            if home != memory:
-                size = TOKEN_BYTES * self.iteration.batch
-                self.activations.send("token", None, (memory, home), size, "f32", (made,))
+            self.activations.return_tokens(self.values[batch, "head"], home, self.iteration.batch)
         return self.out.take()
 
     def _add_op(self, step: Step) -> None:

@@ -11,13 +11,18 @@ from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.placement import Placed, known
 from helmsman.lowering.serving_tasks import ServingTasks
 from helmsman.scheduler.serving_iteration import Overlap, ServingIteration
+from helmsman.schemas.cache_use import PLAIN
+from helmsman.schemas.errors import BadInputError
 
 
 def lower_serving(plan: Placed, iteration: ServingIteration) -> TaskGraph:
     """The task graph of an online pass over a plan whose caches are on an accelerator.
 
-    Raises BadInputError where what operations read is not in their memory, a rule is missing, or two memories that must
-    exchange data have no link."""
+    Raises BadInputError where what operations read is not in their memory as it is used, a rule is missing, or two
+    memories that must exchange data have no link."""
+    if plan.schedule.reshape or plan.schedule.cache != PLAIN:
+        message, remedy = "online passes attend to all of a cache, as it is kept", "leave reshape and cache out"
+        raise BadInputError(message, field="schedule", remedy=remedy)
     tasks = ServingTasks(known(plan), iteration.index)
     _Order(iteration, tasks, plan.model.layers).go()
     return TaskGraph(iteration, tuple(tasks.out.take()))

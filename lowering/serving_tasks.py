@@ -16,7 +16,7 @@ from helmsman.lowering.ops import Formats, Operation, attention_op, block_ops, e
 from helmsman.lowering.parts import Part, Work, works
 from helmsman.lowering.placement import KnownPlan
 from helmsman.lowering.rules import kv_rule
-from helmsman.lowering.streams import Ways
+from helmsman.lowering.streams import Ways, tokens_home
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.scheduler.serving_iteration import PromptChunk
 from helmsman.schemas.errors import BadInputError
@@ -74,6 +74,7 @@ class ServingTasks:
         made = [made for each in inputs for made in each.made]
         self.values[0, "input"] = Value(sum(each.size for each in inputs), made)
         self._run(works(self.plan, seen, output_ops(self.plan.model, seen, self._formats(0))), None, 0)
+        self.activations.return_tokens(self.values[0, "head"], tokens_home(self.plan, phase), sequences)
 
     def stage(self, number: int, batch: int, tokens: int, phase: Phase) -> None:
         """A linear stage: post-projection and FFN of block `number` - 1, pre-projection of block `number`.
@@ -200,7 +201,7 @@ def _decoding(contexts: tuple[int, ...]) -> Amount:
 def _there(work: Work) -> tuple[Part, ...]:
     """The parts of an operation. Raises BadInputError where what they read is not in their memory as it is used."""
     for part in work.parts:
-        if part.weights or part.cached or part.window or part.turned is not None:
+        if part.weights or part.cached or part.window:
             where, remedy = "kv" if work.op.kind == "attention" else "residence", "serve a plan that keeps it there"
             message = f"online passes bring neither weights nor caches to {part.device}"
             raise BadInputError(message, field=where, value=work.op.name, remedy=remedy)
