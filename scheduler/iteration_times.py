@@ -57,14 +57,24 @@ def simple_seconds(cost: IterationCost, work: Work) -> float:
 def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     """Two sub-batches in turns, one's linear stage beside the other's attention (NEO-10, with transfers: E-NEO-05).
 
-    L (max(l0, tr1 + ca1) + max(l1 + ga0, tr0 + ca0)) and the ends of both. The accelerator attends for `first` only
-    (NEO-08)."""
+    Per layer the longest cycle of what waits for each other: all of the accelerator; all of the host; each sub-batch's
+    own way through linear stage, link and host; and, over two layers, both sub-batches' ways one after the other, with
+    the accelerator's attention between or without it. Where the host is hidden (NEO-15, transfers included) that is
+    L (max(l0, tr1 + ca1) + max(l1 + ga0, tr0 + ca0)); elsewhere it is less, because nothing waits for both halves.
+    The accelerator attends for `first` only (NEO-08)."""
     assert not (second.gpu_kv or second.pairs), "the second sub-batch has its attention on the host"
-    one = max(cost.linear(first.tokens), transfers(cost, second) + cpu_attention(cost, second))
+    both = first, second
+    linear, host = [cost.linear(work.tokens) for work in both], [cpu_attention(cost, work) for work in both]
+    there, back = (
+        [cost.to_host(work.cpu_requests) for work in both],
+        [cost.to_device(work.cpu_requests) for work in both],
+    )
     attention = cost.gpu_attention(first.gpu_kv) + prefill_attention(cost, first)
-    other = max(cost.linear(second.tokens) + attention, transfers(cost, first) + cpu_attention(cost, first))
-    ends = cost.ends(first.outputs) + cost.ends(second.outputs)
-    return max(cost.layers * (one + other) + ends, _link(cost, first, second))
+    ways = map(sum, zip(linear, there, host, back, strict=True))
+    turns = attention + there[0] + back[1], there[1] + back[0]
+    longest = max(turns) + sum(linear) + sum(host)
+    layer = max(sum(linear) + attention, sum(host), *ways, longest / 2)
+    return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
 
 def deferred_seconds(cost: IterationCost, work: Work, joining: int) -> float:
@@ -76,8 +86,11 @@ def deferred_seconds(cost: IterationCost, work: Work, joining: int) -> float:
 
 def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> int:
     """Iterations of `iteration` seconds until a token of a cohort of requests on the host: one layer on with every one
-    in which the host is ready (APEX-19, E-APEX-05), its queries and outputs moved (APEX-42)."""
-    return cost.layers * max(1, ceil((cpu_attention(cost, cohort) + transfers(cost, cohort)) / iteration))
+    in which the host is ready (APEX-19, E-APEX-05), its queries and outputs moved (APEX-42).
+
+    One more begins the token: layer by layer the pre-projection is in one iteration, the post-projection in a later
+    one, so L layers of attention lie between L + 1 linear stages."""
+    return cost.layers * max(1, ceil((cpu_attention(cost, cohort) + transfers(cost, cohort)) / iteration)) + 1
 
 
 def _on_accelerator(cost: IterationCost, work: Work) -> float:
