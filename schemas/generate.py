@@ -12,6 +12,8 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
 
@@ -23,6 +25,10 @@ DOCUMENTS: dict[str, type[Document]] = {
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,
+    "served": ServedInfo,
+    "serving": ServingReport,
+    "serving-capacity": ServingCapacity,
+    "serving-sweep": ServingSweep,
     "trace": TraceInfo,
     "workload": Workload,
 }

@@ -1,0 +1,42 @@
+"""How many requests were there, waiting and running, as steps over time: from the table alone."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.schemas.requests import Floats, Ints
+from helmsman.schemas.served import Served
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """`count[i]` from `at_s[i]` until `at_s[i + 1]`, ascending; 0 before the first and after the last."""
+
+    at_s: Floats
+    count: Ints
+
+    def integral(self) -> float:
+        """Request-seconds."""
+        return float(np.sum(np.diff(self.at_s) * self.count[:-1]))
+
+    def mean(self) -> float:
+        """The mean number from the first step to the last."""
+        return self.integral() / float(self.at_s[-1] - self.at_s[0])
+
+
+def present(served: Served) -> Steps:
+    """From arrival to the end; those that were rejected or failed were never there."""
+    return _steps(served.arrival_s, served.finish_s)
+
+
+def running(served: Served) -> Steps:
+    """From the first pass that they took part in to the end, pauses included."""
+    return _steps(served.started_s, served.finish_s)
+
+
+def _steps(begin: Floats, end: Floats) -> Steps:
+    there = ~np.isnan(begin + end)
+    times = np.concatenate([begin[there], end[there]])
+    change = np.repeat([1, -1], int(np.sum(there)))
+    order = np.argsort(times, kind="stable")
+    return Steps(times[order], np.cumsum(change[order]))

@@ -1,0 +1,209 @@
+"""Serving on the accelerator alone, one iteration at a time, everything looked up anew: the oracle of what is fast.
+
+Continuous batching with chunked prefill, first come first served; who finds no block drives out the last of all, whose
+cache is computed again."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from helmsman.scheduler.cost import IterationCost, Line
+from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.requests import Requests
+from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED, Gaps, Served, ServedInfo
+
+INFO = ServedInfo(source="simulated", policy="gpu-only", requests="test")
+
+
+@dataclass(eq=False)
+class Asked:
+    """One request and what became of it."""
+
+    number: int
+    arrival: float
+    prompt: int
+    output: int
+    priority: int = 0
+    cancel: float = np.inf
+    to_cache: int = 0
+    cached: int = 0
+    tokens: list[float] = field(default_factory=list)
+    started: float = np.nan
+    finish: float = np.nan
+    status: int = FINISHED
+    preemptions: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.priority, self.number
+
+    @property
+    def decodes(self) -> bool:
+        return self.cached >= self.to_cache
+
+
+@dataclass
+class Replica:
+    """Who waits, who runs, and the clock."""
+
+    cost: IterationCost
+    limits: Limits
+    now: float = 0.0
+    waiting: list[Asked] = field(default_factory=list)
+    running: list[Asked] = field(default_factory=list)
+
+    def add(self, each: Asked) -> None:
+        each.to_cache = each.prompt
+        if self.limits.blocks(each.prompt + each.output - 1) > self.limits.gpu_tokens // self.limits.block:
+            each.status = REJECTED
+        else:
+            self.waiting.append(each)
+
+    def free(self, tokens: dict[int, int]) -> int:
+        """Blocks left when those that run hold so many tokens."""
+        held = sum(self.limits.blocks(tokens.get(each.number, each.cached)) for each in self.running)
+        return self.limits.gpu_tokens // self.limits.block - held
+
+    def drive_out(self, victim: Asked) -> None:
+        self.running.remove(victim)
+        victim.to_cache, victim.cached = victim.prompt + len(victim.tokens), 0
+        victim.preemptions += 1
+        self.waiting.append(victim)
+
+    def run(self) -> None:
+        """One iteration."""
+        self.running.sort(key=lambda each: each.rank)
+        self.waiting.sort(key=lambda each: each.rank)
+        crowded = False
+        while self.free(self.grown()) < 0:
+            self.drive_out(self.running[-1])
+            crowded = True
+        budget = min(self.limits.chunk or self.limits.batch_tokens, self.limits.batch_tokens)
+        while (first := next((each for each in self.running if not each.decodes), None)) is not None:
+            count = min(budget - len(self.grown()), first.to_cache - first.cached)
+            if count <= 0 or self.free({**self.grown(), first.number: first.cached + count}) >= 0:
+                break
+            if self.running[-1] is first:
+                break
+            self.drive_out(self.running[-1])
+            crowded = True
+        self.finish_pass(*self.chunks(budget, crowded))
+
+    def grown(self) -> dict[int, int]:
+        """Tokens cached by those that decode once they have one more."""
+        return {each.number: each.cached + 1 for each in self.running if each.decodes}
+
+    def chunks(self, budget: int, crowded: bool) -> tuple[list[Asked], dict[int, int]]:
+        """Who decodes, and how many tokens of whose prompts are computed."""
+        decodes, tokens = [each for each in self.running if each.decodes], self.grown()
+        room, chunks = budget - len(decodes), {}
+        for each in [each for each in self.running if not each.decodes]:
+            count = min(room, each.to_cache - each.cached)
+            if count <= 0 or self.free({**tokens, each.number: each.cached + count}) < 0:
+                crowded = True
+                break
+            tokens[each.number], chunks[each.number], room = each.cached + count, count, room - count
+        waiting = sorted(self.waiting, key=lambda each: each.rank)
+        while waiting and not crowded and len(self.running) < self.limits.sequences and room > 0:
+            each = waiting.pop(0)
+            count = min(room, each.to_cache)
+            if self.limits.chunk == 0 and count < each.to_cache and chunks:
+                break
+            if self.free(tokens) < self.limits.blocks(count):
+                break
+            self.waiting.remove(each)
+            self.running.append(each)
+            tokens[each.number], chunks[each.number], room = count, count, room - count
+        return decodes, chunks
+
+    def finish_pass(self, decodes: list[Asked], chunks: dict[int, int]) -> None:
+        prompts = [each for each in self.running if each.number in chunks]
+        for each in (*decodes, *prompts):
+            each.started = self.now if np.isnan(each.started) else each.started
+        done = [each for each in prompts if each.cached + chunks[each.number] == each.to_cache]
+        self.now += gpu_only_seconds(
+            self.cost,
+            Work(
+                tokens=len(decodes) + sum(chunks.values()),
+                outputs=len(decodes) + len(done),
+                gpu_kv=sum(each.cached + 1 for each in decodes),
+                pairs=sum(
+                    chunks[e.number] * e.cached + chunks[e.number] * (chunks[e.number] + 1) // 2 for e in prompts
+                ),
+                prompt_kv=sum(each.cached + chunks[each.number] for each in prompts),
+            ),
+        )
+        for each in prompts:
+            each.cached += chunks[each.number]
+        for each in (*decodes, *done):
+            each.cached += each in decodes
+            each.to_cache = each.cached
+            each.tokens.append(self.now)
+            if len(each.tokens) == each.output:
+                each.finish = self.now
+                self.running.remove(each)
+
+    def leave(self) -> None:
+        """Who is not waited for any longer."""
+        for each in [each for each in (*self.waiting, *self.running) if each.cancel <= self.now]:
+            each.status, each.finish = CANCELLED, each.cancel
+            (self.waiting if each in self.waiting else self.running).remove(each)
+
+
+def serve(requests: Requests, cost: IterationCost, limits: Limits) -> Served:
+    """All requests on one replica."""
+    columns = (requests.arrival_s, requests.prompt_tokens, requests.output_tokens, requests.priority, requests.cancel_s)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    asked = [Asked(number, *row) for number, row in enumerate(rows)]
+    replica, left = Replica(cost, limits), list(asked)
+    while left or replica.waiting or replica.running:
+        while left and left[0].arrival <= replica.now:
+            replica.add(left.pop(0))
+        replica.leave()
+        if replica.waiting or replica.running:
+            replica.run()
+        elif left:
+            replica.now = left[0].arrival
+    return table(requests, asked)
+
+
+def table(requests: Requests, asked: list[Asked]) -> Served:
+    """What became of all requests, with each one's own gaps."""
+    gaps = [np.diff(each.tokens) for each in asked]
+    values, count = np.concatenate([np.zeros(0), *gaps]), len(asked)
+    ones = np.ones(len(values), np.int64)
+    start = np.concatenate([[0], np.cumsum([len(each) for each in gaps])]).astype(np.int64)
+
+    def column(name: str) -> np.ndarray:
+        return np.array([getattr(each, name) for each in asked])
+
+    return Served(
+        INFO,
+        request=np.arange(count),
+        arrival_s=requests.arrival_s,
+        started_s=column("started"),
+        first_token_s=np.array([each.tokens[0] if each.tokens else np.nan for each in asked]),
+        finish_s=column("finish"),
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        produced=np.array([len(each.tokens) for each in asked]),
+        status=column("status"),
+        cpu_tokens=np.zeros(count, np.int64),
+        preemptions=column("preemptions"),
+        reused_tokens=np.zeros(count, np.int64),
+        replica=np.zeros(count, np.int64),
+        gaps=Gaps(start, values, 0.0 * values, ones, ones, ones == 0),
+    )
+
+
+def flat(seconds: float) -> Line:
+    return Line((0.0,), (seconds,))
+
+
+def simple_cost(pass_s: float = 0.01, token_s: float = 0.0, kv_s: float = 0.0, layers: int = 1) -> IterationCost:
+    """A pass takes `pass_s` for up to one token, `token_s` for each more, and `kv_s` for every cached token read."""
+    none, far = flat(0.0), 1e6
+    linear = Line((1.0, far), (pass_s / layers, (pass_s + token_s * (far - 1)) / layers))
+    reads = Line((0.0, far), (0.0, kv_s * far / layers))
+    return IterationCost(layers, linear, reads, none, none, none, 0.0, none, none, none, none, none)
