@@ -1,0 +1,85 @@
+"""Answers in OpenAI's shapes: one document, or chunks of a stream of server-sent events."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from helmsman.service.asked import Asked
+from helmsman.service.refusals import RefusedError
+from helmsman.service.replies import Piece
+
+DONE = b"data: [DONE]\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of the prompt, and of the answer so far."""
+
+    prompt: int
+    answer: int
+
+    @property
+    def body(self) -> dict[str, int]:
+        """OpenAI's object."""
+        total = self.prompt + self.answer
+        return {"prompt_tokens": self.prompt, "completion_tokens": self.answer, "total_tokens": total}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How one request is answered: as a conversation goes on (`chat`) or a text does, under which `name` and model."""
+
+    asked: Asked
+    name: str
+    created: int
+    model: str
+    chat: bool
+
+    def whole(self, piece: Piece, prompt: tuple[int, ...], usage: Usage) -> bytes:
+        """The answer as one document."""
+        said = {"message": {"role": "assistant", "content": piece.text}} if self.chat else {"text": piece.text}
+        choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
+        if self.asked.return_token_ids:
+            choice |= {"prompt_token_ids": list(prompt), "token_ids": list(piece.tokens)}
+        return json.dumps(self._document(choice, "") | {"usage": usage.body}).encode()
+
+    def chunk(self, piece: Piece, usage: Usage, *, first: bool) -> bytes:
+        """What some tokens add; the first says who speaks, too: apart, it would look like a token."""
+        role = {"role": "assistant"} if first else {}
+        said = {"delta": role | {"content": piece.text}} if self.chat else {"text": piece.text}
+        choice: dict[str, Any] = {"index": 0, **said, "logprobs": None, "finish_reason": piece.finish}
+        if self.asked.return_token_ids:
+            choice["token_ids"] = list(piece.tokens)
+        body = self._document(choice, ".chunk")
+        if self._usage:
+            body["usage"] = usage.body if self._continuous else None
+        return _event(body)
+
+    def closing(self, usage: Usage) -> bytes:
+        """What ends a stream: the usage where it is asked for."""
+        if not self._usage:
+            return DONE
+        return _event(self._document(None, ".chunk") | {"usage": usage.body}) + DONE
+
+    def failing(self, problem: RefusedError) -> bytes:
+        """What ends a stream that cannot go on."""
+        return _event(problem.body) + DONE
+
+    def _document(self, choice: dict[str, Any] | None, suffix: str) -> dict[str, Any]:
+        kind = f"chat.completion{suffix}" if self.chat else "text_completion"
+        choices = [] if choice is None else [choice]
+        return {"id": self.name, "object": kind, "created": self.created, "model": self.model, "choices": choices}
+
+    @property
+    def _usage(self) -> bool:
+        options = self.asked.stream_options
+        return options is not None and bool(options.include_usage or options.continuous_usage_stats)
+
+    @property
+    def _continuous(self) -> bool:
+        options = self.asked.stream_options
+        return options is not None and bool(options.continuous_usage_stats)
+
+
+def _event(body: dict[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"

@@ -1,0 +1,97 @@
+"""What the service needs from what generates tokens: submit, cancel, load, faults, a canary."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from helmsman.executor.sampling import GREEDY, Sampling
+
+Ended = Literal["stop", "length", "cancelled", "failed"]
+"""Why no more tokens come: an end-of-sequence token (which came, as the last), as many as were asked for, a
+cancellation, or a fault of the engine."""
+OnToken = Callable[[int], None]
+OnEnd = Callable[[Ended], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One sequence to generate: at most `max_tokens` after `prompt`, up to and with one of `ends`.
+
+    Of the first `min_tokens` none may end it. Smaller `priority` first."""
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    sampling: Sampling = GREEDY
+    seed: int = 0
+    min_tokens: int = 0
+    ends: frozenset[int] = field(default_factory=frozenset)
+    priority: int = 0
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens that its keys and values may grow to."""
+        return len(self.prompt) + self.max_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What an engine can hold: tokens of one sequence (`context`), tokens of keys and values of the largest home
+    (`home_tokens`) and of all homes (`kv_tokens`), in blocks of `block`, and `sequences` that run at once."""
+
+    context: int
+    home_tokens: int
+    kv_tokens: int
+    block: int
+    sequences: int
+
+    def blocks(self, tokens: int) -> int:
+        """Tokens that so many take up, in whole blocks."""
+        return -(-tokens // self.block) * self.block
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An engine now: requests that run and that wait, the share of keys and values in use, preemptions so far."""
+
+    running: int
+    waiting: int
+    kv_share: float
+    preemptions: int
+
+
+class Generator(Protocol):
+    """Generates tokens for many requests at once, on threads of its own.
+
+    `on_token` and `on_end` are called from those threads and return at once; after `on_end` neither is called again."""
+
+    @property
+    def capacity(self) -> Capacity:
+        """What it can hold."""
+        ...
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with a device; None while nothing is."""
+        ...
+
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> int:
+        """Queue a job; the handle cancels it. Raises HelmError where it cannot be taken."""
+        ...
+
+    def cancel(self, handle: int) -> None:
+        """End a job soon, as cancelled. What has ended already is left alone."""
+        ...
+
+    def load(self) -> Load:
+        """What it is doing."""
+        ...
+
+    def check(self) -> None:
+        """Generate something known, a canary, and compare: a fault is over where that passes.
+
+        Raises HelmError where it does not. Called while no job is running; it may take seconds."""
+        ...
+
+    def close(self) -> None:
+        """End all jobs and release the devices."""
+        ...

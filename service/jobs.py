@@ -1,0 +1,99 @@
+"""What a request asks of the engine: its prompt in tokens, what ends it, and whether that can ever fit."""
+
+import asyncio
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from helmsman.executor.chat_template import PLAIN_STOPS, ChatTemplate
+from helmsman.executor.text import Text
+from helmsman.schemas.errors import BadInputError
+from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
+from helmsman.service.generation import Capacity, Job
+from helmsman.service.refusals import RefusedError, refused
+
+_AT_ONCE = 4096
+"""Characters that are tokenised in the loop; more take milliseconds, on another thread."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """The model that is served: its name, its tokenizer and chat template (None without), ids below `vocab`, `eos`."""
+
+    name: str
+    vocab: int
+    eos: Collection[int] = ()
+    text: Text | None = None
+    template: ChatTemplate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A job, and the texts that end it."""
+
+    job: Job
+    stops: tuple[str, ...]
+
+
+async def completion(asked: CompletionAsked, served: Served, capacity: Capacity) -> Wanted:
+    """What a completion asks. Raises RefusedError."""
+    prompt = asked.prompt
+    if isinstance(prompt, str):
+        prompt = await _tokens(served, prompt, special=True)
+    wrong = next((token for token in prompt if not 0 <= token < served.vocab), None)
+    if wrong is not None:
+        message = f"prompt: token ids are 0 to {served.vocab - 1} (got {wrong})"
+        raise RefusedError(400, "invalid_request", message, param="prompt")
+    return _wanted(asked, prompt, asked.stops, served, capacity)
+
+
+async def chat(asked: ChatAsked, served: Served, capacity: Capacity) -> Wanted:
+    """What a conversation asks. Raises RefusedError."""
+    template = served.template
+    if template is None:
+        raise RefusedError(400, "invalid_request", "this model has no tokenizer; use /v1/completions with token ids")
+    try:
+        text = template.render([each.message for each in asked.messages])
+    except BadInputError as error:
+        raise RefusedError(400, "invalid_request", error.message, param="messages") from None
+    prompt = await _tokens(served, text, special=not template.own)
+    stops = asked.stops if template.own else (*asked.stops, *PLAIN_STOPS)
+    return _wanted(asked, prompt, stops, served, capacity)
+
+
+async def _tokens(served: Served, text: str, *, special: bool) -> tuple[int, ...]:
+    if served.text is None:
+        raise RefusedError(400, "invalid_request", "this model has no tokenizer; give token ids", param="prompt")
+    try:
+        if len(text) <= _AT_ONCE:
+            return tuple(served.text.encode(text, special=special))
+        return tuple(await asyncio.to_thread(served.text.encode, text, special=special))
+    except BadInputError as error:
+        raise refused(error) from None
+
+
+def _wanted(
+    asked: Asked, prompt: tuple[int, ...], stops: tuple[str, ...], served: Served, capacity: Capacity
+) -> Wanted:
+    if not prompt:
+        raise RefusedError(400, "invalid_request", "the prompt is empty", param="prompt")
+    if stops and served.text is None:
+        raise RefusedError(400, "invalid_request", "this model has no tokenizer; use stop_token_ids", param="stop")
+    most = asked.most_tokens(min(capacity.context, capacity.home_tokens) - len(prompt))
+    least = asked.min_tokens or 0
+    if least > most:
+        message = f"min_tokens: at most max_tokens, {most} (got {least})"
+        raise RefusedError(400, "invalid_request", message, param="min_tokens")
+    ends = frozenset(asked.stop_token_ids or ()) | frozenset(() if asked.ignore_eos else served.eos)
+    seed = secrets.randbits(63) if asked.seed is None else asked.seed % 2**64
+    job = Job(prompt, most, asked.sampling, seed, least, ends, asked.priority or 0)
+    _check_fits(job, capacity)
+    return Wanted(job, stops)
+
+
+def _check_fits(job: Job, capacity: Capacity) -> None:
+    """A request that can never fit is refused at once, not queued for ever."""
+    most = min(capacity.context, capacity.home_tokens)
+    if capacity.blocks(job.most_tokens) > capacity.blocks(most) or job.most_tokens > most:
+        message = f"{len(job.prompt)} tokens of prompt and {job.max_tokens} of answer: {most} are the most here"
+        raise RefusedError(400, "context_length_exceeded", message, param="max_tokens")

@@ -1,0 +1,126 @@
+"""The paths of the service, and what each answers."""
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from aiohttp import web
+
+from helmsman.service.answers import Answer
+from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
+from helmsman.service.connections import Connections
+from helmsman.service.jobs import Wanted, chat, completion
+from helmsman.service.refusals import RefusedError, error_body
+from helmsman.service.replies import Piece
+from helmsman.service.running import Running
+from helmsman.service.service import Service
+from helmsman.service.streaming import stream
+
+_AskedT = TypeVar("_AskedT", bound=Asked)
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def application(service: Service, connections: Connections) -> web.Application:
+    """The service as an aiohttp application."""
+    routes = Routes(service)
+    app = web.Application(middlewares=[_refusals(service), connections.middleware])
+    app.router.add_post("/v1/completions", routes.completions)
+    app.router.add_post("/v1/chat/completions", routes.chat_completions)
+    app.router.add_get("/v1/models", routes.models)
+    app.router.add_get("/health", routes.health)
+    app.router.add_get("/metrics", routes.metrics)
+    return app
+
+
+class Routes:
+    """Handlers over one service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._created = int(time.time())
+
+    async def completions(self, request: web.Request) -> web.StreamResponse:
+        """`POST /v1/completions`."""
+        asked = await self._read(CompletionAsked, request)
+        wanted = await completion(asked, self._service.served, self._service.engine.capacity)
+        return await self._answer(request, asked, wanted, "cmpl")
+
+    async def chat_completions(self, request: web.Request) -> web.StreamResponse:
+        """`POST /v1/chat/completions`."""
+        asked = await self._read(ChatAsked, request)
+        wanted = await chat(asked, self._service.served, self._service.engine.capacity)
+        return await self._answer(request, asked, wanted, "chatcmpl")
+
+    async def models(self, request: web.Request) -> web.Response:
+        """`GET /v1/models`: the one that is served."""
+        most = self._service.engine.capacity
+        model = {"id": self._service.served.name, "object": "model", "created": self._created, "owned_by": "helm"}
+        limits = {"max_model_len": min(most.context, most.home_tokens)}
+        return web.json_response({"object": "list", "data": [model | limits]})
+
+    async def health(self, request: web.Request) -> web.Response:
+        """`GET /health`: 200 while requests are served, 503 otherwise."""
+        health = self._service.health
+        status = 200 if health.state == "ok" else 503
+        return web.json_response({"status": health.state, "problem": health.problem}, status=status)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        """`GET /metrics`: Prometheus' text format."""
+        kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        return web.Response(body=self._service.metrics.text(), headers=kind)
+
+    async def _read(self, cls: type[_AskedT], request: web.Request) -> _AskedT:
+        """The request, unless it need not be read to be refused."""
+        self._service.health.check()
+        self._service.admission.check()
+        asked = await self._service.bodies.read(cls, request)
+        name = self._service.served.name
+        if asked.model is not None and asked.model != name:
+            message = f"this server has {name!r}, not {asked.model[:80]!r}"
+            raise RefusedError(404, "model_not_found", message, param="model")
+        return asked
+
+    async def _answer(self, request: web.Request, asked: Asked, wanted: Wanted, kind: str) -> web.StreamResponse:
+        conversation = kind == "chatcmpl"
+        name = f"{kind}-{uuid4().hex}"
+        answer = Answer(asked, name, int(time.time()), self._service.served.name, conversation)
+        operation = "chat" if conversation else "text_completion"
+        with self._service.running(wanted, operation) as run:
+            if asked.stream:
+                return await stream(request, answer, run, self._service.options.stall_s)
+            piece = await _whole(run)
+            body = answer.whole(piece, wanted.job.prompt, run.usage)
+        return web.Response(body=body, content_type="application/json")
+
+
+async def _whole(run: Running) -> Piece:
+    """All pieces as one."""
+    pieces = [piece async for piece in run.pieces()]
+    text = "".join(piece.text for piece in pieces)
+    return Piece(text, tuple(token for piece in pieces for token in piece.tokens), pieces[-1].finish)
+
+
+def _refusals(service: Service) -> Any:
+    """What makes every refusal an answer in OpenAI's shape, and counts those of requests."""
+
+    @web.middleware
+    async def refuse(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except RefusedError as problem:
+            service.metrics.rejected(problem.reason)
+            return _json(problem.body, problem.status, problem.headers)
+        except web.HTTPException as problem:
+            return _json(error_body(problem.status, problem.reason, "http"), problem.status, _allowed(problem))
+
+    return refuse
+
+
+def _allowed(problem: web.HTTPException) -> dict[str, str]:
+    return {"Allow": problem.headers["Allow"]} if "Allow" in problem.headers else {}
+
+
+def _json(body: dict[str, Any], status: int, headers: Mapping[str, str]) -> web.Response:
+    return web.Response(body=json.dumps(body).encode(), status=status, headers=headers, content_type="application/json")

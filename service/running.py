@@ -1,0 +1,86 @@
+"""One request while it is generated: submitted, read piece by piece, closed wherever it is left."""
+
+import time
+from collections.abc import AsyncIterator
+
+from helmsman.executor.text import Text
+from helmsman.service.answers import Usage
+from helmsman.service.delivery import Arrived, Delivery, Mailbox
+from helmsman.service.generation import Generator
+from helmsman.service.jobs import Wanted
+from helmsman.service.metrics import Metrics, Outcome
+from helmsman.service.refusals import RefusedError
+from helmsman.service.replies import Finish, Piece, Reply
+
+
+class Running:
+    """Made when it arrives, and read by one reader."""
+
+    def __init__(
+        self, engine: Generator, wanted: Wanted, text: Text | None, mailbox: Mailbox, metrics: Metrics
+    ) -> None:
+        self._engine, self._wanted, self._metrics = engine, wanted, metrics
+        self.delivery = Delivery(mailbox)
+        self.reply = Reply(text, wanted.stops)
+        self._started = time.monotonic()
+        self._first: float | None = None
+        self._last = self._started
+        self._finish: Finish | None = None
+
+    def submit(self) -> None:
+        """Raises HelmError where the engine does not take it."""
+        self._handle = self._engine.submit(self._wanted.job, self.delivery.on_token, self.delivery.on_end)
+
+    def close(self) -> None:
+        """Nobody waits for it any more."""
+        self.delivery.end("cancelled")
+        if self.delivery.early:
+            self._engine.cancel(self._handle)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the engine's fault ended it."""
+        return self.delivery.ended == "failed"
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        return Usage(len(self._wanted.job.prompt), self.reply.count)
+
+    async def pieces(self) -> AsyncIterator[Piece]:
+        """What arrives, up to and with the piece that finishes. Raises RefusedError where nothing more will come."""
+        while self._finish is None:
+            arrived = await self.delivery.arrived()
+            self._measure(arrived)
+            piece = self.reply.push(arrived.tokens, arrived.ended)
+            self._finish = piece.finish
+            if piece.tokens or piece.finish:
+                yield piece
+            if self._finish is None and arrived.ended is not None:
+                raise _interrupted(self.delivery)
+
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        started, first = self._started, self._first
+        return Outcome(
+            reason=self._finish or ("error" if self.failed else "abort"),
+            prompt_tokens=len(self._wanted.job.prompt),
+            answer_tokens=self.reply.count,
+            latency_s=time.monotonic() - started,
+            first_s=None if first is None else first - started,
+            last_s=self._last - started,
+        )
+
+    def _measure(self, arrived: Arrived) -> None:
+        for moment in arrived.moments:
+            if self._first is None:
+                self._first = moment
+            else:
+                self._metrics.gap(moment - self._last)
+            self._last = moment
+
+
+def _interrupted(delivery: Delivery) -> RefusedError:
+    if delivery.ended == "failed":
+        return RefusedError(503, "device_fault", "a device failed; nothing is served until a canary passes", retry_s=5)
+    return RefusedError(503, "stopping", "the server is stopping", retry_s=5)

@@ -1,0 +1,125 @@
+"""A service on a socket, from its first request to its last."""
+
+import asyncio
+import errno
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiohttp import web
+
+from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
+from helmsman.service.connections import Connections
+from helmsman.service.generation import Generator
+from helmsman.service.jobs import Served
+from helmsman.service.routes import application
+from helmsman.service.service import Options, Service
+
+_BACKLOG = 2048
+_SEND_BUFFER = 2**16
+"""Bytes that the kernel keeps for a reader; it would let them grow to megabytes, and a slow one go unnoticed."""
+_LINGER_S = 1.0
+_POLL_S = 0.02
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that accepts connections; port 0 is any that is free. Raises UsageError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise UsageError(f"not an address: {error.strerror}", field="--host", value=host) from None
+    found = socket.socket(family, kind, protocol)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        found.bind(address)
+        found.listen(_BACKLOG)
+    except OSError as error:
+        found.close()
+        raise _unusable(error, host, port) from None
+    return found
+
+
+def _unusable(error: OSError, host: str, port: int) -> HelmError:
+    if error.errno == errno.EADDRINUSE:
+        remedy = "stop what listens there, or use another; 0 takes any that is free"
+        return UsageError(f"the port is occupied on {host}", field="--port", value=port, remedy=remedy)
+    if error.errno == errno.EACCES:
+        remedy = "use one from 1024 on"
+        return UsageError(f"not allowed to listen there: {error.strerror}", field="--port", value=port, remedy=remedy)
+    if error.errno == errno.EADDRNOTAVAIL:
+        raise UsageError("not an address of this machine", field="--host", value=host, remedy="use 127.0.0.1") from None
+    return HardwareUnavailableError(f"cannot listen on {host}, port {port}: {error.strerror}", field="--host")
+
+
+@asynccontextmanager
+async def serving(
+    listener: socket.socket, engine: Generator, served: Served, options: Options
+) -> AsyncIterator[Service]:
+    """While this lasts, requests are answered; then those that run are given their grace. Closes the socket."""
+    service, connections = Service(engine, served, options), Connections(options.idle_s)
+    runner = web.AppRunner(
+        application(service, connections),
+        handler_cancellation=True,
+        access_log=None,
+        auto_decompress=False,
+        keepalive_timeout=options.idle_s,
+        lingering_time=_LINGER_S,
+        shutdown_timeout=_LINGER_S,
+    )
+    await runner.setup()
+    site = web.SockSite(runner, listener, backlog=_BACKLOG)
+    await site.start()
+    assert runner.server is not None, "set up"
+    watches = [asyncio.create_task(service.health.watch()), asyncio.create_task(connections.watch(runner.server))]
+    try:
+        yield service
+    finally:
+        await _wind_down(service, site, options.grace_s)
+        for watch in watches:
+            watch.cancel()
+        await asyncio.gather(*watches, return_exceptions=True)
+        await runner.cleanup()
+
+
+async def _wind_down(service: Service, site: web.SockSite, grace_s: float) -> None:
+    """No new requests; those that run have `grace_s` seconds, then they are cancelled."""
+    service.health.stop()
+    await site.stop()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(grace_s):
+            while service.admission.requests:
+                await asyncio.sleep(_POLL_S)
+    service.end_all()
+
+
+async def serve(
+    listener: socket.socket,
+    engine: Generator,
+    served: Served,
+    options: Options,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM, tell `on_ready` the address; a second signal ends the grace of those that run."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    async with serving(listener, engine, served, options) as service:
+
+        def asked() -> None:
+            if stop.is_set():
+                service.end_all()
+            stop.set()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked)
+        on_ready(address(listener))
+        await stop.wait()
+
+
+def address(listener: socket.socket) -> str:
+    """The URL of what is served on a socket."""
+    name: Any = listener.getsockname()
+    host = f"[{name[0]}]" if ":" in name[0] else name[0]
+    return f"http://{host}:{name[1]}"

@@ -1,0 +1,60 @@
+"""A stream of server-sent events, to a reader who may be slow or gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from aiohttp import web
+
+from helmsman.service.answers import Answer
+from helmsman.service.refusals import RefusedError, StalledError
+from helmsman.service.replies import Piece
+from helmsman.service.running import Running
+
+_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+
+
+async def stream(request: web.Request, answer: Answer, run: Running, stall_s: float) -> web.StreamResponse:
+    """Answer with chunks as tokens arrive.
+
+    Nothing is sent before the first, so that what fails until then is refused with a status of its own; what fails
+    later ends the stream with an error. Raises RefusedError for the former and for readers that stall."""
+    pieces = run.pieces()
+    first = await anext(pieces)
+    response = web.StreamResponse(headers=_HEADERS)
+    await response.prepare(request)
+    await _write(request, response, answer.chunk(first, run.usage, first=True), stall_s)
+    try:
+        await _rest(request, response, answer, run, pieces, stall_s)
+    except StalledError:
+        raise
+    except RefusedError as problem:
+        await _write(request, response, answer.failing(problem), stall_s)
+    else:
+        await _write(request, response, answer.closing(run.usage), stall_s)
+    return response
+
+
+async def _rest(
+    request: web.Request,
+    response: web.StreamResponse,
+    answer: Answer,
+    run: Running,
+    pieces: AsyncIterator[Piece],
+    stall_s: float,
+) -> None:
+    async for piece in pieces:
+        await _write(request, response, answer.chunk(piece, run.usage, first=False), stall_s)
+
+
+async def _write(request: web.Request, response: web.StreamResponse, data: bytes, stall_s: float) -> None:
+    """Write. Only where earlier writes are still here may it wait, and so need a timer."""
+    transport = request.transport
+    if transport is None or not transport.get_write_buffer_size():
+        await response.write(data)
+        return
+    try:
+        async with asyncio.timeout(stall_s):
+            await response.write(data)
+    except TimeoutError:
+        transport.abort()  # what is buffered is not read either
+        raise StalledError from None

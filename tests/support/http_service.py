@@ -1,0 +1,98 @@
+"""A service on a port of its own before a virtual engine, and how tests talk with it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from aiohttp import ClientSession
+from shapes import small_model
+from tokenizers import Tokenizer
+from virtual_engine import VirtualEngine
+
+from helmsman.executor.chat_template import ChatTemplate
+from helmsman.executor.checkpoint.tokenizer import tokenizer_json
+from helmsman.executor.text import Text
+from helmsman.service.admission import Bounds
+from helmsman.service.jobs import Served
+from helmsman.service.server import address, listen, serving
+from helmsman.service.service import Options, Service
+
+MODEL = small_model("llama").model_copy(update={"eos": (300,), "vocab": 320})
+OPTIONS = Options(Bounds(requests=64, tokens=2**20), grace_s=5.0, canary_s=0.01)
+
+
+@cache
+def byte_text() -> Text:
+    """A tokenizer of bytes."""
+    return Text(Tokenizer.from_str(tokenizer_json(MODEL)))
+
+
+def served(**changes: Any) -> Served:
+    template = ChatTemplate(
+        "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}", {}, "here", own=True
+    )
+    return replace(Served("tiny", MODEL.vocab, MODEL.eos, byte_text(), template), **changes)
+
+
+@dataclass
+class Site:
+    """What a test has: the service, its engine, its address, a client."""
+
+    service: Service
+    engine: VirtualEngine
+    url: str
+    client: ClientSession
+
+    async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any, Any]:
+        """(status, JSON, headers)."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with self.client.post(self.url + path, data=data, headers=headers) as answer:
+            return answer.status, await answer.json(), answer.headers
+
+    async def complete(self, **asked: Any) -> tuple[int, Any, Any]:
+        return await self.post("/v1/completions", asked)
+
+    async def events(self, path: str, **asked: Any) -> list[Any]:
+        """The chunks of a stream."""
+        async with self.client.post(self.url + path, json={**asked, "stream": True}) as answer:
+            assert answer.status == 200, await answer.text()
+            assert answer.headers["Content-Type"].startswith("text/event-stream")
+            text = await answer.text()
+        lines = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+        assert lines[-1] == "[DONE]"
+        return [json.loads(line) for line in lines[:-1]]
+
+    async def get(self, path: str) -> tuple[int, str]:
+        async with self.client.get(self.url + path) as answer:
+            return answer.status, await answer.text()
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 60.0) -> None:
+        """Wait until something holds."""
+        async with asyncio.timeout(seconds):
+            while not holds():
+                await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def site(engine: VirtualEngine, options: Options = OPTIONS, **changes: Any) -> AsyncIterator[Site]:
+    listener = listen("127.0.0.1", 0)
+    url = address(listener)
+    try:
+        async with serving(listener, engine, served(**changes), options) as service, ClientSession() as client:
+            yield Site(service, engine, url, client)
+    finally:
+        engine.close()
+
+
+def on_site(test: Callable[[Site], Awaitable[None]], engine: VirtualEngine | None = None, **more: Any) -> None:
+    """Run a test against a service of its own."""
+
+    async def run() -> None:
+        async with site(engine or VirtualEngine(), **more) as found:
+            await test(found)
+
+    asyncio.run(run())
