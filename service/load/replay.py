@@ -1,0 +1,56 @@
+"""Requests in time: each is sent when it arrives, whatever became of those before it (an open loop)."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+from helmsman.service.load.asking import Asking
+from helmsman.service.load.client import Observed, observe
+
+_LEAD_S = 0.05
+"""The first arrival lies so far ahead that everything is ready for it."""
+_SILENCE_S = 1800.0
+"""A server that sends nothing for so long is taken to have failed."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What was observed, by row; `start`: the moment of second 0 of the requests' times."""
+
+    start: float
+    observed: tuple[Observed, ...]
+
+
+async def replay(
+    url: str, asking: Asking, concurrency: int | None = None, on_end: Callable[[Observed], None] = lambda _: None
+) -> Replayed:
+    """Send all requests and wait for all answers. With a `concurrency`, who finds so many under way waits for one to
+    end, and its latency counts from its arrival all the same."""
+    loop, arrivals = asyncio.get_running_loop(), asking.requests.arrival_s.tolist()
+    leaves = asking.requests.cancel_s.tolist()
+    session = ClientSession(
+        connector=TCPConnector(limit=0, force_close=False),
+        timeout=ClientTimeout(total=None, sock_connect=60, sock_read=_SILENCE_S),
+        auto_decompress=False,
+    )
+    gate = asyncio.Semaphore(concurrency) if concurrency else None
+    start = loop.time() + _LEAD_S
+
+    async def one(row: int) -> Observed:
+        async with AsyncExitStack() as stack:
+            if gate is not None:
+                await stack.enter_async_context(gate)
+            leave = start + leaves[row] if leaves[row] != float("inf") else None
+            found = await observe(session, url + asking.target, asking.body(row), row, leave)
+        on_end(found)
+        return found
+
+    async with session, asyncio.TaskGroup() as group:
+        tasks = []
+        for row, arrival in enumerate(arrivals):
+            await asyncio.sleep(max(0.0, start + arrival - loop.time()))
+            tasks.append(group.create_task(one(row)))
+    return Replayed(start, tuple(task.result() for task in tasks))
