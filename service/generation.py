@@ -11,6 +11,8 @@ Ended = Literal["stop", "length", "cancelled", "failed"]
 cancellation, or a fault of the engine."""
 OnToken = Callable[[int], None]
 OnEnd = Callable[[Ended], None]
+Cancel = Callable[[], None]
+"""Ends a job soon, as cancelled, from any thread; what has ended already is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,8 @@ class Generator(Protocol):
         """What is wrong with a device; None while nothing is."""
         ...
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> int:
-        """Queue a job; the handle cancels it. Raises HelmError where it cannot be taken."""
-        ...
-
-    def cancel(self, handle: int) -> None:
-        """End a job soon, as cancelled. What has ended already is left alone."""
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Cancel:
+        """Queue a job. Raises HelmError where it cannot be taken, HardwareUnavailableError for a fault."""
         ...
 
     def load(self) -> Load:

@@ -27,8 +27,6 @@ class Health:
 
     def check(self) -> None:
         """Raises RefusedError (503) while nothing is served."""
-        if self.state == "ok" and self._engine.fault is not None:
-            self.fault(self._engine.fault)
         if self.state == "stopping":
             raise RefusedError(503, "stopping", "the server is stopping", retry_s=5)
         if self.state == "faulted":

@@ -29,13 +29,13 @@ class Running:
 
     def submit(self) -> None:
         """Raises HelmError where the engine does not take it."""
-        self._handle = self._engine.submit(self._wanted.job, self.delivery.on_token, self.delivery.on_end)
+        self._cancel = self._engine.submit(self._wanted.job, self.delivery.on_token, self.delivery.on_end)
 
     def close(self) -> None:
         """Nobody waits for it any more."""
         self.delivery.end("cancelled")
         if self.delivery.early:
-            self._engine.cancel(self._handle)
+            self._cancel()
 
     @property
     def failed(self) -> bool:

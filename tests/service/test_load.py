@@ -3,6 +3,7 @@
 import asyncio
 import io
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +48,7 @@ def test_what_comes_is_timed_and_read_back(tmp_path: Path) -> None:
         assert found.prompt_tokens.tolist() == [5, 40, 7] and found.produced.tolist() == [10, 20, 1]
         assert np.diff(found.gaps.start).tolist() == [9, 19, 0]
         lasting = found.finish_s - found.first_token_s
-        sums = [found.gaps.first_s[start:end].sum() for start, end in zip(found.gaps.start, found.gaps.start[1:])]
+        sums = [found.gaps.first_s[start:end].sum() for start, end in pairwise(found.gaps.start)]
         assert lasting == pytest.approx(sums)
         assert (found.first_token_s >= found.arrival_s + 0.002).all()
         buffer = io.BytesIO()

@@ -4,11 +4,12 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from threading import Condition, Thread
 
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Capacity, Ended, Job, Load, OnEnd, OnToken
+from helmsman.service.generation import Cancel, Capacity, Ended, Job, Load, OnEnd, OnToken
 
 ROOM = Capacity(context=4096, home_tokens=4096, kv_tokens=65536, block=16, sequences=8)
 
@@ -60,16 +61,16 @@ class VirtualEngine:
     def fault(self) -> str | None:
         return self._fault
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> int:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Cancel:
         with self._wake:
             if self._fault is not None:
                 raise HardwareUnavailableError(f"nothing is served: {self._fault}")
             handle = next(self._ids)
             self._waiting[handle] = Task(job, on_token, on_end, deque(self._script(job)))
             self._wake.notify()
-        return handle
+        return partial(self._cancel, handle)
 
-    def cancel(self, handle: int) -> None:
+    def _cancel(self, handle: int) -> None:
         with self._wake:
             task = self._waiting.pop(handle, None) or self._running.pop(handle, None)
         if task is not None:
