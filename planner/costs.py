@@ -21,6 +21,9 @@ from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
 
+_ATTENDING = ("attention", "scores", "wv")
+"""Kinds that read caches."""
+
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
 
 _Z90 = 1.2815515655446004
@@ -161,14 +164,14 @@ class CostModel:
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
         peak = _peak(device, task.phase, task.format)
-        shares = self._share(device, "compute", task, float(max(task.tokens, 1)))
+        shares = self._share(device, "compute", task, float(_together(task)))
         return self._quotient(task.flops, [peak, *shares], "compute")
 
     def _memory_bound(self, task: Task, device: Device) -> Estimate:
         rate = device.read
         if task.kind == "decompress" and device.decompress is not None:
             return self._quotient(task.bytes, [device.decompress], "memory")
-        if task.kind in ("attention", "scores", "wv") and self.options.l3_blend:
+        if task.kind in _ATTENDING and self.options.l3_blend:
             rate = blended(device, task.bytes)
         shares = self._share(device, "memory", task, float(max(task.bytes, 1)))
         return self._quotient(task.bytes, [rate, *shares], "memory")
@@ -228,6 +231,11 @@ class CostModel:
 
     def _source(self, figure: Figure) -> str:
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+
+
+def _together(task: Task) -> int:
+    """Tokens that share what is read: in a decode step each has a cache of its own."""
+    return 1 if task.phase == "decode" and task.kind in _ATTENDING else max(task.tokens, 1)
 
 
 def blended(device: Device, bytes_read: int) -> Figure:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.costs import CostModel
-from helmsman.planner.knots import NOTHING, fitted, straight
+from helmsman.planner.knots import NOTHING, Table, straight
 from helmsman.planner.kv_budget import limits_of
 from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
 from helmsman.planner.stages import Stages, decode_attention, stages_of
@@ -15,6 +15,9 @@ from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.formats import rows_size, size_of
 from helmsman.schemas.hardware import Link
+
+_LONGEST = 2**15
+"""Tokens of a prompt up to which its attention has knots; what it takes goes on with their last slope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +39,22 @@ def served(placed: Placed, options: ReplicaOptions | None = None) -> Served:
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
-    costs, longest = CostModel(replica.hardware), replica.model.longest_context
+    costs = CostModel(replica.hardware)
     stages, moves = _stages(replica, costs), _Moves(replica, costs)
+    looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
     return IterationCost(
         layers=replica.model.layers,
-        linear=fitted(stages.linear, limits.batch_tokens),
-        gpu_attention=fitted(stages.decode, limits.gpu_tokens),
-        prefill_compute=fitted(stages.prompt_compute, longest, _pairs),
-        prefill_read=fitted(stages.prompt_read, longest),
-        cpu_attention=fitted(_on_host(replica, costs), max(1, limits.cpu_tokens)),
+        linear=Table(stages.linear, looks=looks).fitted(limits.batch_tokens),
+        gpu_attention=Table(stages.decode, looks=looks).fitted(limits.gpu_tokens),
+        prefill_compute=Table(stages.prompt_compute, _pairs, looks).fitted(longest),
+        prefill_read=Table(stages.prompt_read, looks=looks).fitted(longest),
+        cpu_attention=Table(_on_host(replica, costs)).fitted(max(1, limits.cpu_tokens)),
         cpu_request=0.0,
         to_host=moves.out(moves.queries_keys_values),
         to_device=moves.back(moves.attended),
         swap_out=moves.out(moves.cached),
         swap_in=moves.back(moves.cached),
-        ends=fitted(stages.ends, limits.sequences),
+        ends=Table(stages.ends, looks=looks).fitted(limits.sequences),
     )
 
 

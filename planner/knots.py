@@ -1,7 +1,7 @@
 """A Line through a model's values, with as many knots as keep what lies between them near the model (NEO-17)."""
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from dataclasses import dataclass
 
 from helmsman.scheduler.cost import Line
 
@@ -20,43 +20,55 @@ def straight(seconds: Callable[[int], float]) -> Line:
     return Line((0.0, 1.0, float(_FAR)), (0.0, seconds(1), seconds(_FAR)))
 
 
-def fitted(seconds: Callable[[int], float], most: int, place: Callable[[int], int] = int) -> Line:
-    """`seconds` of 1 to `most` things as a line over their `place`, from 0 seconds of none on.
+_MARKS = tuple(4**power for power in range(16))
+"""Where lines have knots in any case."""
 
-    Where more things would take less time they take as long as fewer."""
-    model = lru_cache(maxsize=None)(seconds)
-    knots = [(0, 0.0)]
-    marks = [1 << power for power in range(most.bit_length()) if 1 << power < most]
-    for mark in (*marks, most):
-        knots += _between(model, place, knots[-1], mark)
-    return Line(tuple(float(place(things)) for things, _ in knots), tuple(value for _, value in knots))
+_Knot = tuple[int, float]
+"""So many things, and what they take."""
 
 
-def _between(
-    model: Callable[[int], float], place: Callable[[int], int], start: tuple[int, float], stop: int
-) -> Iterator[tuple[int, float]]:
-    """Knots after `start`, up to `stop` things, in order."""
-    first, least = start
-    end = stop, max(least, model(stop))
-    middle = max(first + 1, round((max(first, 1) * stop) ** 0.5))
-    if middle < stop and not _straight(model, place, start, end):
-        halfway = tuple(_between(model, place, start, middle))
-        yield from halfway
-        yield from _between(model, place, halfway[-1], stop)
-    else:
-        yield end
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What any number of things takes. `place`: where a line has so many of them; `looks`: at how many points between
+    two knots the line is compared with it."""
 
+    seconds: Callable[[int], float]
+    place: Callable[[int], int] = int
+    looks: int = 3
 
-def _straight(
-    model: Callable[[int], float], place: Callable[[int], int], start: tuple[int, float], stop: tuple[int, float]
-) -> bool:
-    """Whether the model is near the straight line wherever it is looked at: at eighths of the way."""
-    (first, low), (last, high) = start, stop
-    for eighth in range(1, 8):
-        things = first + (last - first) * eighth // 8
-        if first < things < last:
-            part = (place(things) - place(first)) / (place(last) - place(first))
-            value = max(low, model(things))
-            if abs(low + part * (high - low) - value) > TOLERANCE * value:
-                return False
-    return True
+    def fitted(self, most: int) -> Line:
+        """1 to `most` things as a line, from 0 seconds of none on. Where more take less, fewer take no longer: they
+        could pass as more."""
+        marks = [mark for mark in _MARKS if mark < most]
+        knots = [(most, self.seconds(most))]
+        for first in reversed(marks):
+            knots += self._before(knots[-1], first)
+        ascending = [(0, 0.0), *reversed(knots)]
+        return Line(tuple(float(self.place(things)) for things, _ in ascending), tuple(value for _, value in ascending))
+
+    def _before(self, stop: _Knot, first: int) -> Iterator[_Knot]:
+        """Knots before `stop`, down to `first` things, in that order."""
+        last, most = stop
+        start = first, min(most, self.seconds(first))
+        middle = max(first + 1, round((first * last) ** 0.5))
+        if middle < last and not self._straight(start, stop):
+            halfway = tuple(self._before(stop, middle))
+            yield from halfway
+            yield from self._before(halfway[-1], first)
+        else:
+            yield start
+
+    def _straight(self, start: _Knot, stop: _Knot) -> bool:
+        """Whether the straight line is near what things take wherever it is looked at."""
+        return all(self._near(things, start, stop) for things in self._looked(start[0], stop[0]))
+
+    def _looked(self, first: int, last: int) -> Iterator[int]:
+        """Numbers of things between two, evenly."""
+        found = (first + (last - first) * look // (self.looks + 1) for look in range(1, self.looks + 1))
+        return (things for things in found if first < things < last)
+
+    def _near(self, things: int, start: _Knot, stop: _Knot) -> bool:
+        (first, low), (last, high) = start, stop
+        part = (self.place(things) - self.place(first)) / (self.place(last) - self.place(first))
+        value = min(high, self.seconds(things))
+        return abs(low + part * (high - low) - value) <= TOLERANCE * value

@@ -18,8 +18,8 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
 
-LEAST_TOKENS = 512
-"""Tokens of a pass for whose activations room is kept, whatever the utilisation: a chunk."""
+LEAST_TOKENS = 2048
+"""Tokens of a pass for whose activations room is kept, whatever the utilisation: vLLM's default of a pass."""
 
 _SPAN = 2**15
 """Tokens over which a cache's bytes are averaged."""

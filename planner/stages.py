@@ -1,7 +1,7 @@
 """The stages of a pass on a replica's accelerators: sums of operations where all is there, else passes as predicted."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from helmsman.lowering.buffers import CHUNK_ROWS
@@ -21,6 +21,10 @@ from helmsman.schemas.model import Model
 
 class Stages(Protocol):
     """Seconds of one layer's stages, and of both ends of a pass."""
+
+    @property
+    def looks(self) -> int:
+        """At how many points between two knots a line through them is worth comparing with them."""
 
     def linear(self, tokens: int) -> float:
         """All but attention, of a pass of so many tokens."""
@@ -75,6 +79,11 @@ class ResidentStages:
     costs: CostModel
     device: Device
 
+    @property
+    def looks(self) -> int:
+        """Operations are priced fast."""
+        return 3
+
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
         tasks = lower(self.plan, rows(tokens)).tasks
@@ -114,6 +123,12 @@ class PredictedStages:
 
     plan: Placement
     costs: CostModel
+    found: dict[Iteration, float] = field(default_factory=dict)
+
+    @property
+    def looks(self) -> int:
+        """Every pass is lowered whole."""
+        return 1
 
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
@@ -128,8 +143,9 @@ class PredictedStages:
         return self._layer(added * kv / (batch * context))
 
     def prompt_compute(self, tokens: int) -> float:
-        """As in `Stages`: all that a prompt takes longer than as many tokens that see nothing."""
-        return self._layer(self._pass(Iteration(0, "prefill", 1, tokens, tokens)) - self._pass(rows(tokens)))
+        """As in `Stages`: all that a prompt takes longer than as many tokens that see nothing, but for their ends."""
+        prompt = self._pass(Iteration(0, "prefill", 1, tokens, tokens)) - self.ends(1)
+        return self._layer(prompt - self._pass(rows(tokens)) + self.ends(tokens))
 
     def prompt_read(self, kv: int) -> float:
         """As in `Stages`: as decoding does."""
@@ -141,7 +157,9 @@ class PredictedStages:
         return sum(self.costs.price(task).mid for task in tasks if task.layer is None)
 
     def _pass(self, iteration: Iteration) -> float:
-        return pass_seconds(lower(self.plan, iteration), self.costs)
+        if iteration not in self.found:
+            self.found[iteration] = pass_seconds(lower(self.plan, iteration), self.costs)
+        return self.found[iteration]
 
     def _layer(self, seconds: float) -> float:
         return max(0.0, seconds) / self.plan.model.layers

@@ -100,6 +100,11 @@ class DividedStages:
     exchange: Exchange
     plan: Placement
 
+    @property
+    def looks(self) -> int:
+        """As in `Stages`."""
+        return self.stages.looks
+
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
         return self.stages.linear(tokens) + 2 * self.exchange.add_up(self._bytes(tokens, self.plan.model.hidden))

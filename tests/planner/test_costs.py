@@ -88,6 +88,15 @@ def test_the_most_specific_curve_wins():
     assert CostModel(plain_machine(efficiency=curves)).price(task(kind="norm")).mid == pytest.approx(5e-4)
 
 
+def test_a_step_of_many_sequences_attends_as_fast_as_of_one():
+    """Curves over tokens were measured on prompts, whose tokens share a cache."""
+    curve = Efficiency(bound="compute", op="attention", at=(1.0, 32.0), share=(figure(0.5), figure(0.1)))
+    costs = CostModel(plain_machine(efficiency=(curve,)))
+    step = task(kind="attention", tokens=32, bytes=0, flops=10**9)
+    assert costs.price(step).mid == pytest.approx(1e9 / 0.5e11)
+    assert costs.price(step._replace(phase="prefill")).mid == pytest.approx(1e9 / 0.1e11)
+
+
 def test_elementwise_traffic_is_added_to_norms_only():
     machine = plain_machine(elementwise=figure(4096e3))
     assert CostModel(machine).price(task(kind="norm")).mid == pytest.approx(1e-4 + 1e-3)

@@ -1,0 +1,93 @@
+"""Costs of iterations against passes as lowered and predicted, and against figures that published systems imply."""
+
+from random import Random
+
+import pytest
+from plans import make_hardware
+from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split, neo
+
+from helmsman.lowering.lower import lower
+from helmsman.planner.costs import CostModel
+from helmsman.planner.iteration_cost import served
+from helmsman.planner.predict import pass_seconds
+from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.schemas.errors import InfeasibleError
+
+GIB = 2**30
+
+
+def _decode(sequences: int, context: int) -> tuple[Iteration, Work]:
+    work = Work(tokens=sequences, outputs=sequences, gpu_kv=sequences * context)
+    return Iteration(1, "decode", sequences, 1, context), work
+
+
+def _prompt(tokens: int) -> tuple[Iteration, Work]:
+    work = Work(tokens=tokens, outputs=1, pairs=tokens * (tokens + 1) // 2, prompt_kv=tokens)
+    return Iteration(0, "prefill", 1, tokens, tokens), work
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "on_host", "layers"),
+    [
+        ("Llama-3.1-8B", "a10g-g5.4xlarge", 0, 32),
+        ("opt-125m", "rtx4060-laptop", 2, 2),
+        ("opt-125m", "epyc9554-cpu", 14, 12),
+    ],
+)
+def test_an_iteration_costs_what_the_pass_is_predicted_to_take(
+    model: str, machine: str, on_host: int, layers: int
+) -> None:
+    plan, rng = layer_split(model, machine, on_host, layers), Random(1)
+    costs, cost = CostModel(plan.hardware), served(plan).cost
+    decodes = [_decode(rng.randint(1, 128), rng.randint(1, 1000)) for _ in range(4)]
+    for iteration, work in [*decodes, *(_prompt(rng.randint(1, 2000)) for _ in range(4))]:
+        assert gpu_only_seconds(cost, work) == pytest.approx(pass_seconds(lower(plan, iteration), costs), rel=0.01)
+
+
+@pytest.mark.parametrize(("case", "tokens"), [(NEO_7B, 3800), (NEO_8B, 42_000), (NEO_70B, 9000)])
+def test_one_rule_gives_the_kv_budgets_of_neo(case: tuple[str, str, int], tokens: int) -> None:
+    limits = neo(*case).limits
+    assert limits.gpu_tokens == pytest.approx(tokens, rel=0.1)
+    assert limits.batch_tokens > 2048 and limits.cpu_tokens > 10 * limits.gpu_tokens
+
+
+def test_the_host_reads_kv_heads_and_computes_all_heads() -> None:
+    """8 of 32 heads: 4 FLOP a byte, so arithmetic binds where the memory is fast enough (E-NEO-09)."""
+    plan, cost = layer_split(*NEO_8B[:2]), neo(*NEO_8B).cost
+    host = plan.hardware.device("cpu")
+    rate = host.read.value * 0.6
+    assert cost.cpu_attention(40_000) == pytest.approx(40_000 * 4096 / rate, rel=0.01)
+    quick = host.model_copy(update={"read": host.read.model_copy(update={"value": 1e13, "p90": 1e13})})
+    devices = tuple(quick if device.name == "cpu" else device for device in plan.hardware.devices)
+    fast = layer_split(NEO_8B[0], plan.hardware.model_copy(update={"devices": devices}))
+    flops = 4 * 4096 * 40_000 / (host.compute[1].flops.value * 0.3)
+    assert served(fast).cost.cpu_attention(40_000) == pytest.approx(flops, rel=0.01)
+
+
+def test_links_move_queries_keys_values_and_back_only_outputs() -> None:
+    hardware = make_hardware(ram=GIB, vram=GIB, bandwidth=4e9, latency=20e-6, kind="cuda")
+    cost = served(layer_split("opt-125m", hardware)).cost
+    width = 768 * 2
+    assert cost.to_host(10) == pytest.approx(20e-6 + 10 * 3 * width / 4e9)
+    assert cost.to_device(10) == pytest.approx(20e-6 + 10 * width / 4e9)
+    assert cost.swap_out(1000) == cost.swap_in(1000) == pytest.approx(20e-6 + 1000 * 2 * width / 4e9)
+    assert cost.swap_out(0) == 0
+
+
+def test_the_linear_stage_is_flat_while_weights_are_what_takes_time() -> None:
+    """As figures of single GPUs have it (APEX-03); how long depends on FLOPs a byte that the record says."""
+    cost = neo(*NEO_70B).cost
+    assert cost.linear(128) < 1.1 * cost.linear(1)
+    assert cost.linear(1024) > 2 * cost.linear(1)
+
+
+def test_nothing_is_served_without_room_for_a_block() -> None:
+    with pytest.raises(InfeasibleError, match="no room for keys and values in vram") as found:
+        served(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
+    assert found.value.lacks["vram"] > GIB
+
+
+def test_a_host_alone_has_no_second_cache() -> None:
+    limits = served(layer_split("opt-125m", "epyc9554-cpu", 14)).limits
+    assert limits.cpu_tokens == 0 < limits.gpu_tokens

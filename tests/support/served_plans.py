@@ -1,0 +1,38 @@
+"""Plans to be served: layer splits on machines of the catalogue."""
+
+from functools import lru_cache
+
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.placement import Placement
+from helmsman.planner.costs import CostModel
+from helmsman.planner.iteration_cost import Served, served
+from helmsman.planner.machine import roles
+from helmsman.planner.replica import ReplicaOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.workload import Workload
+
+NEO_7B, NEO_8B, NEO_70B = (
+    ("Llama-2-7b-hf", "t4-g4dn.4xlarge", 1),
+    ("Llama-3.1-8B", "a10g-g5.4xlarge", 1),
+    ("Llama-3.1-70B", "h100x2-hgx", 2),
+)
+"""Model, machine and accelerators of NEO's runs."""
+
+
+def layer_split(model: str, machine: str | Hardware, on_host: int = 0, layers: int | None = None) -> Placement:
+    """The first `on_host` units on the host, the rest on the accelerator, in f16; `layers`: of so many blocks."""
+    found = load_model(model)
+    if layers is not None:
+        found = found.model_copy(update={"layers": layers})
+    hardware = load_hardware(machine, None) if isinstance(machine, str) else machine
+    options = LayerSplitOptions(weights="f16", kv="f16", objective="latency")
+    split = LayerSplit(found, roles(hardware), Workload(), options, CostModel(hardware))
+    return split.placement(on_host)
+
+
+@lru_cache
+def neo(model: str, machine: str, accelerators: int) -> Served:
+    """One of NEO's runs."""
+    return served(layer_split(model, machine), ReplicaOptions(tensor_parallel=accelerators))
