@@ -14,11 +14,11 @@ TaskKind = Kind | Literal["transfer", "decompress", "pin", "reshape"]
 class Task(NamedTuple):
     """One unit of work on one lane. A tuple, for passes are made of thousands.
 
-    `id`: `iteration/layer.op` (`7/3.q`, `7/head`), the join key of every Trace; transfers are
-    `7/3.hidden@h2d`, parts `7/3.scores:0-4`, later batches of a zig-zag pass `7/3.q#1`. `resource`: the lane (a
-    device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer. `format`: of
-    those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `path`: how a
-    transfer leaves its home.
+    `id`: `iteration/layer.op` (`7/3.q`, `7/head`), the join key of every Trace; transfers are `7/3.hidden@h2d`, parts
+    `7/3.scores:0-4`, later batches of a zig-zag pass and the second sub-batch of an online one `7/3.q#1`. `resource`:
+    the lane (a device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer.
+    `format`: of those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `path`:
+    how a transfer leaves its home.
 
     Kinds beside operations: `transfer`; `decompress` expands 4-bit groups; `pin` copies to page-locked memory;
     `reshape` turns a cache that is kept (batch, tokens, hidden)."""
