@@ -1,0 +1,81 @@
+"""What iterations of a served plan cost, by tables and closed forms, against the replay of lowered passes."""
+
+from functools import cache
+from random import Random
+
+import pytest
+from serving import work_of
+
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.graph import Task
+from helmsman.lowering.placement import Placement
+from helmsman.lowering.serving import lower_serving
+from helmsman.planner.costs import CostModel
+from helmsman.planner.iteration_cost import served
+from helmsman.scheduler.cost import IterationCost
+from helmsman.scheduler.iteration_times import deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
+from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
+from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
+from helmsman.schemas.workload import Workload
+from helmsman.simulator.iteration_trace import pass_seconds
+from helmsman.simulator.replay import replay
+
+PLAN = Placement(
+    load_model("Llama-3.1-8B"),
+    load_hardware("a10g-g5.4xlarge", None),
+    Workload(prompt_tokens=8, output_tokens=8, context=16),
+    (Residence(select=Select(), memory="vram", format="f16"),),
+    (KvRule(select=Select(), memory="vram", format="f16"),),
+    (ComputeRule(select=Select(), device="cuda"),),
+)
+COSTS = CostModel(PLAN.hardware)
+
+
+def median(task: Task) -> float:
+    return COSTS.price(task).mid
+
+
+@cache
+def cost() -> IterationCost:
+    return served(PLAN).cost
+
+
+def contexts(chance: Random, least: int, most: int) -> tuple[int, ...]:
+    return tuple(chance.randint(100, 3000) for _ in range(chance.randint(least, most)))
+
+
+def prompts(chance: Random) -> tuple[PromptChunk, ...]:
+    return tuple(PromptChunk(chance.randint(16, 1500), home=chance.choice(["gpu", "cpu"])) for _ in range(2))
+
+
+def passes(chance: Random) -> list[tuple[ServingIteration, float]]:
+    """One pass of each kind, and what closed forms say of it."""
+    some, here = chance.choice([(), prompts(chance)]), contexts(chance, 1, 30)
+    alone, away = SubBatch(some, here), SubBatch(some, cpu=here)
+    first, second = SubBatch(some, here, contexts(chance, 0, 5)), SubBatch(cpu=contexts(chance, 1, 30))
+    cohort = Cohort(chance.randint(1, PLAN.model.layers - 1), contexts(chance, 8, 60))
+    both = map(work_of, (first, second))
+    return [
+        (ServingIteration(1, "none", (alone,)), gpu_only_seconds(cost(), work_of(alone))),
+        (ServingIteration(1, "none", (away,)), simple_seconds(cost(), work_of(away))),
+        (ServingIteration(1, "two-sub-batches", (first, second)), pipelined_seconds(cost(), *both)),
+        (
+            ServingIteration(1, "deferred", (alone,), cohort=cohort),
+            deferred_seconds(cost(), work_of(alone), len(cohort.contexts)),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_iterations_cost_what_their_tasks_do_together(seed: int) -> None:
+    for iteration, seconds in passes(Random(seed)):
+        made = replay(lower_serving(PLAN, iteration), median, PLAN.hardware)
+        assert seconds == pytest.approx(pass_seconds(made), rel=0.02), iteration.overlap
+
+
+def test_blocks_take_all_but_a_twentieth_of_a_pass_of_two_sub_batches() -> None:
+    iteration = ServingIteration(1, "two-sub-batches", (SubBatch(gpu=(1000,) * 20), SubBatch(cpu=(1000,) * 4)))
+    graph = lower_serving(PLAN, iteration)
+    ends = sum(median(task) for task in graph.tasks if task.layer is None)
+    assert ends < 0.05 * replay(graph, median, PLAN.hardware).makespan
