@@ -39,26 +39,28 @@ class _Order:
 
     def go(self) -> None:
         """Swaps begin at once, beside all else; embedding and head serve all sub-batches."""
-        it, cohort = self.iteration, self.iteration.cohort
+        it, count = self.iteration, len(self.iteration.batches)
         orders: dict[Overlap, Callable[[], None]] = {
             "none": self._in_turn,
             "two-sub-batches": self._two,
             "deferred": self._deferred,
         }
-        first, last = (it.joining if cohort and cohort.layer == end else 0 for end in (0, self.layers))
         self.tasks.swap(it.swap_out, it.swap_in)
-        self.tasks.embed(sum(batch.tokens for batch in it.batches) + first, it.phase, len(it.batches))
+        self.tasks.embed(sum(batch.tokens for batch in it.batches) + len(it.joining(0)), it.phase, count)
         orders[it.overlap]()
-        if it.outputs + last:
-            self.tasks.head(it.outputs + last, it.phase, len(it.batches))
+        outputs = it.outputs + len(it.joining(self.layers))
+        if outputs:
+            self.tasks.head(outputs, it.phase, count)
 
     def _in_turn(self) -> None:
         """One batch, whose attention on the host comes after that on the accelerator (Fig 3 of NEO)."""
+        contexts = self.iteration.batches[0].cpu
         for layer in range(self.layers):
             self._stage(layer, 0)
             self._attend(layer)
-            self._send(layer, 0, self.tasks.made(0, "append") + self.tasks.made(0, "attention"))
-            self._at_host(layer, 0)
+            if contexts:
+                after = self.tasks.made(0, "append") + self.tasks.made(0, "attention")
+                self.tasks.attend_at_host(layer, 0, contexts, self.tasks.send(layer, 0, len(contexts), after))
         self._stage(self.layers, 0)
 
     def _two(self) -> None:
@@ -68,40 +70,45 @@ class _Order:
                 self._at_host(number - 1, 1)
             for batch in (0, 1):
                 self._stage(number, batch)
-                if number < self.layers:
-                    self._send(number, batch, self.tasks.made(batch, "append"))
-            if number < self.layers:
-                self._attend(number)
-                self._at_host(number, 0)
+                self._send(number, batch)
+            self._attend(number)
+            self._at_host(number, 0)
 
     def _deferred(self) -> None:
-        """Fig 4 of APEX: a cohort joins one linear stage, and the pass waits neither for its attention nor after."""
-        cohort = self.iteration.cohort
+        """Fig 4 of APEX: a cohort joins one linear stage, and the pass does not wait for its attention."""
         for number in range(self.layers + 1):
-            joins = cohort is not None and cohort.layer == number
-            self._stage(number, 0, self.iteration.joining if joins else 0)
-            if number < self.layers:
-                if cohort is not None and joins:
-                    sent = self.tasks.send(number, 1, self.iteration.joining, self.tasks.made(0, "append"))
-                    self.tasks.attend_at_host(number, 1, cohort.contexts, sent)
-                self._attend(number)
+            self._stage(number, 0)
+            joining = self.iteration.joining(number)
+            if joining and number < self.layers:
+                sent = self.tasks.send(number, 1, len(joining), self.tasks.made(0, "append"))
+                self.tasks.attend_at_host(number, 1, joining, sent)
+            self._attend(number)
 
-    def _stage(self, number: int, batch: int, joining: int = 0) -> None:
-        members = self.iteration.batches[batch]
-        self.tasks.stage(number, batch, members.tokens + joining, members.phase)
+    def _stage(self, number: int, batch: int) -> None:
+        """A linear stage of a sub-batch, with those who join its last one."""
+        members, last = self.iteration.batches[batch], batch == len(self.iteration.batches) - 1
+        tokens = members.tokens + (len(self.iteration.joining(number)) if last else 0)
+        if tokens:
+            self.tasks.stage(number, batch, tokens, members.phase)
         if members.leaving and number < self.layers:
             self.tasks.leave(number, members.leaving)
 
-    def _attend(self, layer: int) -> None:
+    def _attend(self, number: int) -> None:
         members = self.iteration.batches[0]
-        self.tasks.attend(layer, members.prompts, members.gpu)
+        if number < self.layers:
+            self.tasks.attend(number, members.prompts, members.gpu)
 
-    def _send(self, layer: int, batch: int, after: tuple[int, ...]) -> None:
-        requests = len(self.iteration.batches[batch].cpu)
+    def _on_host(self, layer: int, batch: int) -> tuple[int, ...]:
+        """The contexts of a sub-batch that the host attends to, with those who have joined it."""
+        joined = self.iteration.joining(layer) if batch else ()
+        return (*self.iteration.batches[batch].cpu, *joined) if layer < self.layers else ()
+
+    def _send(self, layer: int, batch: int) -> None:
+        requests = len(self._on_host(layer, batch))
         if requests:
-            self.sent[batch] = self.tasks.send(layer, batch, requests, after)
+            self.sent[batch] = self.tasks.send(layer, batch, requests, self.tasks.made(batch, "append"))
 
     def _at_host(self, layer: int, batch: int) -> None:
-        contexts = self.iteration.batches[batch].cpu
+        contexts = self._on_host(layer, batch)
         if contexts:
             self.tasks.attend_at_host(layer, batch, contexts, self.sent[batch])

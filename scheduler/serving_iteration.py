@@ -72,9 +72,10 @@ class SubBatch:
 class Cohort:
     """Requests whose attention the host does a layer at a time, and how far they are (APEX-18, E-APEX-11).
 
-    In this pass they take part in one linear stage: post-projection and FFN of block `layer` - 1, whose attention the
-    host finished before, and pre-projection of block `layer`, whose attention it then starts. So 0 begins a token, and
-    as many as there are blocks ends it. `contexts` as in SubBatch."""
+    In a deferred pass they take part in one linear stage: post-projection and FFN of block `layer` - 1, whose attention
+    the host finished before, and pre-projection of block `layer`, whose attention it then starts. So 0 begins a token,
+    and as many as there are blocks ends it. In a pass of two sub-batches they go through that stage and all that follow
+    with the second one, which ends their token (APEX-26). `contexts` as in SubBatch."""
 
     layer: int
     contexts: tuple[int, ...]
@@ -84,8 +85,8 @@ class Cohort:
 class ServingIteration:
     """One online pass. Prompts and decodes with attention on the accelerator are in the first sub-batch (NEO-05, 08).
 
-    `swap_out`, `swap_in`: KV tokens of whole requests that change cache (NEO-45). `cohort`: who joins a deferred pass;
-    None: nobody, or the host is not ready, and the accelerator does not wait (APEX-17).
+    `swap_out`, `swap_in`: KV tokens of whole requests that change cache (NEO-45). `cohort`: who joins on the way; None:
+    nobody, or the host is not ready, and the accelerator does not wait (APEX-17).
     Raises ValueError for what no pass can be."""
 
     index: int
@@ -98,14 +99,14 @@ class ServingIteration:
     def __post_init__(self) -> None:
         if len(self.batches) != SUB_BATCHES[self.overlap]:
             raise ValueError(f"{self.overlap}: {SUB_BATCHES[self.overlap]} sub-batches, not {len(self.batches)}")
-        if not all(batch.tokens for batch in self.batches):
+        if not all(batch.tokens for batch in self.batches[: 1 if self.cohort else 2]):
             raise ValueError("a sub-batch without tokens")
         if any(batch.prompts or batch.gpu for batch in self.batches[1:]):
             raise ValueError("the second sub-batch has its attention on the host")
         if self.overlap == "deferred" and self.batches[0].cpu:
             raise ValueError("deferred: requests of the host's cache are the cohort")
-        if self.cohort is not None and (self.overlap != "deferred" or not self.cohort.contexts):
-            raise ValueError("a cohort of at least one request joins a deferred pass")
+        if self.cohort is not None and (self.overlap == "none" or not self.cohort.contexts):
+            raise ValueError("a cohort of at least one request joins a deferred pass or the second sub-batch")
 
     @property
     def phase(self) -> Phase:
@@ -119,10 +120,12 @@ class ServingIteration:
         joined = self.cohort.contexts if self.cohort else ()
         return max((*decodes, *joined, *(chunk.context for chunk in self.batches[0].prompts)))
 
-    @property
-    def joining(self) -> int:
-        """Requests of the host's cache that join one linear stage."""
-        return len(self.cohort.contexts) if self.cohort else 0
+    def joining(self, stage: int) -> tuple[int, ...]:
+        """The contexts of those who take part in linear stage `stage` beside the sub-batches."""
+        if self.cohort is None:
+            return ()
+        here = stage >= self.cohort.layer if self.overlap == "two-sub-batches" else stage == self.cohort.layer
+        return self.cohort.contexts if here else ()
 
     @property
     def outputs(self) -> int:

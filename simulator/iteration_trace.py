@@ -12,7 +12,7 @@ from helmsman.simulator.replay import Price, Replay, replay, spans
 def pass_seconds(made: Replay) -> float:
     """Seconds until the next pass may begin: a deferred one does not wait for its cohort (APEX-15)."""
     iteration = made.graph.iteration
-    if not isinstance(iteration, ServingIteration) or iteration.cohort is None:
+    if not isinstance(iteration, ServingIteration) or iteration.overlap != "deferred":
         return made.makespan
     return max(end for task, end in zip(made.graph.tasks, made.end, strict=True) if task.batch == 0)
 

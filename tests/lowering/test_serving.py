@@ -110,6 +110,19 @@ def test_a_cohort_begins_and_ends_its_token_with_the_others(layer: int, embedded
     assert any(task.batch for task in graph.tasks) is (layer < LAYERS)
 
 
+@pytest.mark.parametrize("members", [(), (8, 9)])
+def test_those_who_are_part_of_the_way_join_the_second_sub_batch_for_the_rest(members: tuple[int, ...]) -> None:
+    batches = (SubBatch(gpu=(5, 6)), SubBatch(cpu=members))
+    graph = lower_serving(PLAN, ServingIteration(7, "two-sub-batches", batches, cohort=Cohort(2, (20, 30))))
+    count, tokens = len(members), {task.id: task.tokens for task in graph.tasks}
+    joined = {"7/1.o#1", "7/2.q#1", "7/2.attention.host#1", "7/2.o#1"}
+    before = {"7/0.q#1", "7/0.o#1", "7/1.q#1", "7/1.attention.host#1"}
+    assert {tokens[name] for name in joined} == {count + 2}
+    assert {tokens.get(name, 0) for name in before} == {count}
+    assert (tokens["7/embedding"], tokens["7/head"]) == (2 + count, 4 + count)
+    assert named(graph, "7/2.attention.host#1").bytes == 4 * 2 * PLAN.model.kv_width * (sum(members) + 50)
+
+
 def test_prompts_that_go_on_yield_no_token() -> None:
     graph = lower_serving(PLAN, ServingIteration(1, "none", (SubBatch((PromptChunk(8, ends=False),)),)))
     assert not any(task.op in ("final_norm", "head") for task in graph.tasks)

@@ -77,6 +77,20 @@ def test_many_two_sub_batches(link: float) -> None:
         two_sub_batches(seed, link)
 
 
+@pytest.mark.parametrize("layer", [3, LAYERS // 2, LAYERS - 1])
+def test_those_who_join_on_the_way_add_the_layers_that_they_have_left(layer: int) -> None:
+    chance = Random(layer)
+    cost, iteration = random_cost(chance, LAYERS, 0.2), random_two(chance)
+    late = tuple(chance.randint(10, 400) for _ in range(8))
+    first, fewer = map(work_of, iteration.batches)
+    all_of_them = work_of(replace(iteration.batches[1], cpu=(*iteration.batches[1].cpu, *late)))
+    made = replayed(replace(iteration, cohort=Cohort(layer, late)), cost).makespan
+    free = replace(cost, ends=line(0.0))
+    whole, less = (pipelined_seconds(free, first, second) for second in (all_of_them, fewer))
+    expected = ((LAYERS - layer) * whole + layer * less) / LAYERS + cost.ends(iteration.outputs + len(late))
+    assert made == pytest.approx(expected, rel=0.03)
+
+
 def random_alone(chance: Random, on_host: bool) -> ServingIteration:
     contexts = tuple(chance.randint(10, 400) for _ in range(chance.randint(1, 12)))
     prompts = tuple(PromptChunk(chance.randint(1, 128), chance.choice([0, 64])) for _ in range(chance.randint(0, 2)))
