@@ -122,10 +122,12 @@ class ServingTasks:
             waiting.made.append((here, back, op.out_bytes / waiting.size))
 
     def _attend(self, layer: int, amount: Amount, phase: Phase, name: str) -> None:
-        part, op = self._attention(layer, amount, phase, name)
+        (part, op), value = self._attention(layer, amount, phase, name), self.values[0, "attention"]
+        if self.values[0, "append"].made[0][0] != part.memory:
+            message, remedy = "attention away from what appends to its cache", "let one accelerator do both"
+            raise BadInputError(message, field="compute", value=part.device, remedy=remedy)
         self.out.batch = 0
-        deps = {*self.came.get(layer, ()), *self.activations.reaching("append", self.values[0, "append"], layer, part)}
-        value = self.values[0, "attention"]
+        deps = {*self.came.get(layer, ()), *self.made(0, "append")}
         task = self.out.operation(op, part, layer, tuple(sorted(deps)))
         value.made.append((part.memory, task, op.out_bytes / value.size))
 

@@ -13,7 +13,7 @@ from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.plan import KvRule, Plan, Residence, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select
 
 LAYERS = 3
 PLAN = serving_plan(LAYERS)
@@ -132,18 +132,23 @@ def changed(**changes: object) -> Plan:
     return PLAN.model_copy(update=changes)
 
 
+HOST_KV = (KvRule(select=Select(), memory="dram", format="f32"),)
+AT_HOST = (ComputeRule(select=Select(names="attention"), device="cpu"), *PLAN.compute)
+
+
 @pytest.mark.parametrize(
     ("plan", "field"),
     [
         (changed(residence=(Residence(select=Select(), memory="dram", format="f32"),)), "residence"),
-        (changed(kv=(KvRule(select=Select(), memory="dram", format="f32"),)), "kv"),
+        (changed(kv=HOST_KV), "kv"),
+        (changed(kv=HOST_KV, compute=AT_HOST), "compute"),
         (changed(schedule=Schedule(reshape=True)), "schedule"),
         (changed(schedule=Schedule(cache=CacheUse(keep=0.5))), "schedule"),
     ],
 )
 def test_plans_that_bring_things_do_not_serve(plan: Plan, field: str) -> None:
     with pytest.raises(BadInputError) as refused:
-        lower_serving(plan, TWO)
+        lower_serving(plan, ServingIteration(1, "none", (SubBatch(gpu=(5, 6)),)))
     assert refused.value.field == field
     assert refused.value.remedy
 

@@ -1,5 +1,6 @@
 """Closed forms of online passes (NEO-10, E-NEO-05; APEX-13..17) against the replay of their task graphs."""
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
@@ -22,6 +23,7 @@ from helmsman.scheduler.iteration_times import (
 )
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import Plan
+from helmsman.simulator.export import timeline_json
 from helmsman.simulator.iteration_trace import pass_seconds, trace_passes
 from helmsman.simulator.replay import Replay, replay
 
@@ -186,3 +188,5 @@ def test_passes_follow_each_other_on_a_timeline_while_the_host_goes_on() -> None
     assert all(b.start_s >= a.end_s - 1e-9 for lane in (host, work) for a, b in pairwise(lane))
     assert max(row.end_s for row in work) == pytest.approx(3 * once)
     assert host[0].end_s > once
+    shown = json.loads(timeline_json(rows, ("loopback", "cpu"), "three passes"))
+    assert shown["otherData"]["iterations_written"] == 3
