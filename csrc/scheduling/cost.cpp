@@ -17,7 +17,7 @@ double transfers(const Cost& cost, const Work& work) {
 
 // One layer on the accelerator.
 double device_layer(const Cost& cost, const Work& work) {
-  return at(cost.linear, work.tokens) + at(cost.gpu_attention, work.gpu_kv) + prefill_attention(cost, work);
+  return linear_stage(cost, work) + device_attention(cost, work);
 }
 
 double out_of_layer(const Cost& cost, const Work& work) {
@@ -53,8 +53,8 @@ Times simple(const Cost& cost, const Work& work) {
 
 // One layer of two sub-batches in turns (NEO-10 with transfers): seconds, and how long each side works.
 Times two_layers(const Cost& cost, const Work& first, const Work& second) {
-  const double linear0 = at(cost.linear, first.tokens), linear1 = at(cost.linear, second.tokens);
-  const double attention = at(cost.gpu_attention, first.gpu_kv) + prefill_attention(cost, first);
+  const double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
+  const double attention = device_attention(cost, first);
   const double one = std::max(linear0, host_layer(cost, second));
   const double other = std::max(linear1 + attention, host_layer(cost, first));
   const double cpu = host_attention(cost, first) + host_attention(cost, second);
@@ -88,6 +88,12 @@ Times deferred(const Cost& cost, const Load& load) {
 }
 
 }  // namespace
+
+double linear_stage(const Cost& cost, const Work& work) { return at(cost.linear, work.tokens); }
+
+double device_attention(const Cost& cost, const Work& work) {
+  return at(cost.gpu_attention, work.gpu_kv) + prefill_attention(cost, work);
+}
 
 double host_attention(const Cost& cost, const Work& work) {
   return at(cost.cpu_attention, work.cpu_kv) + cost.cpu_request * static_cast<double>(work.cpu_requests);

@@ -47,6 +47,17 @@ struct Work {
     tokens += count, outputs += yields;
     pairs += count * past + count * (count + 1) / 2, prompt_kv += past + count;
   }
+  Work& operator+=(const Work& other) { return add(other, 1); }
+  Work& operator-=(const Work& other) { return add(other, -1); }
+
+ private:
+  Work& add(const Work& other, int64_t sign) {
+    tokens += sign * other.tokens, outputs += sign * other.outputs, gpu_kv += sign * other.gpu_kv;
+    pairs += sign * other.pairs, prompt_kv += sign * other.prompt_kv;
+    cpu_requests += sign * other.cpu_requests, cpu_kv += sign * other.cpu_kv;
+    swap_out += sign * other.swap_out, swap_in += sign * other.swap_in;
+    return *this;
+  }
 };
 
 // The work of a pass by sub-batch; `half[1]` is empty unless it is pipelined. The accelerator attends for `half[0]` only.
@@ -62,6 +73,10 @@ struct Times {
 };
 
 Times time_of(const Cost& cost, Kind kind, const Load& load);
+
+// One layer's linear stage, and its attention on the accelerator: of decodes and of prompts.
+double linear_stage(const Cost& cost, const Work& work);
+double device_attention(const Cost& cost, const Work& work);
 
 // One layer of attention on the host, and with what goes over the link for it.
 double host_attention(const Cost& cost, const Work& work);

@@ -33,6 +33,13 @@ class Line {
     return y_[left] + (at - x_[left]) * slope_[left];
   }
 
+  // Becomes `factor` times as high as `other`, which has as many knots.
+  void scale(const Line& other, double factor) {
+    const auto times = [factor](double value) { return factor * value; };
+    std::transform(other.y_.begin(), other.y_.end(), y_.begin(), times);
+    std::transform(other.slope_.begin(), other.slope_.end(), slope_.begin(), times);
+  }
+
   // The values at `at`, `at + step`, `at + 2 step`, ... (step > 0) until the next knot; at most `most` terms.
   Stretch stretch(double at, double step, int64_t most) const {
     if (slope_.empty()) return {y_.front(), 0.0, most};

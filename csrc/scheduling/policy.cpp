@@ -20,6 +20,12 @@ struct Named {
 
 const Named kPolicies[] = {
     {"gpu-only", make_gpu_only},
+    {"simple-offload", make_simple_offload},
+    {"symmetric", make_symmetric},
+    {"fastdecode-plus", make_fastdecode_plus},
+    {"neo", make_neo},
+    {"apex", make_apex},
+    {"adaptive", make_adaptive},
 };
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
+#include "schedule.h"
 #include "state.h"
 
 namespace helm::scheduling {
@@ -37,6 +39,9 @@ class Policy {
   // decode_on_gpu, then prompts, decodes on the host and the kind. Doing nothing means waiting for an arrival; with
   // anything running, something must go on.
   virtual void decide(State& state, const Cost& believed) = 0;
+
+  // What the last decide chose from, if it compared passes; valid until the next one.
+  virtual std::vector<const Schedule*> considered() const { return {}; }
 
   // After a pass of nothing but decodes on the accelerator: true if every further pass is the same until one of them
   // ends, a pass finds too few free blocks, a request is cancelled, or one arrives that is not behind another in

@@ -1,0 +1,61 @@
+// adaptive: of the passes that the other policies would make, the one that advances most requests a second, by costs that
+// what passes have taken corrects.
+#include <algorithm>
+
+#include "correction.h"
+#include "hybrid.h"
+#include "policies.h"
+
+namespace helm::scheduling {
+namespace {
+
+constexpr double kLess = 0.9, kMore = 1.02, kLeast = 0.05;
+
+class Adaptive final : public Hybrid {
+ public:
+  explicit Adaptive(const Options& options) : Hybrid({true, true}, options.whole("saturation")) {}
+
+  void decide(State& state, const Cost& believed) override {
+    believed_ = &believed;
+    Hybrid::decide(state, correction_.corrected(believed));
+  }
+
+  void observe(Kind kind, const Load& load, const Times&, const Times& measured) override {
+    correction_.observe(kind, load, *believed_, measured);
+    if (kind == Kind::pipelined && best_ == &both_) balance(measured.cpu, measured.gpu);
+    if (kind == Kind::deferred) balance(measured.cpu, measured.seconds);
+  }
+
+ private:
+  // The host gets less to do while it takes longer than what should hide it, and slowly more again (APEX-41).
+  void balance(double host, double hiding) { share_ = std::clamp(share_ * (host > hiding ? kLess : kMore), kLeast, 1.0); }
+
+  const Schedule& choose(const State& state, const Cost&, const Schedules& schedules) override {
+    schedules.gpu_only(alone_);
+    best_ = nullptr;
+    offer(alone_);
+    if (state.cpu().empty()) return *best_;
+    schedules.pipelined(both_, share_), offer(both_);
+    schedules.balanced(all_), offer(all_);
+    schedules.simple(one_), offer(one_);
+    if (!alone_.idle()) schedules.deferred(later_, share_), offer(later_);
+    return *best_;
+  }
+
+  void offer(const Schedule& schedule) {
+    consider(schedule);
+    if (best_ == nullptr || schedule.rate() > best_->rate()) best_ = &schedule;
+  }
+
+  Correction correction_;
+  const Cost* believed_ = nullptr;
+  double share_ = 1;
+  Schedule alone_, both_, all_, one_, later_;
+  const Schedule* best_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_adaptive(const Options& options) { return std::make_unique<Adaptive>(options); }
+
+}  // namespace helm::scheduling

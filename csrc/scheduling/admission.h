@@ -1,0 +1,48 @@
+// Admission: who moves between the caches, and which prompts may join a pass (NEO 3.2, steps 2 and 3).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "state.h"
+
+namespace helm::scheduling {
+
+// A prompt, or part of one, that the next pass may take.
+struct Candidate {
+  Chunk chunk;
+  Work work;       // what it adds to a pass
+  double advance;  // requests it counts for in x / T: the part of its prompt, 1 with the end of it (E-NEO-01)
+  bool optional;   // begins now, with its cache at the host: nobody misses it (NEO-23)
+};
+
+class Admission {
+ public:
+  explicit Admission(Homes homes) : homes_(homes) {}
+
+  // Makes room for the next token of everybody on the accelerator: who came last goes to the host, or gives up its cache
+  // where the host has no room. If nobody had to go, the longest waiting at the host come back while a twentieth of the
+  // blocks stays free, or until the accelerator has one to work on.
+  void move(State& state) const;
+
+  // Prompts in order of rank, as many as requests, tokens and blocks allow; those whose cache goes to the host come last.
+  // Changes nothing. Valid until the next call.
+  const std::vector<Candidate>& prompts(const State& state);
+
+ private:
+  struct Room {
+    int64_t tokens, places, gpu, cpu;  // tokens of the pass, running requests, blocks
+  };
+
+  void make_room(State& state) const;
+  void bring_back(State& state) const;
+  Room room(const State& state) const;
+  bool begun(const State& state, Id id, Room& room);
+  bool begin(const State& state, Id id, Room& room);
+  Home home_for(const State& state, Id id, const Room& room) const;
+  void add(const State& state, Id id, int64_t count, Home home, bool optional, Room& room);
+
+  Homes homes_;
+  std::vector<Candidate> prompts_;
+};
+
+}  // namespace helm::scheduling

@@ -1,0 +1,24 @@
+#include "hybrid.h"
+
+namespace helm::scheduling {
+
+// Something goes on while there is anything to do: with nothing on the accelerator, the host is waited for; without a
+// free block for any token there, who came there last gives up its cache.
+void Hybrid::decide(State& state, const Cost& believed) {
+  admission_.move(state);
+  for (;; state.preempt(state.cpu().back())) {
+    considered_.clear();
+    const auto& prompts = admission_.prompts(state);
+    const Schedules schedules(state, believed, prompts, saturation_);
+    const Schedule& chosen = anything(schedules, choose(state, believed, schedules));
+    if (!chosen.idle() || state.cpu().empty()) return Schedules::make(state, prompts, chosen);
+  }
+}
+
+const Schedule& Hybrid::anything(const Schedules& schedules, const Schedule& chosen) {
+  if (!chosen.idle()) return chosen;
+  schedules.balanced(rest_);
+  return rest_;
+}
+
+}  // namespace helm::scheduling

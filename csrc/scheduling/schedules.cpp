@@ -1,0 +1,191 @@
+#include "schedules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace helm::scheduling {
+
+Schedules::Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts, int64_t saturation)
+    : state_(state), cost_(cost), prompts_(prompts), saturation_(saturation), decodes_(state.load().half[0]) {
+  const int64_t count = state.gpu().count();
+  decodes_.tokens += count, decodes_.outputs += count, decodes_.gpu_kv += state.gpu().kv() + count;
+}
+
+// ---- What all of them share
+
+Work Schedules::first(size_t prompts) const {
+  Work work = decodes_;
+  for (size_t i = 0; i < prompts; ++i) work += prompts_[i].work;
+  return work;
+}
+
+void Schedules::begin(Schedule& into, Kind kind, size_t prompts) const {
+  into.kind = kind, into.prompts = prompts;
+  into.cpu[0].clear(), into.cpu[1].clear();
+  into.load = Load{};
+  into.load.half[0] = first(prompts);
+  into.hiding = into.host = {};
+  into.advance = static_cast<double>(state_.gpu().count());
+}
+
+void Schedules::price(Schedule& into) const {
+  for (size_t i = 0; i < into.prompts; ++i) into.advance += prompts_[i].advance;
+  into.seconds = time_of(cost_, into.kind, into.load).seconds;
+}
+
+// As many prompts as must be, or as fill up the linear stage.
+size_t Schedules::needed() const {
+  size_t count = prompts_.size();
+  int64_t tokens = first(count).tokens;
+  while (count > 0 && prompts_[count - 1].optional && tokens - prompts_[count - 1].work.tokens >= saturation_)
+    tokens -= prompts_[--count].work.tokens;
+  return count;
+}
+
+int64_t Schedules::cpu_blocks() const {
+  int64_t blocks = state_.free(Home::cpu);
+  for (const auto& [chunk, work, advance, optional] : prompts_)
+    if (chunk.home == Home::cpu) blocks -= state_.prompt_blocks(chunk.id, chunk.tokens, chunk.home);
+  return blocks;
+}
+
+// Rows of the linear stage that activations still have room for.
+int64_t Schedules::tokens() const { return state_.limits().batch_tokens - first(prompts_.size()).tokens; }
+
+// Offers every decode on the host outside the cohort to `takes`. After one that was not taken, as long ones are not
+// offered until another was taken: nothing has changed for them.
+template <typename Takes>
+void Schedules::scan(Takes takes) const {
+  int64_t blocks = cpu_blocks(), left = tokens(), refused = std::numeric_limits<int64_t>::max();
+  for (const Id id : state_.cpu()) {
+    if (left <= 0) return;
+    const Sequence& sequence = state_.sequence(id);
+    if (sequence.in_cohort || sequence.cached >= refused) continue;
+    const int64_t wanted = state_.cpu_decode_blocks(id);
+    if (wanted > blocks) continue;
+    if (takes(id, sequence.cached)) {
+      blocks -= wanted, --left, refused = std::numeric_limits<int64_t>::max();
+    } else {
+      refused = sequence.cached;
+    }
+  }
+}
+
+// ---- One by one
+
+void Schedules::gpu_only(Schedule& into) const {
+  begin(into, Kind::gpu_only, needed());
+  price(into);
+}
+
+void Schedules::pipelined(Schedule& into, double share) const {
+  begin(into, Kind::pipelined, prompts_.size());
+  Halves halves(cost_, into.load.half[0], share);
+  resume(into, halves, true);
+  scan([&](Id id, int64_t cached) {
+    const int half = halves.room_for(cached);
+    if (half < 0) return false;
+    put(into, halves, half, id, cached);
+    return true;
+  });
+  const auto last = [&] { return prompts_[into.prompts - 1]; };
+  while (into.prompts > 0 && last().optional && halves.drop(last().work, saturation_)) --into.prompts;
+  finish(into, halves);
+}
+
+void Schedules::balanced(Schedule& into) const {
+  begin(into, Kind::pipelined, prompts_.size());
+  Halves halves(cost_, into.load.half[0]);
+  resume(into, halves, false);
+  scan([&](Id id, int64_t cached) {
+    put(into, halves, halves.roomier(), id, cached);
+    return true;
+  });
+  finish(into, halves);
+}
+
+void Schedules::symmetric(Schedule& into) const {
+  begin(into, Kind::pipelined, prompts_.size());
+  Halves halves(cost_, into.load.half[0]);
+  scan([&](Id id, int64_t cached) {
+    put(into, halves, into.cpu[0].size() > into.cpu[1].size() ? 1 : 0, id, cached);
+    return true;
+  });
+  finish(into, halves);
+}
+
+void Schedules::put(Schedule& into, Halves& halves, int half, Id id, int64_t cached) {
+  halves.put(half, cached);
+  into.cpu[static_cast<size_t>(half)].push_back(id);
+}
+
+// Those of the cohort have some layers behind them, which the second half then does without them.
+void Schedules::resume(Schedule& into, Halves& halves, bool hidden) const {
+  for (const Id id : state_.cohort().members) {
+    const int64_t cached = state_.cached(id);
+    if (hidden && !halves.fits(1, cached)) continue;
+    put(into, halves, 1, id, cached);
+    into.load.cohort.decode_on_cpu(cached);
+    into.load.done_layers = state_.cohort().layers;
+  }
+}
+
+void Schedules::finish(Schedule& into, const Halves& halves) const {
+  into.load.half = halves.load().half;
+  into.hiding = {halves.hiding(0), halves.hiding(1)};
+  into.host = {halves.host(0), halves.host(1)};
+  into.advance += static_cast<double>(into.cpu[0].size() + into.cpu[1].size());
+  price(into);
+}
+
+void Schedules::simple(Schedule& into) const {
+  begin(into, Kind::simple, prompts_.size());
+  scan([&](Id id, int64_t cached) {
+    into.load.half[0].decode_on_cpu(cached);
+    into.cpu[0].push_back(id);
+    return true;
+  });
+  into.advance += static_cast<double>(into.cpu[0].size());
+  price(into);
+}
+
+void Schedules::deferred(Schedule& into, double share) const {
+  begin(into, Kind::deferred, needed());
+  const double most = share * window();
+  Work cohort = state_.cohort().work;
+  if (state_.cohort().members.empty())
+    scan([&](Id id, int64_t cached) {
+      Work grown = cohort;
+      grown.decode_on_cpu(cached);
+      if (host_layer(cost_, grown) > most) return false;
+      cohort = grown;
+      into.cpu[0].push_back(id);
+      return true;
+    });
+  into.load.cohort = cohort;
+  price(into);
+  const double passes = std::max(1.0, std::ceil(host_layer(cost_, cohort) / into.seconds));
+  into.advance += static_cast<double>(cohort.outputs) / (cost_.layers * passes);
+}
+
+// Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.
+double Schedules::window() const {
+  Load load;
+  load.half[0] = state_.gpu().count() > 0 ? decodes_ : first(needed());
+  return time_of(cost_, Kind::gpu_only, load).seconds;
+}
+
+void Schedules::make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule) {
+  if (state.gpu().count() > 0) state.decode_on_gpu();
+  for (size_t i = 0; i < schedule.prompts; ++i) {
+    const Chunk& chunk = prompts[i].chunk;
+    state.prompt(chunk.id, chunk.tokens, chunk.home);
+  }
+  if (schedule.kind == Kind::deferred) return state.defer(schedule.cpu[0]);
+  for (const int half : {0, 1})
+    for (const Id id : schedule.cpu[static_cast<size_t>(half)]) state.decode_on_cpu(id, half);
+  state.set_kind(schedule.kind);
+}
+
+}  // namespace helm::scheduling

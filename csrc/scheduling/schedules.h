@@ -1,0 +1,61 @@
+// Schedules: the passes that a policy chooses from, priced before anything is changed (NEO 3.2, steps 4 to 6).
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "admission.h"
+#include "halves.h"
+#include "schedule.h"
+
+namespace helm::scheduling {
+
+// Builds schedules from a state in which caches have moved and nothing decodes yet. All of them have everybody on the
+// accelerator decode, and differ in prompts and in decodes on the host.
+class Schedules {
+ public:
+  // `saturation`: tokens from which on a linear stage takes longer with every one more; prompts that nobody misses do
+  // not go beyond (128 in NEO's code).
+  Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts, int64_t saturation);
+
+  // Prompts that may join.
+  size_t prompts() const { return prompts_.size(); }
+
+  // Prompts and decodes on the accelerator.
+  void gpu_only(Schedule& into) const;
+  // Decodes on the host in order of arrival there, as long as both halves hide them, those of the cohort first
+  // (APEX-26); then fewer prompts, as few as still hide them. `share`: see Halves.
+  void pipelined(Schedule& into, double share = 1) const;
+  // All decodes on the host that there is room for, hidden or not, each in the half that is better off (FastDecode+).
+  void balanced(Schedule& into) const;
+  // All of them, in turns to one half and the other (NEO-04).
+  void symmetric(Schedule& into) const;
+  // All of them in turn with everything else.
+  void simple(Schedule& into) const;
+  // The cohort goes on, or a new one begins: as many as the host attends to during a pass of decodes (APEX-19, APEX-24).
+  void deferred(Schedule& into, double share = 1) const;
+
+  // Makes the pass.
+  static void make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule);
+
+ private:
+  void begin(Schedule& into, Kind kind, size_t prompts) const;
+  void price(Schedule& into) const;
+  Work first(size_t prompts) const;
+  size_t needed() const;
+  int64_t cpu_blocks() const;
+  int64_t tokens() const;
+  void resume(Schedule& into, Halves& halves, bool hidden) const;
+  static void put(Schedule& into, Halves& halves, int half, Id id, int64_t cached);
+  void finish(Schedule& into, const Halves& halves) const;
+  double window() const;
+  template <typename Takes>
+  void scan(Takes takes) const;
+
+  const State& state_;
+  const Cost& cost_;
+  const std::vector<Candidate>& prompts_;
+  int64_t saturation_;
+  Work decodes_;  // on the accelerator, with what has been swapped
+};
+
+}  // namespace helm::scheduling
