@@ -1,6 +1,5 @@
 // Blocks: how many blocks of a cache are taken; which ones is the business of whoever holds the memory.
 #pragma once
-#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <stdexcept>
@@ -13,14 +12,12 @@ class Blocks {
 
   int64_t capacity() const { return capacity_; }
   int64_t used() const { return used_; }
-  int64_t most() const { return most_; }  // most that were taken at a time
   int64_t free() const { return capacity_ - used_; }
 
   // Throws std::logic_error beyond the capacity: a policy took what is not there.
   void take(int64_t count) {
     if (count > free()) throw std::logic_error("more blocks than the cache has");
     used_ += count;
-    most_ = std::max(most_, used_);
   }
   void give(int64_t count) {
     used_ -= count;
@@ -28,7 +25,7 @@ class Blocks {
   }
 
  private:
-  int64_t capacity_, used_ = 0, most_ = 0;
+  int64_t capacity_, used_ = 0;
 };
 
 }  // namespace helm::scheduling

@@ -1,5 +1,6 @@
 #include "convert.h"
 
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
 #include <stdexcept>
@@ -16,6 +17,16 @@ Line line_of(const py::object& line) {
 }
 
 int64_t whole(const py::object& from, const char* name) { return from.attr(name).cast<int64_t>(); }
+
+// The values of a column of `count`, kept alive by `arrays`.
+template <typename T>
+const T* values(const py::dict& columns, const char* name, int64_t count, std::vector<py::object>& arrays) {
+  using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
+  auto array = columns[name].cast<Array>();
+  if (count >= 0 && array.size() != count) throw std::invalid_argument(std::string(name) + " of another length");
+  arrays.push_back(array);
+  return array.data();
+}
 
 }  // namespace
 
@@ -58,6 +69,19 @@ Options options_of(const py::dict& options) {
   std::map<std::string, Options::Value> values;
   for (const auto& [name, value] : options) values[name.cast<std::string>()] = value.cast<Options::Value>();
   return Options(std::move(values));
+}
+
+Columns::Columns(const py::dict& columns) {
+  const int64_t count = py::len(columns["arrival_s"]);
+  requests.count = count;
+  requests.arrival = values<double>(columns, "arrival_s", count, arrays);
+  requests.prompt = values<int64_t>(columns, "prompt_tokens", count, arrays);
+  requests.output = values<int64_t>(columns, "output_tokens", count, arrays);
+  requests.priority = values<int64_t>(columns, "priority", count, arrays);
+  requests.cancel = values<double>(columns, "cancel_s", count, arrays);
+  requests.hash_start = values<int64_t>(columns, "hash_start", count + 1, arrays);
+  requests.hashes = values<int64_t>(columns, "hashes", requests.hash_start[count], arrays);
+  requests.hash_block = columns["hash_block"].cast<int64_t>();
 }
 
 }  // namespace helm::scheduling

@@ -48,7 +48,9 @@ class Policy {
   // the queue. The engine then goes there at once.
   virtual bool steady(const State&) const { return false; }
 
-  // A pass took `measured`; the policy's costs said `predicted`. Not told of passes that are steady.
+  // Whether it wants to know what passes took.
+  virtual bool learns() const { return false; }
+  // A pass took `measured`; its costs said `predicted`. It is not told of the passes that steady() speaks of.
   virtual void observe(Kind, const Load&, const Times& predicted, const Times& measured) {
     (void)predicted, (void)measured;
   }

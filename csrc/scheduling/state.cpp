@@ -12,8 +12,6 @@ void require(bool holds, const char* what) {
 
 void erase(std::vector<Id>& from, Id id) { from.erase(std::find(from.begin(), from.end(), id)); }
 
-bool has(const std::vector<Id>& list, Id id) { return std::find(list.begin(), list.end(), id) != list.end(); }
-
 size_t index(Home home) { return static_cast<size_t>(home); }
 
 }  // namespace
@@ -49,18 +47,14 @@ int64_t State::tokens(Home home) const {
 }
 
 // At least one token of a prompt is computed: it yields the next one.
-int64_t State::matched(Id id) const {
-  if (hash_block_ == 0) return 0;
-  const Sequence& sequence = sequences_[id];
-  return prefixes_.match(sequence.hashes, (sequence.prompt - 1) / hash_block_);
+int64_t State::matched(Hashes hashes, int64_t prompt) const {
+  return hash_block_ == 0 ? 0 : prefixes_.match(hashes, (prompt - 1) / hash_block_);
 }
-
-int64_t State::reusable(Id id) const { return matched(id) * hash_block_; }
 
 int64_t State::prompt_left(Id id, Home home) const {
   const Sequence& sequence = sequences_[id];
   const bool begins = sequence.status == Status::waiting && home == Home::gpu;
-  return sequence.prompt - sequence.cached - (begins ? reusable(id) : 0);
+  return sequence.prompt - sequence.cached - (begins ? matched(id) * hash_block_ : 0);
 }
 
 int64_t State::prompt_blocks(Id id, int64_t count, Home home) const {
@@ -88,6 +82,7 @@ void State::take(Home home, int64_t count) {
   if (home == Home::gpu)
     for (; gpu_blocks_.free() < count && prefixes_.idle() > 0; gpu_blocks_.give(hash_blocks())) prefixes_.evict();
   mine(home).take(count);
+  most_[index(home)] = std::max(most_[index(home)], blocks(home).capacity() - free(home));
 }
 
 void State::preempt(Id id) {
@@ -290,9 +285,13 @@ void State::share(Id id) {
 
 // ---- What happens
 
-Id State::add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes) {
+bool State::fits(int64_t prompt, int64_t output) const {
   const int64_t gpu = homes_.gpu ? gpu_blocks_.capacity() : 0, cpu = homes_.cpu ? cpu_blocks_.capacity() : 0;
-  if (limits_.blocks(prompt + output) > std::max(gpu, cpu)) return -1;
+  return limits_.blocks(prompt + output - 1) <= std::max(gpu, cpu);
+}
+
+Id State::add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes) {
+  require(fits(prompt, output), "a request that can never run");
   Sequence sequence;
   sequence.prompt = prompt, sequence.output = output, sequence.priority = priority;
   sequence.hashes = hashes;
@@ -312,6 +311,10 @@ void State::end(Id id) {
 void State::finish(Id id) {
   outcome_.finished.push_back(id);
   end(id);
+}
+
+int64_t State::repeats() {
+  return std::min(group_.steps_to_end(), group_.steps_within(free(Home::gpu) + group_.growth(1)));
 }
 
 void State::repeat(int64_t more) {
@@ -376,7 +379,7 @@ void State::commit_cohort(double end, double seconds, double layer) {
 
 void State::commit_prompt(const Chunk& chunk, double end) {
   Sequence& sequence = sequences_[chunk.id];
-  if (!sequence.started) outcome_.started.push_back(chunk.id);
+  if (!sequence.started) outcome_.started.push_back(chunk);
   sequence.started = true;
   set_cached(chunk.id, sequence.cached + chunk.tokens);
   share(chunk.id);

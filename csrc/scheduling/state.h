@@ -43,7 +43,7 @@ struct Outcome {
     double gap;  // seconds since its token before
     bool on_cpu;
   };
-  std::vector<Id> started;  // for the first time part of a pass
+  std::vector<Chunk> started;  // for the first time part of a pass; `past`: what was reused
   std::vector<Id> first;    // yielded their first token
   std::vector<Odd> odd;
   int64_t even = 0;         // tokens that came one pass after the token before
@@ -77,11 +77,13 @@ class State {
   const Blocks& blocks(Home home) const { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
   // Blocks that can be had: free ones, and those of prefixes that nobody holds.
   int64_t free(Home home) const;
+  // Most blocks that requests held at a time.
+  int64_t most_blocks(Home home) const { return most_[static_cast<size_t>(home)]; }
   // KV tokens that requests hold, shared ones once.
   int64_t tokens(Home home) const;
 
-  // Tokens of the prompt of `id`, waiting, that the accelerator's cache has.
-  int64_t reusable(Id id) const;
+  // Tokens of a prompt with these hashes that the accelerator's cache has.
+  int64_t reusable(Hashes hashes, int64_t prompt) const { return matched(hashes, prompt) * hash_block_; }
   // Tokens of its prompt that are still to be computed if it goes on with its cache at `home`.
   int64_t prompt_left(Id id, Home home) const;
   // What prompt(id, count, home), decode_on_cpu(id), swap_in(id) or swap_out(id) take from free(...).
@@ -111,22 +113,27 @@ class State {
   const Load& load() const { return load_; }
 
   // ---- What happens
-  // A request; -1 if its prompt and output have room in none of the caches where it may be.
+  // Whether prompt and output of a request, but for its last token, have room in one of the caches where it may be.
+  bool fits(int64_t prompt, int64_t output) const;
+  // A request that fits.
   Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);
   // It is over, before its output is complete.
   void end(Id id);
   // The pass took `seconds` until `end`. `layer`: seconds of the host for a layer of the cohort, if one began.
   const Outcome& commit(double end, double seconds, double layer);
-  // The pass, which is pure, and `more` further ones like it: decodes on the accelerator alone. None ends before the
-  // last of them; commit() then brings what that last one brought.
+  // After this pass, which is pure, come `more` like it, and commit() brings what the last one brings. Nobody's last
+  // token comes before.
   void repeat(int64_t more);
+  // Most passes that this one, which is pure, and such ones after it may be.
+  int64_t repeats();
 
   // Throws std::logic_error unless all sums are what the requests say, and no cache holds more than it has room for.
   void check() const;
 
  private:
   int64_t hash_blocks() const { return hash_block_ / limits_.block; }
-  int64_t matched(Id id) const;
+  int64_t matched(Hashes hashes, int64_t prompt) const;
+  int64_t matched(Id id) const { return matched(sequences_[id].hashes, sequences_[id].prompt); }
   Blocks& mine(Home home) { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
   void take(Home home, int64_t count);
   // Changes what `id`, not on_gpu, has cached.
@@ -162,6 +169,7 @@ class State {
   int64_t shared_ = 0;  // hash blocks held, by all requests
   int64_t cpu_kv_ = 0;
   std::array<int64_t, 3> kv_{};  // tokens cached by those not on_gpu, by home
+  std::array<int64_t, 3> most_{};
   double now_ = 0;
   Decision decision_;
   Load load_;

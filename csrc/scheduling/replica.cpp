@@ -1,0 +1,167 @@
+#include "replica.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+namespace helm::scheduling {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr auto kGpu = static_cast<size_t>(Home::gpu), kCpu = static_cast<size_t>(Home::cpu);
+
+Replica::Replica(const Requests& requests, const Costs& costs, const Limits& limits, Policy& policy, Records& records,
+                 Mode mode)
+    : requests_(requests),
+      costs_(costs),
+      policy_(policy),
+      records_(records),
+      mode_(mode),
+      one_priority_(requests.one_priority()),
+      state_(limits, policy.homes(), costs.actual.layers, requests.hash_block) {}
+
+void Replica::run(double until) {
+  for (;;) {
+    if (flight_.flies) {
+      if (!due(flight_.end.now(), until)) return;
+      land();
+    }
+    deliver();
+    if (due(until, clock_.now())) return;
+    launch(until);
+    if (!flight_.flies && !wait(until)) return;
+  }
+}
+
+// ---- Arrivals and cancels
+
+double Replica::next_arrival() const {
+  return delivered_ < inbox_.size() ? requests_.arrival[inbox_[delivered_]] : kNever;
+}
+
+double Replica::next_cancel() const { return cancels_.empty() ? kNever : cancels_.top().first; }
+
+void Replica::expect(int64_t request) {
+  if (!state_.fits(requests_.prompt[request], requests_.output[request])) return records_.rejected(request, requests_.arrival[request]);
+  inbox_.push_back(request);
+  if (std::isfinite(requests_.cancel[request])) cancels_.emplace(requests_.cancel[request], request);
+}
+
+void Replica::deliver() {
+  while (due(next_arrival(), clock_.now())) arrive(inbox_[delivered_++]);
+  for (; due(next_cancel(), clock_.now()); cancels_.pop()) cancel(cancels_.top().second);
+}
+
+void Replica::arrive(int64_t request) {
+  const Hashes hashes = requests_.hash_block > 0 ? requests_.hashes_of(request) : Hashes{};
+  const Id id = state_.add(requests_.prompt[request], requests_.output[request], requests_.priority[request], hashes);
+  records_.arrived(id, request);
+}
+
+void Replica::cancel(int64_t request) {
+  const Id id = records_.number(request);
+  if (!state_.lives(id)) return;
+  records_.cancelled(id, state_.produced(id), requests_.cancel[request]);
+  state_.end(id);
+  ++over_;
+}
+
+double Replica::interruption() const {
+  const bool behind = !state_.waiting().empty() && one_priority_;
+  return behind ? next_cancel() : std::min(next_cancel(), next_arrival());
+}
+
+// Nothing runs: on to the next arrival or cancel. False if there is none until then.
+bool Replica::wait(double until) {
+  const double next = std::min(next_arrival(), next_cancel());
+  if (next == kNever && until == kNever && !state_.empty()) throw std::logic_error("the policy leaves requests waiting");
+  if (next == kNever || next > until) return false;
+  clock_.set(std::max(clock_.now(), next));
+  return true;
+}
+
+// ---- Passes
+
+void Replica::launch(double until) {
+  state_.begin(clock_.now());
+  policy_.decide(state_, costs_.believed);
+  records_.moved(state_, clock_.now());
+  const Decision& made = state_.decision();
+  if (made.idle()) return;
+  fly();
+  run_.clear();
+  if (!mode_.one_by_one && made.pure() && flight_.times.seconds == flight_.times.gpu && policy_.steady(state_))
+    fly_on(std::min(until, interruption()));
+}
+
+void Replica::fly() {
+  const Decision& made = state_.decision();
+  const Load& load = state_.load();
+  flight_.flies = true;
+  flight_.times = time_of(costs_.actual, made.kind, load);
+  flight_.layer = load.cohort.cpu_requests > 0 ? host_layer(costs_.actual, load.cohort) : 0.0;
+  flight_.end = clock_;
+  flight_.end.add(flight_.times.seconds);
+  flight_.held[kGpu] = state_.tokens(Home::gpu) + made.decodes;
+  flight_.held[kCpu] = state_.tokens(Home::cpu) + static_cast<int64_t>(made.cpu[0].size() + made.cpu[1].size());
+  for (const Chunk& chunk : made.prompts) flight_.held[static_cast<size_t>(chunk.home)] += chunk.tokens;
+}
+
+// The pass becomes a run of passes: until the first last token, while blocks last, to the first end at `stop` or later.
+void Replica::fly_on(double stop) {
+  const int64_t most = state_.repeats();
+  if (most < 2) return;
+  const Work& work = state_.load().half[0];
+  run_until(costs_.actual, work.tokens, work.gpu_kv, most, clock_, stop, run_);
+  int64_t passes = 0;
+  flight_.end = clock_;
+  for (const Stretch& stretch : run_) passes += stretch.terms, flight_.end.add(sum(stretch));
+  state_.repeat(passes - 1);
+}
+
+void Replica::land() {
+  flight_.flies = false;
+  const Decision& made = state_.decision();
+  const double begin = clock_.now();
+  clock_ = flight_.end;
+  if (policy_.learns() && !(made.pure() && policy_.steady(state_)))
+    policy_.observe(made.kind, state_.load(), time_of(costs_.believed, made.kind, state_.load()), flight_.times);
+  const Outcome& outcome = state_.commit(clock_.now(), flight_.times.seconds, flight_.layer);
+  over_ += static_cast<int64_t>(outcome.finished.size());
+  if (run_.empty()) {
+    count_one();
+    if (outcome.even > 0) records_.gaps.add({flight_.times.seconds, 0.0, 1}, outcome.even, false);
+  } else {
+    count_run();
+  }
+  records_.passed(outcome, begin, clock_.now(), requests_);
+  if (mode_.check) state_.check();
+  records_.occupancy.add(clock_.now(), state_.tokens(Home::gpu), state_.tokens(Home::cpu));
+}
+
+void Replica::count_one() {
+  Activity& done = records_.activity;
+  const Times& times = flight_.times;
+  done.busy.seconds += times.seconds, done.busy.gpu += times.gpu, done.busy.cpu += times.cpu, done.busy.link += times.link;
+  for (size_t home = kGpu; home <= kCpu; ++home)
+    done.kv_seconds[home] += static_cast<double>(flight_.held[home]) * times.seconds;
+  ++done.passes[static_cast<size_t>(state_.decision().kind)];
+}
+
+void Replica::count_run() {
+  Activity& done = records_.activity;
+  const int64_t requests = state_.decision().decodes;
+  int64_t held = flight_.held[kGpu];
+  for (const Stretch& stretch : run_) {
+    const double seconds = sum(stretch);
+    done.busy.seconds += seconds, done.busy.gpu += seconds;
+    done.kv_seconds[kGpu] += weighted_sum(stretch, static_cast<double>(held), static_cast<double>(requests));
+    done.kv_seconds[kCpu] += static_cast<double>(flight_.held[kCpu]) * seconds;
+    done.passes[static_cast<size_t>(Kind::gpu_only)] += stretch.terms;
+    held += stretch.terms * requests;
+    records_.gaps.add(stretch, requests, false);
+  }
+  ++done.jumps;
+}
+
+}  // namespace helm::scheduling

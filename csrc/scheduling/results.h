@@ -1,0 +1,11 @@
+// What a simulation found, as numpy arrays by name; scheduler/_scheduling.pyi says what they are.
+#pragma once
+#include <pybind11/pybind11.h>
+
+#include "simulation.h"
+
+namespace helm::scheduling {
+
+pybind11::dict results(Simulated done);
+
+}  // namespace helm::scheduling
