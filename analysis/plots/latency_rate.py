@@ -6,7 +6,19 @@ from typing import TYPE_CHECKING
 
 from helmsman.analysis.comparison_table import asked
 from helmsman.analysis.front import front
-from helmsman.analysis.plots.picture import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY, caption, new_figure
+from helmsman.analysis.plots.picture import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    by_powers,
+    caption,
+    dress,
+    new_figure,
+)
 from helmsman.schemas.comparison import Comparison, Point
 
 if TYPE_CHECKING:
@@ -43,23 +55,13 @@ def draw_points(found: Comparison) -> "Figure":
 
 def _scale(axes: "Axes", points: Sequence[Point]) -> None:
     """Both axes, with room for names left of the first point."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     axes.set(xscale="log", yscale="log")
     across, up = _places(points)
     axes.set_xlim(*_limits(across, 0.11))
     axes.set_ylim(*_limits(up, 0.06))
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.set_major_formatter("{x:g}")
-        axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("request, s (all tokens of all sequences)", fontsize=9.5, color=INK)
-    axes.set_ylabel("output tokens/s", fontsize=9.5, color=INK)
-    axes.grid(color="#E6E6E6", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=9, color="#888888", labelcolor=INK)
-    for side in axes.spines.values():
-        side.set(color="#888888", linewidth=0.8)
+        by_powers(axis)
+    dress(axes, "request, s (all tokens of all sequences)", "output tokens/s")
 
 
 def _limits(values: Sequence[float], room: float) -> tuple[float, float]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 ImageFormat = Literal["svg", "png"]
@@ -62,6 +64,26 @@ def _line(figure: "Figure", top: float, text: str, size: float, ink: str, weight
     line = figure.text(0.2 / width, top, text, fontsize=size, weight=weight, va="top", color=ink)
     wide = line.get_window_extent().width / figure.dpi
     line.set_fontsize(min(size, size * (width - 0.4) / wide))
+
+
+def dress(axes: "Axes", across: str, up: str) -> None:
+    """Names of both axes, a faint grid, and lines that stay behind what is drawn."""
+    axes.set_xlabel(across, fontsize=9.5, color=INK)
+    axes.set_ylabel(up, fontsize=9.5, color=INK)
+    axes.grid(color="#E6E6E6", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=9, color="#888888", labelcolor=INK)
+    for side in axes.spines.values():
+        side.set(color="#888888", linewidth=0.8)
+
+
+def by_powers(axis: "Axis") -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 of every power of ten, as plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def lighter(colour: str, share: float = 0.62) -> str:

@@ -69,7 +69,7 @@ def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range, slowed: 
         f"{which} of 0–{plan.model.layers - 1} in {drawn.seconds * 1e3:.4g} ms"
     )
     subtitle += "" if period is None else f", one layer every {period * 1e3:.4g} ms"
-    _write(path, gantt(drawn, Heading(plan.label, subtitle)))
+    write_picture(path, gantt(drawn, Heading(plan.label, subtitle)))
 
 
 def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
@@ -87,7 +87,8 @@ def draw_search(path: Path, strategy: "OpSplit", decision: "Decision") -> None:
         symbol="L" if strategy.options.printed else "L′",
         accelerator="accelerator" if frame.accelerator.kind == "loopback" else "GPU",
     )
-    _write(path, draw_split_curve(split_curve(strategy.fitting, strategy.units, strategy.finalists[0][0], names)))
+    curve = split_curve(strategy.fitting, strategy.units, strategy.finalists[0][0], names)
+    write_picture(path, draw_split_curve(curve))
 
 
 def draw_comparison(path: Path, found: "Comparison") -> None:
@@ -96,24 +97,25 @@ def draw_comparison(path: Path, found: "Comparison") -> None:
         from helmsman.analysis.plots.latency_rate import draw_points as draw
     else:
         from helmsman.analysis.plots.strategy_bars import draw_strategies as draw
-    _write(path, draw(found))
+    write_picture(path, draw(found))
 
 
 def draw_strip(path: Path, plan: "Plan") -> None:
     """Where every block of a plan lives and runs."""
     from helmsman.analysis.plots.layer_strip import draw_layers
 
-    _write(path, draw_layers(plan))
+    write_picture(path, draw_layers(plan))
 
 
 def draw_overlap(path: Path, plan: "Plan", passes: "Sequence[PassLayers]") -> None:
     """Every layer's computation against the loading of the next."""
     from helmsman.analysis.plots.layer_overlap import draw_overlaps
 
-    _write(path, draw_overlaps(plan, passes))
+    write_picture(path, draw_overlaps(plan, passes))
 
 
-def _write(path: Path, figure: "Figure") -> None:
+def write_picture(path: Path, figure: "Figure") -> None:
+    """Write a figure in the format that the file's name asks for."""
     from helmsman.analysis.plots.picture import image, image_format
 
     content = image(figure, image_format(path, "--plot"))

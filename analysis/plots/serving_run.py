@@ -1,0 +1,114 @@
+"""Serving runs: how latencies are distributed (NEO-37), and requests and caches over time."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helmsman.analysis.plots.picture import BLUE, GREY, ORANGE, caption, dress, new_figure
+from helmsman.analysis.plots.serving_curves import COLOURS
+from helmsman.schemas.requests import Floats
+from helmsman.schemas.served import Served
+from helmsman.simulator.serving.in_system import Steps, present, running
+from helmsman.simulator.serving.metrics import per_token, tpot, ttft
+from helmsman.simulator.serving.run import Occupancy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Run = tuple[str, Served]
+"""A run and its name."""
+
+_WIDTH, _HEIGHT = 11.5, 7.2
+_LEFT, _RIGHT, _TOP, _BOTTOM, _BETWEEN = 0.8, 0.25, 0.95, 0.6, 0.85
+_MOST = 4000
+"""Points of a line: more than a picture has pixels across, so none is missed."""
+_LATENCIES = ((ttft, "TTFT, s"), (tpot, "TPOT, s"), (per_token, "E2E / output tokens, s"))
+
+
+def draw_latencies(runs: Sequence[Run], subtitle: str) -> "Figure":
+    """Cumulative distributions of TTFT, TPOT and per-token latency, a line for each run."""
+    figure = new_figure(_WIDTH, 4.4)
+    for axes, (values, name) in zip(_row(figure, len(_LATENCIES), 0, 1), _LATENCIES, strict=True):
+        _distributions(axes, [(run, values(served)) for run, served in runs], name)
+    _legend(figure.axes[0])
+    caption(figure, "latency of requests", subtitle)
+    return figure
+
+
+def draw_run(run: Run, occupancy: Occupancy, title: str, subtitle: str) -> "Figure":
+    """Above, latencies of one run, requests with attention on the host apart; below, requests and caches over time."""
+    figure = new_figure(_WIDTH, _HEIGHT)
+    for axes, (values, name) in zip(_row(figure, len(_LATENCIES), 0, 2), _LATENCIES, strict=True):
+        _distributions(axes, _sides(run[1], values(run[1])), name)
+    _legend(figure.axes[0])
+    there, cached = _row(figure, 2, 1, 2)
+    _draw_requests(there, run[1])
+    _draw_caches(cached, occupancy)
+    caption(figure, title, subtitle)
+    return figure
+
+
+def _row(figure: "Figure", count: int, row: int, rows: int) -> "list[Axes]":
+    """`count` axes beside each other in one of `rows` rows from the top."""
+    width, height = figure.get_size_inches()
+    tall = (height - _TOP - _BOTTOM - (rows - 1) * _BETWEEN) / rows
+    low = height - _TOP - (row + 1) * tall - row * _BETWEEN
+    wide = (width - _RIGHT) / count
+    return [
+        figure.add_axes(((number * wide + _LEFT) / width, low / height, (wide - _LEFT) / width, tall / height))
+        for number in range(count)
+    ]
+
+
+def _legend(axes: "Axes") -> None:
+    """Above the axes, where no line is."""
+    axes.legend(fontsize=8.5, frameon=False, loc="lower left", bbox_to_anchor=(-0.02, 1.03), ncols=7, borderaxespad=0.0)
+
+
+def _sides(served: Served, values: Floats) -> list[tuple[str, Floats]]:
+    on_cpu = served.cpu_tokens > 0
+    if not on_cpu.any():
+        return [("all requests", values)]
+    return [("on the accelerator", values[~on_cpu]), ("partly on the host", values[on_cpu])]
+
+
+def _distributions(axes: "Axes", runs: Sequence[tuple[str, Floats]], name: str) -> None:
+    for number, (run, values) in enumerate(runs):
+        found = np.sort(values[~np.isnan(values)])
+        rows = _thinned(len(found))
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot(found[rows], 100.0 * (rows + 1) / max(1, len(found)), label=run, color=colour, linewidth=1.4)
+    axes.set_ylim(0.0, 100.0)
+    axes.set_xlim(left=0.0)
+    dress(axes, name, "requests, %")
+
+
+def _thinned(count: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Places of at most so many of `count` points, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(np.int64))
+
+
+def _draw_requests(axes: "Axes", served: Served) -> None:
+    for steps, name, colour in ((present(served), "there", GREY), (running(served), "running", BLUE)):
+        _stairs(axes, steps, name, colour)
+    dress(axes, "s", "requests")
+    axes.set_ylim(0.0, 1.05 * axes.get_ylim()[1])
+    _legend(axes)
+
+
+def _stairs(axes: "Axes", steps: Steps, name: str, colour: str) -> None:
+    rows = _thinned(len(steps.at_s))
+    axes.plot(steps.at_s[rows], steps.count[rows], drawstyle="steps-post", label=name, color=colour, linewidth=1.1)
+
+
+def _draw_caches(axes: "Axes", occupancy: Occupancy) -> None:
+    rows = _thinned(len(occupancy.at_s))
+    homes = ((occupancy.gpu_share, "accelerator", BLUE), (occupancy.cpu_share, "host", ORANGE))
+    for share, name, colour in homes:
+        if share is not None:
+            axes.plot(occupancy.at_s[rows], 100.0 * share[rows], label=name, color=colour, linewidth=1.1)
+    dress(axes, "s", "tokens of the cache in use, %")
+    axes.set_ylim(0.0, 100.0)
+    _legend(axes)

@@ -1,0 +1,74 @@
+"""Who asks: requests of a file or made up, at other rates and of other lengths where a study wants them."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from helmsman.schemas.requests import Ints, Requests, make_requests, take_requests
+from helmsman.simulator.serving.requests.arrivals import Arrivals, arrive
+from helmsman.simulator.serving.requests.read import read_requests
+from helmsman.simulator.serving.requests.synthetic import PREFIX, Synthetic, make_synthetic, parse_synthetic
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of every prompt and output; None: as they are."""
+
+    prompt: int | None = None
+    output: int | None = None
+
+
+AS_THEY_ARE = Lengths()
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """The requests of a file, or a description of some; `rate` and `arrivals` where they are not as they come."""
+
+    source: Requests | Synthetic
+    rate: float | None = None
+    arrivals: Arrivals | None = None
+
+    def requests(self, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Requests:
+        """The requests with a seed, a rate and lengths of a study. Raises UsageError."""
+        wanted = self.rate if rate is None else rate
+        if isinstance(self.source, Requests):
+            return arrive(_with_lengths(self.source, lengths), wanted, self.arrivals, seed)
+        asked = replace(
+            self.source,
+            input=lengths.prompt or self.source.input,
+            output=lengths.output or self.source.output,
+            arrivals=self.arrivals or self.source.arrivals,
+            rate=self.source.rate if wanted is None else wanted,
+        )
+        return make_synthetic(asked, seed)
+
+
+def asking(
+    source: str,
+    rate: float | None = None,
+    arrivals: Arrivals | None = None,
+    sort: bool = False,
+    limit: int | None = None,
+) -> Asking:
+    """Who asks, by a file's name or a `synthetic:` line; `limit`: the first so many only.
+
+    Raises BadInputError, UsageError."""
+    if source.startswith(PREFIX):
+        described = parse_synthetic(source)
+        return Asking(replace(described, n=min(described.n, limit or described.n)), rate, arrivals)
+    found = read_requests(source, sort=sort)
+    return Asking(found if limit is None else take_requests(found, np.arange(min(limit, len(found)))), rate, arrivals)
+
+
+def _with_lengths(found: Requests, lengths: Lengths) -> Requests:
+    """The same arrivals, all of one length; other prompts have no known prefixes."""
+    outputs = found.output_tokens if lengths.output is None else _alike(found, lengths.output)
+    if lengths.prompt is None:
+        return replace(found, output_tokens=outputs)
+    prompts = _alike(found, lengths.prompt)
+    return make_requests(found.arrival_s, prompts, outputs, found.priority, found.cancel_s)
+
+
+def _alike(found: Requests, tokens: int) -> Ints:
+    return np.full(len(found), tokens, np.int64)
