@@ -9,6 +9,7 @@ from helmsman.service.refusals import RefusedError
 from helmsman.service.replies import Piece
 
 DONE = b"data: [DONE]\n\n"
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +83,4 @@ class Answer:
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + _COMPACT.encode(body).encode() + b"\n\n"

@@ -1,13 +1,11 @@
 """A stream of server-sent events, to a reader who may be slow or gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 from aiohttp import web
 
 from helmsman.service.answers import Answer
 from helmsman.service.refusals import RefusedError, StalledError
-from helmsman.service.replies import Piece
 from helmsman.service.running import Running
 
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -21,29 +19,20 @@ async def stream(request: web.Request, answer: Answer, run: Running, stall_s: fl
     pieces = run.pieces()
     first = await anext(pieces)
     response = web.StreamResponse(headers=_HEADERS)
-    await response.prepare(request)
-    await _write(request, response, answer.chunk(first, run.usage, first=True), stall_s)
     try:
-        await _rest(request, response, answer, run, pieces, stall_s)
+        await response.prepare(request)
+        await _write(request, response, answer.chunk(first, run.usage, first=True), stall_s)
+        async for piece in pieces:
+            await _write(request, response, answer.chunk(piece, run.usage, first=False), stall_s)
     except StalledError:
         raise
+    except ConnectionError:
+        return response  # who asked has left between two pieces
     except RefusedError as problem:
         await _write(request, response, answer.failing(problem), stall_s)
     else:
         await _write(request, response, answer.closing(run.usage), stall_s)
     return response
-
-
-async def _rest(
-    request: web.Request,
-    response: web.StreamResponse,
-    answer: Answer,
-    run: Running,
-    pieces: AsyncIterator[Piece],
-    stall_s: float,
-) -> None:
-    async for piece in pieces:
-        await _write(request, response, answer.chunk(piece, run.usage, first=False), stall_s)
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes, stall_s: float) -> None:

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from benchmarks.virtual_engine import ROOM, VirtualEngine
 from http_service import OPTIONS, Site, on_site
-from virtual_engine import ROOM, VirtualEngine
 
 from helmsman.service.admission import Admission, Bounds
 from helmsman.service.generation import Job

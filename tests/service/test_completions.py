@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
+from benchmarks.virtual_engine import VirtualEngine, tokens_of
 from http_service import MODEL, Site, byte_text, on_site
-from virtual_engine import VirtualEngine, tokens_of
 
 from helmsman.executor.sampling import Sampling
 from helmsman.service.generation import Job

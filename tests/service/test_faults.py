@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientConnectorError, ClientSession
+from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site, served
-from virtual_engine import VirtualEngine
 
 from helmsman.service.server import address, listen, serving
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from aiohttp import ClientSession, web
+from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
-from virtual_engine import VirtualEngine
 
 from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served import CANCELLED, FAILED, FINISHED, REJECTED, Served, ServedInfo, read_served, write_served

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 
 import pytest
+from benchmarks.virtual_engine import ROOM
 from test_serving_loop import Counting, Turns
-from virtual_engine import ROOM
 
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError

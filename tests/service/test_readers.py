@@ -5,8 +5,8 @@ import json
 import socket
 from dataclasses import replace
 
+from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
-from virtual_engine import VirtualEngine
 
 LONG = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True}
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
-from virtual_engine import VirtualEngine
 
 from helmsman.service.reading import BodyLimits
 

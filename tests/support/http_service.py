@@ -9,9 +9,9 @@ from functools import cache
 from typing import Any
 
 from aiohttp import ClientSession
+from benchmarks.virtual_engine import VirtualEngine
 from shapes import small_model
 from tokenizers import Tokenizer
-from virtual_engine import VirtualEngine
 
 from helmsman.executor.chat_template import ChatTemplate
 from helmsman.executor.checkpoint.tokenizer import tokenizer_json

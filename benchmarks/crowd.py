@@ -1,0 +1,132 @@
+"""Clients of every kind at once, for a time: who stream, stall, leave, send too much, garbage or nothing."""
+
+import asyncio
+import json
+import random
+import socket
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """How many of each kind of client there are, and for how many seconds at most those who leave stay."""
+
+    streaming: int = 600
+    whole: int = 50
+    stalling: int = 100
+    leaving: int = 100
+    large: int = 50
+    garbage: int = 50
+    silent: int = 50
+    patience_s: float = 6.0
+
+
+@dataclass
+class Tally:
+    """What clients met, and how many connections were open."""
+
+    met: Counter[str] = field(default_factory=Counter)
+    open_most: int = 0
+    open_now: int = 0
+
+
+class Crowd:
+    """Clients of one server, each asking again and again until `until`, a moment of the loop's clock."""
+
+    def __init__(self, port: int, until: float, seed: int, kinds: Kinds) -> None:
+        self._port, self._until, self._random, self._kinds = port, until, random.Random(seed), kinds
+        self.tally = Tally()
+
+    async def hold(self) -> Tally:
+        """All of them at once."""
+        kinds = self._kinds
+        ways = ((kinds.streaming, self._stream), (kinds.whole, self._whole), (kinds.stalling, self._stall),
+                (kinds.leaving, self._leave), (kinds.large, self._large), (kinds.garbage, self._garbage),
+                (kinds.silent, self._silent))  # fmt: skip
+        clients = [self._again(way) for count, way in ways for _ in range(count)]
+        await asyncio.gather(*clients)
+        return self.tally
+
+    async def _again(self, way: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[str]]) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._random.random() * min(1.0, self._until - loop.time()))
+        while loop.time() < self._until:
+            try:
+                await self._once(way)
+            except OSError as error:
+                self.tally.met[f"{way.__name__[1:]}: {type(error).__name__}"] += 1
+            await asyncio.sleep(self._random.uniform(0.05, 0.2))
+
+    async def _once(self, way: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[str]]) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**12)
+        self.tally.open_now += 1
+        self.tally.open_most = max(self.tally.open_most, self.tally.open_now)
+        try:
+            self.tally.met[f"{way.__name__[1:]}: {await way(reader, writer)}"] += 1
+        finally:
+            self.tally.open_now -= 1
+            writer.transport.abort()
+
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(self._asking(self._random.randint(20, 200)))
+        return await _status(reader)
+
+    async def _whole(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(self._asking(self._random.randint(20, 100), stream=False))
+        return await _status(reader)
+
+    async def _stall(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        writer.transport.pause_reading()
+        writer.write(self._asking(4000))
+        await asyncio.sleep(self._patience())
+        return "left"
+
+    async def _leave(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(self._asking(2000))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience()):
+                await _status(reader)
+        return "left"
+
+    async def _large(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(_head(60 * 2**20))
+        with suppress(ConnectionError):
+            for _ in range(16):
+                writer.write(b" " * 2**16)
+                await writer.drain()
+        return await _status(reader)
+
+    async def _garbage(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        noise = self._random.randbytes(self._random.randint(1, 3000))
+        writer.write(self._random.choice([noise + b"\r\n\r\n", _head(len(noise)) + noise, _head(2) + b"[]"]))
+        return await _status(reader)
+
+    async def _silent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(self._random.choice([b"", b"POST /v1/comp", _head(100) + b"{"]))
+        return await _status(reader)
+
+    def _patience(self) -> float:
+        return self._random.uniform(0.01, self._kinds.patience_s)
+
+    def _asking(self, tokens: int, stream: bool = True) -> bytes:
+        prompt = [self._random.randrange(256) for _ in range(self._random.randint(1, 200))]
+        body = json.dumps({"prompt": prompt, "max_tokens": tokens, "stream": stream, "ignore_eos": True,
+                           "return_token_ids": True}).encode()  # fmt: skip
+        return _head(len(body)) + body
+
+
+def _head(length: int) -> bytes:
+    return b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % length
+
+
+async def _status(reader: asyncio.StreamReader) -> str:
+    """The status of an answer, once all of it has come."""
+    words, last = (await reader.readline()).split(), b""
+    while piece := await reader.read(2**16):
+        last = piece
+    whole = not last.startswith(b"data") or last.endswith(b"0\r\n\r\n")
+    return "closed" if len(words) < 2 else words[1].decode() if whole else "broken off"
