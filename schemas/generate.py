@@ -13,6 +13,7 @@ from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
 from helmsman.schemas.trace import TraceInfo
 from helmsman.schemas.workload import Workload
@@ -26,6 +27,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "optable": OperationTable,
     "plan": Plan,
     "served": ServedInfo,
+    "served-comparison": ServedComparison,
     "serving": ServingReport,
     "serving-capacity": ServingCapacity,
     "serving-sweep": ServingSweep,

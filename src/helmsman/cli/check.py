@@ -1,4 +1,4 @@
-"""`helm-check`: does a plan run as fast as predicted? Exit code 4 when it does not."""
+"""`helm-check`: does a plan run, or serve, as fast as predicted? Exit code 4 when it does not."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,29 +12,31 @@ if TYPE_CHECKING:
     from helmsman.simulator.stream import Progress
 
 _TOLERANCE = 0.08
+_SERVED_TOLERANCE = 0.15
 
 
 def build_parser() -> Parser:
     """The arguments of helm-check."""
     parser = command_parser(
         "helm-check",
-        "Compare predicted, simulated and measured seconds of a plan, term by term.",
+        "Compare predicted, simulated and measured seconds of a plan, term by term, or requests simulated and served.",
         "helm-check plan.json --measured run.parquet",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the Plan that was run")
-    parser.add_argument(
-        "--measured", type=Path, required=True, metavar="FILE", help="the Trace that helm-run --trace wrote"
+    made = parser.add_mutually_exclusive_group(required=True)
+    made.add_argument("--measured", type=Path, metavar="FILE", help="the Trace that helm-run --trace wrote")
+    made.add_argument("--served", type=Path, metavar="FILE", help="the table that helm-bench-serve -o wrote")
+    simulated = (
+        "the Trace that helm-sim --trace wrote (default: replay); with --served the table that helm-sim -o wrote"
     )
-    parser.add_argument(
-        "--simulated", type=Path, metavar="FILE", help="the Trace that helm-sim --trace wrote (default: replay)"
+    parser.add_argument("--simulated", type=Path, metavar="FILE", help=simulated)
+    tolerance = (
+        f"largest relative error of the decode step (default {_TOLERANCE}; twice the noise if larger); with --served "
+        f"of throughput and latencies (default {_SERVED_TOLERANCE})"
     )
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=_TOLERANCE,
-        metavar="X",
-        help=f"largest relative error of the decode step (default {_TOLERANCE}; twice the noise if larger)",
-    )
+    parser.add_argument("--tolerance", type=float, metavar="X", help=tolerance)
+    judged = "with --served: what must be within the tolerance, of throughput, ttft, tpot, e2e (default: all)"
+    parser.add_argument("--judge", metavar="A,B", help=judged)
     return parser
 
 
@@ -44,9 +46,41 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Read, compare, print. Raises TargetMissedError when the decode step is beyond the tolerance."""
+    """Read, compare, print. Raises TargetMissedError when something is beyond the tolerance."""
+    if args.tolerance is None:
+        args.tolerance = _TOLERANCE if args.served is None else _SERVED_TOLERANCE
     if not 0.0 < args.tolerance <= 10.0:
         raise UsageError("must be between 0 and 10", field="--tolerance", value=args.tolerance)
+    if args.served is not None:
+        return _served(args)
+    if args.judge is not None:
+        raise UsageError("is about served requests", field="--judge", remedy="leave it out, or use --served")
+    return _measured(args)
+
+
+def _served(args: argparse.Namespace) -> int:
+    from helmsman.analysis.served import JUDGED, compare_served, served_table, served_verdict
+    from helmsman.cli.documents import read_plan
+    from helmsman.schemas.read import digest
+    from helmsman.schemas.served import read_served
+
+    if args.simulated is None:
+        remedy = "add the table of helm-sim PLAN --requests .. -o FILE.parquet"
+        raise UsageError("required with --served", field="--simulated", remedy=remedy)
+    judged = JUDGED if args.judge is None else tuple(args.judge.split(","))
+    if unknown := set(judged) - set(JUDGED):
+        raise UsageError("unknown figure", field="--judge", value=min(unknown), remedy=f"use {', '.join(JUDGED)}")
+    plan = digest(read_plan(args.plan))
+    simulated, measured = read_served(args.simulated), read_served(args.served)
+    files = (str(args.simulated), str(args.served))
+    found = compare_served(plan, simulated, measured, args.tolerance, judged, files)
+    emit(args, found.to_json(), lambda: served_table(found))
+    if not found.passed and not args.json:
+        raise TargetMissedError(served_verdict(found), remedy="profile again, or change --tolerance")
+    return 0 if found.passed else TargetMissedError.exit_code
+
+
+def _measured(args: argparse.Namespace) -> int:
     from helmsman.analysis.check import check
     from helmsman.analysis.report import document, table, verdict
     from helmsman.cli.documents import read_plan

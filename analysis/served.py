@@ -1,0 +1,125 @@
+"""Served against simulated: throughput and latencies of the same requests, from two tables of served requests."""
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.served import Served
+from helmsman.schemas.served_comparison import Compared, ServedComparison
+from helmsman.schemas.serving import ServingReport, Spread
+from helmsman.schemas.units import format_seconds
+from helmsman.simulator.serving.report import report
+
+JUDGED = ("throughput", "ttft", "tpot", "e2e")
+"""What a verdict may depend on, by name."""
+_SAME_S = 1e-6
+
+
+def compare_served(
+    plan_sha256: str,
+    simulated: Served,
+    measured: Served,
+    tolerance: float,
+    judged: Collection[str] = JUDGED,
+    files: tuple[str, str] = ("simulated", "measured"),
+) -> ServedComparison:
+    """Compare two runs of a plan with the same requests; `files` names the tables in errors.
+
+    Raises BadInputError where they are of other plans, other requests, or from the wrong source."""
+    for table, source, file in ((simulated, "simulated", files[0]), (measured, "measured", files[1])):
+        if table.info.source != source:
+            remedy = "use what helm-sim -o wrote as --simulated, what helm-bench-serve -o wrote as --served"
+            raise BadInputError(f"not a {source} run", file=file, value=table.info.source, remedy=remedy)
+        if table.info.plan_sha256 not in (None, plan_sha256):
+            raise BadInputError("of another plan", file=file, field="plan_sha256", remedy="name the plan it is of")
+    _check_same(simulated, measured, files[1])
+    reports = report(simulated), report(measured)
+    figures = tuple(_figures(*reports, tolerance, judged))
+    return ServedComparison(
+        simulated=simulated.info,
+        measured=measured.info,
+        simulated_requests=reports[0].counts,
+        measured_requests=reports[1].counts,
+        figures=figures,
+        tolerance=tolerance,
+        passed=all(_within(figure, tolerance) for figure in figures if figure.judged),
+    )
+
+
+def _check_same(simulated: Served, measured: Served, file: str) -> None:
+    remedy = "replay and simulate the same --requests with the same --rate, --limit and --seed"
+    if len(simulated) != len(measured):
+        message = f"other requests than the {len(simulated)} simulated"
+        raise BadInputError(message, file=file, value=len(measured), remedy=remedy)
+    wrong = np.abs(simulated.arrival_s - measured.arrival_s) > _SAME_S
+    wrong |= simulated.output_tokens != measured.output_tokens
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        value = (float(measured.arrival_s[row]), int(measured.output_tokens[row]))
+        raise BadInputError("another request than simulated", file=file, field=f"row {row}", value=value, remedy=remedy)
+
+
+def _figures(
+    simulated: ServingReport, measured: ServingReport, tolerance: float, judged: Collection[str]
+) -> Iterator[Compared]:
+    yield _compared("throughput", simulated.throughput.output_tokens, measured.throughput.output_tokens, judged)
+    for name in ("ttft", "tpot", "e2e"):
+        spreads = getattr(simulated.latency, name), getattr(measured.latency, name)
+        for share in ("p50", "p99"):
+            values = [_of(spread, share) for spread in spreads]
+            yield _compared(f"{name} {share}", values[0], values[1], judged)
+
+
+def _of(spread: Spread | None, share: str) -> float | None:
+    return None if spread is None else float(getattr(spread, share))
+
+
+def _compared(what: str, simulated: float | None, measured: float | None, judged: Collection[str]) -> Compared:
+    error = None if simulated is None or measured is None or simulated <= 0 else (measured - simulated) / simulated
+    known = simulated is not None or measured is not None
+    return Compared(
+        what=what, simulated=simulated, measured=measured, error=error, judged=known and what.split()[0] in judged
+    )
+
+
+def _within(figure: Compared, tolerance: float) -> bool:
+    return figure.error is not None and abs(figure.error) <= tolerance
+
+
+def served_table(found: ServedComparison) -> str:
+    """What `helm-check --served` prints."""
+    lines = [
+        f"{'policy':<13}simulated {found.simulated.policy}, served {found.measured.policy}",
+        f"{'requests':<13}{found.simulated_requests.finished} of {found.simulated_requests.asked} finished in "
+        f"simulation, {found.measured_requests.finished} of {found.measured_requests.asked} served",
+        "",
+        f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}",
+        *(_line(figure, found.tolerance) for figure in found.figures),
+        "",
+        f"{'verdict':<13}{served_verdict(found)}",
+    ]
+    return "\n".join(lines)
+
+
+def _line(figure: Compared, tolerance: float) -> str:
+    cells = [_cell(figure.what, value) for value in (figure.simulated, figure.measured)]
+    error = "-" if figure.error is None else f"{figure.error:+.1%}"
+    mark = "  BEYOND" if figure.judged and not _within(figure, tolerance) else ""
+    return f"{figure.what:<13}{cells[0]:>12}{cells[1]:>12}{error:>10}{mark}"
+
+
+def _cell(what: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.4g} tok/s" if what == "throughput" else format_seconds(value)
+
+
+def served_verdict(found: ServedComparison) -> str:
+    """One line: what is beyond the tolerance."""
+    judged = [figure for figure in found.figures if figure.judged]
+    beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
+    if beyond:
+        return f"{', '.join(beyond)} BEYOND {found.tolerance:.1%}"
+    worst = max((abs(figure.error) for figure in judged if figure.error is not None), default=0.0)
+    return f"{len(judged)} figures within {found.tolerance:.1%}, the largest error {worst:.1%}"

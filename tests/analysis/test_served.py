@@ -1,0 +1,112 @@
+"""Served against simulated: which figures, whose requests, and the exit code."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from serving_oracle import serve, simple_cost
+
+from helmsman.analysis.served import compare_served, served_table
+from helmsman.cli import check as helm_check
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import digest
+from helmsman.schemas.served import FAILED, Served, write_served
+from helmsman.simulator.serving.requests.read import read_requests
+
+PLAN = "0" * 64
+LIMITS = Limits(gpu_tokens=4000, cpu_tokens=0, batch_tokens=512, sequences=64, chunk=128)
+
+
+@pytest.fixture(scope="module")
+def simulated() -> Served:
+    requests = read_requests("synthetic:n=40,input=300,output=40,rate=5", seed=1)
+    return serve(requests, simple_cost(0.01, 1e-4, 1e-6, layers=4), LIMITS)
+
+
+def slower(table: Served, factor: float) -> Served:
+    """A measured run in which everything takes `factor` times as long from its arrival on."""
+    times = {name: table.arrival_s + factor * (getattr(table, name) - table.arrival_s)
+             for name in ("started_s", "first_token_s", "finish_s")}  # fmt: skip
+    return replace(table, info=table.info.model_copy(update={"source": "measured"}), **times)
+
+
+def test_errors_are_signed_and_of_every_figure(simulated: Served) -> None:
+    found = compare_served(PLAN, simulated, slower(simulated, 1.1), 0.15)
+    errors = {figure.what: figure.error for figure in found.figures}
+    assert list(errors) == ["throughput", "ttft p50", "ttft p99", "tpot p50", "tpot p99", "e2e p50", "e2e p99"]
+    assert errors.pop("throughput") < 0
+    assert list(errors.values()) == pytest.approx([0.1] * 6)
+    assert found.passed and "7 figures within 15.0%, the largest error 10.0%" in served_table(found)
+    tight = compare_served(PLAN, simulated, slower(simulated, 1.1), 0.09)
+    assert not tight.passed and "ttft p50, ttft p99, tpot p50, tpot p99, e2e p50, e2e p99 BEYOND 9.0%" in served_table(
+        tight
+    )
+    assert compare_served(PLAN, simulated, slower(simulated, 1.1), 0.09, ("throughput",)).passed
+
+
+def test_who_failed_has_no_latency_and_lowers_throughput(simulated: Served) -> None:
+    served = slower(simulated, 1.0)
+    lost = np.arange(40) >= 20
+    served = replace(served, status=np.where(lost, FAILED, served.status), produced=np.where(lost, 0, served.produced))
+    found = compare_served(PLAN, simulated, served, 0.15, ("throughput",))
+    assert not found.passed and found.measured_requests.failed == 20
+    nothing = replace(served, status=np.full(40, FAILED), first_token_s=np.full(40, np.nan))
+    found = compare_served(PLAN, simulated, nothing, 0.15, ("tpot",))
+    assert not found.passed and found.figures[1].measured is None and "-" in served_table(found)
+
+
+def test_other_requests_and_sources_are_refused(simulated: Served) -> None:
+    served = slower(simulated, 1.0)
+    others = {
+        "not a measured run": (simulated, simulated),
+        "not a simulated run": (served, served),
+        "another request": (simulated, replace(served, output_tokens=served.output_tokens + (np.arange(40) == 7))),
+        "of another plan": (simulated, replace(served, info=served.info.model_copy(update={"plan_sha256": "1" * 64}))),
+    }
+    for message, (one, other) in others.items():
+        with pytest.raises(BadInputError, match=message):
+            compare_served(PLAN, one, other, 0.15)
+
+
+@pytest.fixture
+def check(plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """check(simulated, served, *arguments) -> (exit code, stdout, stderr)."""
+
+    def call(simulated: Served, served: Served, *arguments: str) -> tuple[int, str, str]:
+        (tmp_path / "plan.json").write_text(plan.to_json())
+        for name, table in (("simulated", simulated), ("served", served)):
+            named = replace(table, info=table.info.model_copy(update={"plan_sha256": digest(plan)}))
+            with (tmp_path / name).open("wb") as stream:
+                write_served(named, stream)
+        places = [str(tmp_path / name) for name in ("plan.json", "simulated", "served")]
+        code = helm_check.main([places[0], "--simulated", places[1], "--served", places[2], *arguments])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_the_command_exits_with_4_beyond_the_tolerance(
+    check: Callable[..., tuple[int, str, str]], simulated: Served
+) -> None:
+    assert check(simulated, slower(simulated, 1.1))[0] == 0
+    code, out, err = check(simulated, slower(simulated, 1.3))
+    assert code == 4 and "+30.0%  BEYOND" in out and err.count("\n") == 1
+    code, out, err = check(simulated, slower(simulated, 1.3), "--json")
+    assert (code, err) == (4, "") and json.loads(out)["passed"] is False
+    assert check(simulated, slower(simulated, 1.3), "--judge", "throughput", "--tolerance", "0.25")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--judge", "speed"], "unknown figure"), (["--tolerance", "0"], "between 0 and 10")],
+)
+def test_mistakes(
+    check: Callable[..., tuple[int, str, str]], simulated: Served, arguments: list[str], said: str
+) -> None:
+    code, _, err = check(simulated, slower(simulated, 1.0), *arguments)
+    assert code == 2 and said in err
