@@ -2,8 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from helmsman.executor.chat_template import PLAIN_STOPS, ChatTemplate
 from helmsman.executor.text import Text
@@ -18,13 +18,15 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Served:
-    """The model that is served: its name, its tokenizer and chat template (None without), ids below `vocab`, `eos`."""
+    """The model that is served: its name, its tokenizer and chat template (None without), ids below `vocab`, `eos`;
+    `about`: what else `/v1/models` says of it."""
 
     name: str
     vocab: int
     eos: Collection[int] = ()
     text: Text | None = None
     template: ChatTemplate | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

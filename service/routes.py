@@ -58,7 +58,7 @@ class Routes:
         most = self._service.engine.capacity
         model = {"id": self._service.served.name, "object": "model", "created": self._created, "owned_by": "helm"}
         limits = {"max_model_len": min(most.context, most.home_tokens)}
-        return web.json_response({"object": "list", "data": [model | limits]})
+        return web.json_response({"object": "list", "data": [model | limits | dict(self._service.served.about)]})
 
     async def health(self, request: web.Request) -> web.Response:
         """`GET /health`: 200 while requests are served, 503 otherwise."""

@@ -1,34 +1,32 @@
 """What is sent for a request: which path, which fields."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from helmsman.schemas.requests import Requests
 from helmsman.service.load.prompts import Prompt
 
-Path = Literal["completions", "chat"]
-
 
 @dataclass(frozen=True)
 class Asking:
-    """`path`: completions, or conversations of one message. `plain`: only OpenAI's own fields; otherwise answers are as
-    long as asked (`ignore_eos`), and chunks say which tokens they have (`return_token_ids`), as vLLM and Helm do."""
+    """`chat`: conversations of one message instead of completions. `plain`: only OpenAI's own fields; otherwise answers
+    are as long as asked (`ignore_eos`) and chunks say which tokens they have (`return_token_ids`), as with vLLM."""
 
     requests: Requests
     prompt: Prompt
-    path: Path = "completions"
+    chat: bool = False
     model: str | None = None
     plain: bool = False
 
     @property
     def target(self) -> str:
         """The path of the URL."""
-        return "/v1/completions" if self.path == "completions" else "/v1/chat/completions"
+        return "/v1/chat/completions" if self.chat else "/v1/completions"
 
     def body(self, row: int) -> dict[str, Any]:
         """The request as JSON."""
         prompt = self.prompt(row)
-        said = {"prompt": prompt} if self.path == "completions" else {"messages": [{"role": "user", "content": prompt}]}
+        said = {"messages": [{"role": "user", "content": prompt}]} if self.chat else {"prompt": prompt}
         body = {
             **said,
             "max_tokens": int(self.requests.output_tokens[row]),

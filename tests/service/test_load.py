@@ -102,7 +102,7 @@ def test_conversations_and_words() -> None:
     asked = requests([0.0], [5], [8])
 
     async def test(site: Site) -> None:
-        asking = Asking(asked, word_prompts(asked, 0), path="chat", plain=True, model="tiny")
+        asking = Asking(asked, word_prompts(asked, 0), chat=True, plain=True, model="tiny")
         found = measured(asked, await replay(site.url, asking), INFO)
         assert found.status.tolist() == [FINISHED] and found.produced.tolist() == [8]
         assert found.prompt_tokens[0] > 5  # words are several bytes, and the template adds some

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 from aiohttp import ClientSession
@@ -96,3 +98,24 @@ def on_site(test: Callable[[Site], Awaitable[None]], engine: VirtualEngine | Non
             await test(found)
 
     asyncio.run(run())
+
+
+@contextmanager
+def background(engine: VirtualEngine, **changes: Any) -> Iterator[str]:
+    """A service on a thread of its own, for what is no coroutine; its URL."""
+    urls: SimpleQueue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+
+    async def run() -> None:
+        async with site(engine, **changes) as found:
+            stop = asyncio.Event()
+            urls.put((found.url, asyncio.get_running_loop(), stop))
+            await stop.wait()
+
+    thread = Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    url, loop, stop = urls.get(timeout=60)
+    try:
+        yield url
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()

@@ -1,0 +1,164 @@
+"""`helm-bench-serve`: replay requests in time against a server, and write what they waited for as helm-sim does."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
+from helmsman.schemas.errors import TargetMissedError, UsageError
+
+if TYPE_CHECKING:
+    from helmsman.schemas.requests import Requests
+    from helmsman.schemas.served import Served, ServedInfo
+    from helmsman.service.load.replay import Replayed
+    from helmsman.service.load.server import Described
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-bench-serve."""
+    parser = command_parser(
+        "helm-bench-serve",
+        "Replay requests in time against any server with OpenAI's interface: TTFT, TPOT, ITL, E2E, throughput.",
+        "helm-bench-serve --url http://127.0.0.1:8000 --requests synthetic:n=100,input=64,output=32,rate=2"
+        " -o served.parquet",
+        out="TABLE",
+    )
+    add = parser.add_argument
+    add("--url", default="http://127.0.0.1:8000", help="of the server (default http://127.0.0.1:8000)")
+    described = "synthetic:n=2000,input=1000,output=200,rate=2"
+    add("--requests", required=True, metavar="FILE|synthetic:..", help=f"CSV, JSON, JSON Lines, or {described}")
+    add(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="requests a second: stretches the file's times, or draws Poisson arrivals",
+    )
+    add("--arrivals", metavar="PROCESS", help="poisson, uniform, gamma:CV or all-at-once instead of the file's times")
+    add("--sort", action="store_true", help="bring rows into order of arrival first")
+    add("--limit", type=_count, metavar="N", help="the first N requests only")
+    add("--seed", type=int, default=0, metavar="N", help="of everything drawn (default 0)")
+    add("--concurrency", type=_count, metavar="N", help="at most so many at once: others wait, and that counts")
+    add("--slo", metavar="LIMITS", help="ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..")
+    add("--model", metavar="NAME", help="the model to ask for (default: the first that the server names)")
+    add("--chat", action="store_true", help="conversations of one message instead of completions")
+    add("--words", action="store_true", help="prompts are words: for servers that take no token ids, and with --chat")
+    plain = "send OpenAI's own fields only; answers may then end early, and chunks may hold several tokens"
+    add("--plain", action="store_true", help=plain)
+    return parser
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**9):
+        raise UsageError("not a whole number of at least 1", value=text)
+    return int(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Read requests, replay them, write, print; 4 where the SLO is missed."""
+    import asyncio
+
+    from helmsman.cli.open_files import allow_connections
+    from helmsman.cli.places import check_place
+    from helmsman.schemas.served import write_served
+    from helmsman.service.load.measured import measured
+    from helmsman.service.load.server import describe
+    from helmsman.simulator.serving.report import report
+    from helmsman.simulator.serving.slo import parse_slo
+    from helmsman.simulator.serving.text import report_text, slo_text
+
+    check_place(args.out)
+    _check(args)
+    slo = None if args.slo is None else parse_slo(args.slo)
+    requests = _requests(args)
+    allow_connections()
+    args.url = args.url.rstrip("/")
+    server = asyncio.run(describe(args.url))
+    replayed = _replay(args, requests, server)
+    served = measured(requests, replayed, _info(args, server, _lag(requests, replayed)))
+    write_atomically(args.out, lambda stream: write_served(served, stream))
+    found = report(served, slo)
+    show(args, found.to_json(), lambda: report_text(found))
+    _warn(args, served, replayed)
+    if found.goodput is None or found.goodput.met:
+        return 0
+    if args.json:
+        return TargetMissedError.exit_code
+    kept = f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}"
+    raise TargetMissedError(kept, field="--slo", remedy="lower --rate, or allow more time")
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.chat and not args.words:
+        raise UsageError("a message is no list of token ids", field="--chat", remedy="add --words")
+    if args.rate is not None and not 1e-9 <= args.rate <= 1e9:
+        raise UsageError("not a rate", field="--rate", value=args.rate, remedy="write requests a second")
+    if not 0 <= args.seed < 2**31:
+        raise UsageError("must be between 0 and 2147483647", field="--seed", value=args.seed)
+
+
+def _requests(args: argparse.Namespace) -> "Requests":
+    from helmsman.simulator.serving.requests.arrivals import parse_arrivals
+    from helmsman.simulator.serving.requests.asking import asking
+
+    arrivals = None if args.arrivals is None else parse_arrivals(args.arrivals)
+    return asking(args.requests, args.rate, arrivals, args.sort, args.limit).requests(args.seed)
+
+
+def _replay(args: argparse.Namespace, requests: "Requests", server: "Described") -> "Replayed":
+    import asyncio
+
+    from helmsman.cli.progress import progress
+    from helmsman.service.load.asking import Asking
+    from helmsman.service.load.prompts import id_prompts, word_prompts
+    from helmsman.service.load.replay import replay
+
+    prompts = (word_prompts if args.words else id_prompts)(requests, args.seed)
+    asking = Asking(requests, prompts, args.chat, args.model or server.model, args.plain)
+    with progress(len(requests), args.quiet or args.json) as tell:
+        return asyncio.run(replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}")))
+
+
+def _lag(requests: "Requests", replayed: "Replayed") -> float:
+    """Seconds by which the latest request was sent too late."""
+    arrivals: list[float] = requests.arrival_s.tolist()
+    sent = (each.sent - replayed.start for each in replayed.observed)
+    return max(moment - arrival for moment, arrival in zip(sent, arrivals, strict=True))
+
+
+def _info(args: argparse.Namespace, server: "Described", lag: float) -> "ServedInfo":
+    from helmsman.schemas.served import ServedInfo
+
+    return ServedInfo(
+        source="measured",
+        plan_sha256=server.plan_sha256,
+        policy=server.policy or "unknown",
+        requests=_shown(args.requests),
+        seed=args.seed,
+        notes={"sent_late_s": lag},
+    )
+
+
+def _shown(source: str) -> str:
+    """The name of a file, or the line, as documents may hold it."""
+    name = source if source.startswith("synthetic:") else Path(source).name
+    return "".join(letter for letter in name if letter.isprintable())[:200] or "requests"
+
+
+def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> None:
+    """What went wrong first, if something did, and whether the client kept up."""
+    error = next((each.error for each in replayed.observed if each.error), None)
+    if error is not None:
+        print(f"helm-bench-serve: warning: the first that failed or was refused: {error[:200]}", file=sys.stderr)
+    late = float(served.info.notes["sent_late_s"])
+    if late > _LATE_S and args.concurrency is None:
+        print(f"helm-bench-serve: warning: requests were sent up to {late:.2f} s late", file=sys.stderr)
+
+
+_LATE_S = 0.1
