@@ -8,40 +8,14 @@ paper's numbers stand beside ours, with signed errors; `--facts` replaces those 
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.park_egger import (
-    ablation,
-    limits,
-    numerics,
-    overlap,
-    preparation,
-    sensitivity,
-    splits,
-    storage,
-    throughput,
-    turning,
-)
 from benchmarks.park_egger.plots import draw
+from benchmarks.park_egger.studies import STUDIES
 from benchmarks.park_egger.study import Study, document, published, text
 from helmsman.analysis.plots.picture import image
 from helmsman.schemas.errors import HelmError
-
-STUDIES: Mapping[str, Callable[[], Study]] = {
-    "13": turning.study,
-    "14": splits.study,
-    "15": throughput.study,
-    "16": throughput.others,
-    "17": storage.study,
-    "18": overlap.study,
-    "19": ablation.study,
-    "20": ablation.variants,
-    "table2": preparation.study,
-    "limits": limits.study,
-    "sensitivity": sensitivity.study,
-    "numerics": numerics.study,
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

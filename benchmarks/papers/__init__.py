@@ -1,0 +1,1 @@
+"""Figures of the papers, drawn again from hardware records: `python -m benchmarks.papers`."""

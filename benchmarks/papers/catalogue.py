@@ -1,0 +1,12 @@
+"""Every figure that can be drawn, in the order of papers and of their pages."""
+
+from itertools import chain
+
+from benchmarks.papers import gupta, helm, park_egger
+from benchmarks.papers.figure import Figure
+
+
+def figures() -> dict[str, Figure]:
+    """By name: the paper, a dash, and the number there."""
+    everything = chain(helm.figures(), park_egger.figures(), gupta.figures())
+    return {figure.name: figure for figure in everything}
