@@ -51,14 +51,17 @@ Times simple(const Cost& cost, const Work& work) {
   return {std::max(seconds, moved), cost.layers * gpu + ends, cost.layers * cpu, moved};
 }
 
-// One layer of two sub-batches in turns (NEO-10 with transfers): seconds, and how long each side works.
+// One layer of two sub-batches in turns (NEO-10 with transfers): seconds, and how long each side works. The longest
+// cycle of what waits for each other: the accelerator, the host, each half's own way, both halves' ways over two layers.
 Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   const double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
-  const double attention = device_attention(cost, first);
-  const double one = std::max(linear0, host_layer(cost, second));
-  const double other = std::max(linear1 + attention, host_layer(cost, first));
-  const double cpu = host_attention(cost, first) + host_attention(cost, second);
-  return {one + other, linear0 + linear1 + attention, cpu, 0.0};
+  const double attention = device_attention(cost, first), gpu = linear0 + linear1 + attention;
+  const double host0 = host_attention(cost, first), host1 = host_attention(cost, second), cpu = host0 + host1;
+  const double there0 = at(cost.to_host, first.cpu_requests), back0 = at(cost.to_device, first.cpu_requests);
+  const double there1 = at(cost.to_host, second.cpu_requests), back1 = at(cost.to_device, second.cpu_requests);
+  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + cpu;
+  const double way0 = linear0 + there0 + host0 + back0, way1 = linear1 + there1 + host1 + back1;
+  return {std::max({gpu, cpu, way0, way1, turn / 2}), gpu, cpu, 0.0};
 }
 
 Work without(Work work, const Work& part) {
@@ -71,7 +74,7 @@ Times pipelined(const Cost& cost, const Load& load) {
   const double late = load.done_layers, rest = cost.layers - late;
   const Times all = two_layers(cost, first, second);
   const Times fewer = late > 0 ? two_layers(cost, first, without(second, load.cohort)) : Times{};
-  const double ends = at(cost.ends, first.outputs) + at(cost.ends, second.outputs), moved = link(cost, first, second);
+  const double ends = at(cost.ends, first.outputs + second.outputs), moved = link(cost, first, second);
   const double seconds = rest * all.seconds + late * fewer.seconds + ends;
   return {std::max(seconds, moved), rest * all.gpu + late * fewer.gpu + ends, rest * all.cpu + late * fewer.cpu, moved};
 }
