@@ -21,21 +21,21 @@ _LONGEST = 2**15
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ReplicaCost:
     """What a replica's iterations cost, and what it holds."""
 
     cost: IterationCost
     limits: Limits
 
 
-def served(placed: Placed, options: ReplicaOptions | None = None) -> Served:
+def replica_cost(placed: Placed, options: ReplicaOptions | None = None) -> ReplicaCost:
     """The costs and limits of a replica that serves `placed`.
 
     Raises UsageError where machine or model do not divide as asked, InfeasibleError where caches have no room."""
     options = options or ReplicaOptions()
     replica = replica_of(placed, options)
     limits = limits_of(replica, options)
-    return Served(_cost(replica, limits), limits)
+    return ReplicaCost(_cost(replica, limits), limits)
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:

@@ -109,6 +109,6 @@ def _no_room(replica: Replica, lacks: dict[str, int]) -> InfeasibleError:
         f"no room for keys and values in {memory} beside weights and activations",
         field=f"hardware.memories.{memory}",
         lacks=lacks,
-        remedy=f"free {format_bytes(missing)}: fewer tokens in a pass, fewer sequences, a higher utilisation, smaller "
-        "formats, or more accelerators",
+        remedy=f"free {format_bytes(missing)}: plan for a larger batch or context, use smaller formats, pass fewer "
+        "tokens at a time, or a larger share of the memory",
     )

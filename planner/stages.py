@@ -123,7 +123,7 @@ class PredictedStages:
 
     plan: Placement
     costs: CostModel
-    found: dict[Iteration, float] = field(default_factory=dict)
+    found: dict[Iteration, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def looks(self) -> int:
@@ -132,20 +132,19 @@ class PredictedStages:
 
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
-        return self._layer(self._pass(rows(tokens)) - self.ends(tokens))
+        return self._layer(self._within(rows(tokens)))
 
     def decode(self, kv: int) -> float:
         """As in `Stages`: of sequences as long as the plan's."""
         longest = self.plan.workload.context
         batch = -(-kv // longest)
         context = -(-kv // batch)
-        added = self._pass(Iteration(0, "decode", batch, 1, context)) - self._pass(Iteration(0, "decode", batch, 1, 1))
-        return self._layer(added * kv / (batch * context))
+        long, short = (self._within(Iteration(0, "decode", batch, 1, past)) for past in (context, 1))
+        return self._layer((long - short) * kv / (batch * context))
 
     def prompt_compute(self, tokens: int) -> float:
-        """As in `Stages`: all that a prompt takes longer than as many tokens that see nothing, but for their ends."""
-        prompt = self._pass(Iteration(0, "prefill", 1, tokens, tokens)) - self.ends(1)
-        return self._layer(prompt - self._pass(rows(tokens)) + self.ends(tokens))
+        """As in `Stages`: what a prompt takes longer than as many tokens that see nothing."""
+        return self._layer(self._within(Iteration(0, "prefill", 1, tokens, tokens)) - self._within(rows(tokens)))
 
     def prompt_read(self, kv: int) -> float:
         """As in `Stages`: as decoding does."""
@@ -153,12 +152,19 @@ class PredictedStages:
 
     def ends(self, sequences: int) -> float:
         """As in `Stages`."""
-        tasks = lower(self.plan, rows(sequences)).tasks
-        return sum(self.costs.price(task).mid for task in tasks if task.layer is None)
+        return self._passed(rows(sequences))[1]
 
-    def _pass(self, iteration: Iteration) -> float:
+    def _within(self, iteration: Iteration) -> float:
+        """Seconds of a pass but for its ends."""
+        whole, ends = self._passed(iteration)
+        return whole - ends
+
+    def _passed(self, iteration: Iteration) -> tuple[float, float]:
+        """Seconds of a pass, and of its ends."""
         if iteration not in self.found:
-            self.found[iteration] = pass_seconds(lower(self.plan, iteration), self.costs)
+            graph = lower(self.plan, iteration)
+            ends = sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
+            self.found[iteration] = pass_seconds(graph, self.costs), ends
         return self.found[iteration]
 
     def _layer(self, seconds: float) -> float:

@@ -8,7 +8,7 @@ from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import served
+from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
@@ -39,7 +39,7 @@ def test_an_iteration_costs_what_the_pass_is_predicted_to_take(
     model: str, machine: str, on_host: int, layers: int
 ) -> None:
     plan, rng = layer_split(model, machine, on_host, layers), Random(1)
-    costs, cost = CostModel(plan.hardware), served(plan).cost
+    costs, cost = CostModel(plan.hardware), replica_cost(plan).cost
     decodes = [_decode(rng.randint(1, 128), rng.randint(1, 1000)) for _ in range(4)]
     for iteration, work in [*decodes, *(_prompt(rng.randint(1, 2000)) for _ in range(4))]:
         assert gpu_only_seconds(cost, work) == pytest.approx(pass_seconds(lower(plan, iteration), costs), rel=0.01)
@@ -62,12 +62,12 @@ def test_the_host_reads_kv_heads_and_computes_all_heads() -> None:
     devices = tuple(quick if device.name == "cpu" else device for device in plan.hardware.devices)
     fast = layer_split(NEO_8B[0], plan.hardware.model_copy(update={"devices": devices}))
     flops = 4 * 4096 * 40_000 / (host.compute[1].flops.value * 0.3)
-    assert served(fast).cost.cpu_attention(40_000) == pytest.approx(flops, rel=0.01)
+    assert replica_cost(fast).cost.cpu_attention(40_000) == pytest.approx(flops, rel=0.01)
 
 
 def test_links_move_queries_keys_values_and_back_only_outputs() -> None:
     hardware = make_hardware(ram=GIB, vram=GIB, bandwidth=4e9, latency=20e-6, kind="cuda")
-    cost = served(layer_split("opt-125m", hardware)).cost
+    cost = replica_cost(layer_split("opt-125m", hardware)).cost
     width = 768 * 2
     assert cost.to_host(10) == pytest.approx(20e-6 + 10 * 3 * width / 4e9)
     assert cost.to_device(10) == pytest.approx(20e-6 + 10 * width / 4e9)
@@ -84,10 +84,10 @@ def test_the_linear_stage_is_flat_while_weights_are_what_takes_time() -> None:
 
 def test_nothing_is_served_without_room_for_a_block() -> None:
     with pytest.raises(InfeasibleError, match="no room for keys and values in vram") as found:
-        served(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
+        replica_cost(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
     assert found.value.lacks["vram"] > GIB
 
 
 def test_a_host_alone_has_no_second_cache() -> None:
-    limits = served(layer_split("opt-125m", "epyc9554-cpu", 14)).limits
+    limits = replica_cost(layer_split("opt-125m", "epyc9554-cpu", 14)).limits
     assert limits.cpu_tokens == 0 < limits.gpu_tokens

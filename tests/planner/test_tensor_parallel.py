@@ -8,7 +8,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import block_tensors, parameters
 from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import served
+from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.planner.tensor_parallel import Exchange, equal_accelerators, part_of
@@ -68,7 +68,7 @@ def test_without_links_of_their_own_they_go_through_the_host() -> None:
 def test_two_parts_take_half_of_each_layer_and_what_they_exchange() -> None:
     """Llama-3.1-70B does not fit one of them; a model that does is compared."""
     plan = layer_split("Llama-3.1-8B", PAIR)
-    one, two = (served(plan, ReplicaOptions(tensor_parallel=count)) for count in (1, 2))
+    one, two = (replica_cost(plan, ReplicaOptions(tensor_parallel=count)) for count in (1, 2))
     exchanged = 2 * _exchange(PAIR, 2).add_up(2048 * 4096 * 2)
     halves = one.cost.linear(2048) / 2 + exchanged
     assert halves == pytest.approx(two.cost.linear(2048), rel=0.1)
@@ -89,7 +89,7 @@ def test_a_replica_has_its_accelerators_part_of_the_node() -> None:
 
 def test_half_a_host_reads_half_as_fast_and_holds_half_as_much() -> None:
     plan = layer_split("opt-125m", PAIR)
-    half, full = (served(plan, ReplicaOptions(host_share=share)) for share in (0.5, 1.0))
+    half, full = (replica_cost(plan, ReplicaOptions(host_share=share)) for share in (0.5, 1.0))
     assert half.cost.cpu_attention(10**6) == pytest.approx(2 * full.cost.cpu_attention(10**6), rel=0.001)
     assert half.limits.cpu_tokens == pytest.approx(full.limits.cpu_tokens / 2, abs=16)
 

@@ -6,7 +6,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import Served, served
+from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
@@ -33,6 +33,6 @@ def layer_split(model: str, machine: str | Hardware, on_host: int = 0, layers: i
 
 
 @lru_cache
-def neo(model: str, machine: str, accelerators: int) -> Served:
+def neo(model: str, machine: str, accelerators: int) -> ReplicaCost:
     """One of NEO's runs."""
-    return served(layer_split(model, machine), ReplicaOptions(tensor_parallel=accelerators))
+    return replica_cost(layer_split(model, machine), ReplicaOptions(tensor_parallel=accelerators))
