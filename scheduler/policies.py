@@ -1,0 +1,188 @@
+"""Policies: which there are, what they do, and their options: types, defaults, ranges, and what they mean.
+
+The policies themselves are native (csrc/scheduling, one file each); what reaches them has been checked here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import TypeVar
+
+from helmsman.schemas.errors import UsageError
+
+Value = str | int | float | bool
+Amount = TypeVar("Amount", int, float)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of some words."""
+
+    default: str
+    choices: tuple[str, ...]
+    help: str
+
+    @property
+    def values(self) -> str:
+        """The words."""
+        return " or ".join(self.choices)
+
+    def parse(self, text: str) -> str:
+        """The word. Raises ValueError."""
+        if text not in self.choices:
+            raise ValueError(text)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """yes or no."""
+
+    default: bool
+    help: str
+
+    @property
+    def values(self) -> str:
+        """Both."""
+        return "yes or no"
+
+    def parse(self, text: str) -> bool:
+        """Whether it is yes. Raises ValueError."""
+        return ("no", "yes").index(text) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A whole number between `least` and `most`."""
+
+    default: int
+    least: int
+    most: int
+    help: str
+
+    @property
+    def values(self) -> str:
+        """Its range."""
+        return f"a whole number from {self.least} to {self.most}"
+
+    def parse(self, text: str) -> int:
+        """The number. Raises ValueError."""
+        return _within(int(text), self.least, self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number between `least` and `most`."""
+
+    default: float
+    least: float
+    most: float
+    help: str
+
+    @property
+    def values(self) -> str:
+        """Its range."""
+        return f"a number from {self.least:g} to {self.most:g}"
+
+    def parse(self, text: str) -> float:
+        """The number. Raises ValueError."""
+        return _within(float(text), self.least, self.most)
+
+
+Option = Choice | Flag | Whole | Number
+"""What each is without being said, and what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOptions:
+    """A policy for people, and its options by name."""
+
+    help: str
+    options: Mapping[str, Option]
+
+
+_SATURATION = Whole(
+    128,
+    0,
+    1_000_000,
+    "tokens of a pass from which on each more takes longer: prompts whose cache leaves for the host join passes beyond "
+    "only where they hide attention there (NEO's code: 128)",
+)
+
+POLICIES: Mapping[str, PolicyOptions] = {
+    "gpu-only": PolicyOptions(
+        "continuous batching on the accelerator alone, as vLLM does it",
+        {
+            "preemption": Choice(
+                "recompute",
+                ("recompute", "swap"),
+                "what becomes of the cache of a request whose room others need: given up and computed again, or kept "
+                "at the host, where that has room",
+            )
+        },
+    ),
+    "simple-offload": PolicyOptions("all decode attention on the host, in turn with everything else (NEO-03)", {}),
+    "symmetric": PolicyOptions("two equal sub-batches, all decode attention on the host (NEO-04)", {}),
+    "fastdecode-plus": PolicyOptions("NEO's sub-batches with all decode attention on the host (NEO-34)", {}),
+    "neo": PolicyOptions(
+        "two unequal sub-batches where they advance more requests a second than the accelerator alone (NEO 3.2)",
+        {
+            "saturation": _SATURATION,
+            "prompts": Choice(
+                "work",
+                ("work", "requests"),
+                "what a prompt counts for in requests advanced a second: as many decodes as take as long, or one",
+            ),
+        },
+    ),
+    "apex": PolicyOptions(
+        "two sub-batches where APEX's inequality holds, else attention on the host that nobody waits for (Algorithm 1)",
+        {
+            "saturation": _SATURATION,
+            "threshold": Number(
+                8.0, 0.0, 1e6, "least requests on the host for each on the accelerator, to begin with (APEX-27)"
+            ),
+            "printed": Flag(False, "the inequality of mixed passes as printed, not as it is consistent (E-APEX-03)"),
+        },
+    ),
+    "adaptive": PolicyOptions(
+        "of the passes that all others would make the one that advances most requests a second, by costs that measured "
+        "passes correct",
+        {"saturation": _SATURATION},
+    ),
+}
+"""By name; csrc/scheduling/policy.cpp has the same names."""
+
+
+def checked_options(policy: str, given: Mapping[str, str]) -> dict[str, Value]:
+    """All options of a policy, as given or by default.
+
+    Raises UsageError for a policy or option that there is not, or a value that it cannot have."""
+    options = policy_options(policy).options
+    for name in given:
+        if name not in options:
+            remedy = f"{policy} has {', '.join(options) or 'no options'}"
+            raise UsageError("no such option of the policy", field="policy-option", value=name, remedy=remedy)
+    return {name: _value(name, option, given.get(name)) for name, option in options.items()}
+
+
+def policy_options(policy: str) -> PolicyOptions:
+    """A policy's options. Raises UsageError for one that there is not."""
+    if policy not in POLICIES:
+        raise UsageError("no such policy", field="policy", value=policy, remedy=f"use one of {', '.join(POLICIES)}")
+    return POLICIES[policy]
+
+
+def _value(name: str, option: Option, text: str | None) -> Value:
+    if text is None:
+        return option.default
+    try:
+        return option.parse(text)
+    except ValueError:
+        message = "no such value of a policy's option"
+        raise UsageError(message, field=name, value=text, remedy=f"write {option.values}") from None
+
+
+def _within(value: Amount, least: Amount, most: Amount) -> Amount:
+    if not (isfinite(value) and least <= value <= most):
+        raise ValueError(value)
+    return value
