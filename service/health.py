@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Literal
 
-from helmsman.schemas.errors import HelmError
 from helmsman.service.generation import Generator
 from helmsman.service.refusals import RefusedError
 
@@ -63,8 +62,8 @@ class Health:
             pause = min(2 * pause, _LONGEST_S)
             try:
                 await asyncio.to_thread(self._engine.check)
-            except HelmError as error:
-                self.problem = error.message
+            except Exception as error:  # whatever a canary meets, another is sent
+                self.problem = str(error) or type(error).__name__
             else:
                 self._passed()
 
