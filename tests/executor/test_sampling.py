@@ -1,7 +1,8 @@
 """Choosing tokens: the distributions of transformers' own processors, and the same tokens for the same seed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Request, run_once
 from helmsman.executor.sampling import Sampler, Sampling, chooser, distribution
 from helmsman.executor.stopping import StoppedStream, before_stop
-from helmsman.executor.text import Text
+from helmsman.executor.text import Stream, Text
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.workload import Workload
 
@@ -149,6 +150,33 @@ def test_the_beginning_of_a_stop_is_held_back(text: Text) -> None:
     assert "".join(shown) == "ab<e" and stream.rest() == ""
     shown, stream = pushed(text, "ab<en", ["<end>"])
     assert "".join(shown) == "ab" and not stream.ended and stream.rest() == "<en"
+
+
+@pytest.mark.parametrize("token", [0xFF, 300])
+def test_tokens_that_never_become_text_are_not_decoded_for_ever(text: Text, token: int) -> None:
+    """300 is past the end of this vocabulary, and has no text; so have special tokens."""
+    decoded: list[int] = []
+
+    class Counting(Text):
+        def decode(self, tokens: Sequence[int]) -> str:
+            decoded.append(len(tokens))
+            return text.decode(tokens)
+
+    stream = Stream(Counting(None))
+    shown = "".join(stream.push(token) for _ in range(100))
+    assert max(decoded) < 20 and shown == ("\N{REPLACEMENT CHARACTER}" * len(shown) if token == 0xFF else "")
+    assert stream.push(byte_ids(MODEL)[ord("a")]).endswith("a")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_stream_shows_what_decoding_all_at_once_does(text: Text, seed: int) -> None:
+    """Characters of one to four bytes between bytes that are none, up to where more might follow."""
+    random, ids = Random(seed), byte_ids(MODEL)
+    parts = ["a", "\u00e9", "\u20ac", "\U0001f680", "\N{REPLACEMENT CHARACTER}"]
+    written = b"".join(random.choice([part.encode() for part in parts] + [b"\xff"]) for _ in range(60)) + b"a"
+    stream = Stream(text)
+    shown = "".join(stream.push(ids[byte]) for byte in written)
+    assert shown == text.decode([ids[byte] for byte in written])
 
 
 def test_the_first_of_several_stops_ends(text: Text) -> None:
