@@ -133,13 +133,17 @@ size_t attention_scratch(const Attention& s) {
   return std::max(decode, prefill_scratch(s.head_dim, kPrefillRows + s.group()));
 }
 
-void attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
-  if (c.tokens > 1) return prefill_share(k, pool, thread, s, c);
+bool attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
+  if (c.tokens > 1) {
+    prefill_share(k, pool, thread, s, c);
+    return false;
+  }
   const Cut cut = cut_of(s, c, pool.threads());
   decode_range(k, s, c, cut, cut.share(thread), pool.scratch(thread));
-  if (!cut.splits()) return;
+  if (!cut.splits()) return false;
   pool.barrier();
   merge_range(k, pool, s, c, cut, thread);
+  return true;
 }
 
 }  // namespace helm

@@ -53,7 +53,9 @@ size_t attention_scratch(const Attention& shape);
 // This thread's part. Without a barrier at its end, but with one inside when decode's contexts are cut.
 // Decode cuts (sequence, head, 64 positions) evenly over the threads and merges by log-sum-exp. Where no thread's share
 // ends within a head, calls over spans of whole tiles (256 positions) leave the same bits as one call over all of them.
-void attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape,
+// Returns whether others may still read this thread's scratch, which is the same for all threads: then a barrier must
+// come before the next call.
+bool attention_share(const Kernels& k, Pool& pool, size_t thread, const Attention& shape,
                      const AttentionCall& call);
 
 }  // namespace helm

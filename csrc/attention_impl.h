@@ -41,9 +41,9 @@ inline float exponentials(float* x, size_t n, float max) {
 // exp(a - b) for a <= b, both possibly kLowest.
 inline float ratio(float a, float b) { return a <= kLowest ? 0.0f : a == b ? 1.0f : expf(a - b); }
 
-// The rows of one KV head and sequence in a span, `stride` bytes apart, from position `at` of it on.
-inline const char* rows_in(const HeadCache& head, size_t sequence, size_t at, size_t stride) {
-  return head.data + sequence * head.sequence + at * stride;
+// The rows of one KV head (of keys or of values) and sequence in a span, `stride` bytes apart, from position `at` of it on.
+inline const char* rows_in(const KvSpan& span, const HeadCache& head, size_t sequence, size_t at, size_t stride) {
+  return head.data + sequence * head.sequence + (span.first + at) * stride;
 }
 
 struct PrefillScratch {
@@ -150,8 +150,8 @@ inline void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t w
   const Blocks blocks = blocks_of(rows, Simd::product_block);
   const size_t position = span.position + at;
   const size_t stride = row_size(a.format, a.head_dim);
-  load_tile(a, s, width, stride, rows_in(span.keys[a.kv_head], a.sequence, at, stride),
-            rows_in(span.values[a.kv_head], a.sequence, at, stride), count);
+  load_tile(a, s, width, stride, rows_in(span, span.keys[a.kv_head], a.sequence, at, stride),
+            rows_in(span, span.values[a.kv_head], a.sequence, at, stride), count);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     if (a.past + token_of(a, block.end - 1) >= position) prefill_block(a, s, width, block, position, count);

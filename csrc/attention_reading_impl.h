@@ -34,7 +34,7 @@ HELM_INLINE const HeadCache& head_in(const DecodeArgs& a, bool values, const KvS
 }
 
 HELM_INLINE const char* row_at(const DecodeArgs& a, bool values, const Place& place, size_t stride) {
-  return rows_in(head_in(a, values, *place.span), a.sequence, place.at, stride);
+  return rows_in(*place.span, head_in(a, values, *place.span), a.sequence, place.at, stride);
 }
 
 // A way through what a decode reads: of each tile keys, then values, in pieces that are contiguous.

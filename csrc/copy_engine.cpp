@@ -57,6 +57,13 @@ void require(bool condition, const char* message) {
 
 }  // namespace
 
+size_t Copy::total() const {
+  if (pieces.empty()) return counts[0] * counts[1] * size;
+  size_t bytes = 0;
+  for (const Piece& piece : pieces) bytes += piece.size;
+  return bytes;
+}
+
 CopyEngine::CopyEngine(double rate, double latency, int cpu, bool ahead)
     : rate_(rate), latency_(latency), spans_(kRemembered) {
   require(std::isfinite(rate) && rate > 0, "a copy engine's rate must be positive");
@@ -125,8 +132,7 @@ Span CopyEngine::perform(const Copy& copy) {
   if (stopping_ || !wait_all(copy.wait, stopping_, !precedes_)) return {now(), now()};
   double begin = std::max(ended_, copy.submitted);
   for (const auto& event : copy.wait) begin = std::max(begin, event->time());
-  const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
-  const double end = begin + latency_ + static_cast<double>(total) / rate_;
+  const double end = begin + latency_ + static_cast<double>(copy.total()) / rate_;
   move(copy, begin + latency_);
   approach(end);
   while (now() < end) pause();
@@ -140,7 +146,7 @@ Span CopyEngine::perform(const Copy& copy) {
 
 void CopyEngine::move(const Copy& copy, double begin) {
   const size_t slice = slice_bytes(rate_);
-  const size_t total = copy.counts[0] * copy.counts[1] * copy.size;
+  const size_t total = copy.total();
   size_t moved = 0, pause_at = slice;
   const auto moves = [&](size_t bytes) {
     moved += bytes;
@@ -148,9 +154,9 @@ void CopyEngine::move(const Copy& copy, double begin) {
     approach(begin + static_cast<double>(moved) / rate_);
     pause_at = moved + slice;
   };
-  const auto move_piece = [&](char* target, const char* source) {
-    for (size_t at = 0; at < copy.size;) {
-      const size_t bytes = std::min(slice, copy.size - at);
+  const auto move_piece = [&](char* target, const char* source, size_t size) {
+    for (size_t at = 0; at < size;) {
+      const size_t bytes = std::min(slice, size - at);
       std::memmove(target + at, source + at, bytes);
       at += bytes;
       moves(bytes);
@@ -158,6 +164,8 @@ void CopyEngine::move(const Copy& copy, double begin) {
   };
   char* const target = copy.target.data + copy.target_offset;
   const char* const source = copy.source.data + copy.source_offset;
+  for (const Piece& piece : copy.pieces) move_piece(target + piece.target, source + piece.source, piece.size);
+  if (!copy.pieces.empty()) return;
   if (const auto* ids = reinterpret_cast<const int32_t*>(copy.lookup.ids.data); ids != nullptr)
     for (size_t i = 0; i < copy.counts[0]; ++i, moves(copy.size))
       look_up(copy.lookup, source, ids[i], target + i * copy.size);
@@ -165,7 +173,7 @@ void CopyEngine::move(const Copy& copy, double begin) {
     for (size_t i = 0; i < copy.counts[0]; ++i)
       for (size_t j = 0; j < copy.counts[1]; ++j)
         move_piece(target + i * copy.target_strides[0] + j * copy.target_strides[1],
-                   source + i * copy.source_strides[0] + j * copy.source_strides[1]);
+                   source + i * copy.source_strides[0] + j * copy.source_strides[1], copy.size);
 }
 
 }  // namespace helm

@@ -20,8 +20,13 @@ struct Lookup {
   Format format = Format::f32;
 };
 
+// Bytes that lie together on either side, from the offsets of a copy on.
+struct Piece {
+  size_t target, source, size;
+};
+
 // counts[0] times counts[1] pieces of `size` bytes, at the given strides from each other on either side; or counts[0]
-// rows of `size` bytes that `lookup` chooses, one after the other in the target.
+// rows of `size` bytes that `lookup` chooses, one after the other in the target; or `pieces`, if there are any.
 struct Copy {
   Buffer target;
   size_t target_offset;
@@ -29,11 +34,14 @@ struct Copy {
   size_t source_offset, size;
   size_t target_strides[2] = {0, 0}, source_strides[2] = {0, 0}, counts[2] = {1, 1};
   Lookup lookup = {};
+  std::vector<Piece> pieces = {};
   Events wait = {};                      // before the copy's time begins
   std::shared_ptr<Event> done = {};      // or null
   double* times = nullptr;               // start and end, or null
   std::shared_ptr<void> keep = {};       // alive until it has been collected
   double submitted = 0;                  // when; the engine sets it
+
+  size_t total() const;  // bytes
 };
 
 struct Span {

@@ -50,11 +50,12 @@ struct HeadCache {
   size_t sequence = 0;
 };
 
-// Cached positions [position, position + count): of every KV head [count] rows per sequence. A row is
-// head_dim values; in q8_0, where head_dim is a multiple of 32, all codes (8 bits), then the scales (f16) of 32 each.
+// Cached positions [position, position + count): of every KV head `count` rows per sequence, from row `first` on. A row
+// is head_dim values; in q8_0, where head_dim is a multiple of 32, all codes (8 bits), then the scales (f16) of 32 each.
 struct KvSpan {
   const HeadCache *keys, *values;  // by KV head
   size_t position, count;
+  size_t first = 0;
 };
 
 // In any order; together they may leave positions out.

@@ -10,6 +10,7 @@ namespace helm {
 namespace {
 
 size_t chunk_rows(const StageSpec& s) {
+  if (s.sequences > 0) return s.max_tokens;
   return product({s.batch, std::min(s.max_tokens, std::max<size_t>(1, kChunkRows / s.batch))});
 }
 
@@ -24,7 +25,7 @@ Sizes sizes_of(const StageSpec& s) {
           region(rows, std::max(s.hidden, q)),
           region(rows, std::max(q + 2 * kv, 2 * s.ffn)),
           region(rows, std::max({input_size(s.hidden), input_size(q), input_size(s.ffn)})),
-          region(s.batch, s.vocab),
+          region(s.sequences > 0 ? s.sequences : s.batch, s.vocab),
           s.divided ? product({rows, s.attention.heads, scores_stride(s.attention)}) : 0,
           s.paged ? region(rows, 2 * s.attention.heads) : 0};
 }
@@ -110,7 +111,8 @@ Stage::Stage(Pool& pool, StageSpec spec, void* workspace, size_t first_layer)
       steps_(steps_of(spec_)),
       ops_(names_of(spec_, steps_, first_layer)),
       seconds_(ops_.size()),
-      best_(pool.threads() * spec_.batch) {
+      best_(pool.threads() * outputs()),
+      spans_(pool.threads()) {
   const size_t widest = std::max({spec_.hidden, spec_.attention.q_width(), spec_.ffn});
   pool_.reserve(std::max({linear_scratch(widest) + spec_.hidden, spec_.attention.head_dim, attention_scratch(spec_.attention)}));
 }
@@ -191,12 +193,41 @@ void Stage::attend(const KvSpans& spans, bool first, bool last, size_t tokens, s
   pool_.run(work);
 }
 
+size_t Stage::find(Op op, size_t layer) const {
+  const auto sought = [&](const Step& step) {
+    return step.op == op && (step.block == nullptr || step.block == spec_.blocks.data() + layer);
+  };
+  return static_cast<size_t>(std::find_if(steps_.begin(), steps_.end(), sought) - steps_.begin());
+}
+
+void Stage::check_ragged(const Ragged& rows, size_t count, bool ids, size_t first, size_t last) const {
+  if (spec_.sequences == 0) throw std::invalid_argument("only a stage for ragged passes runs rows of several sequences");
+  const auto expect = [](const char* what, size_t value, size_t most) {
+    if (value > most)
+      throw std::invalid_argument(std::string(what) + " (" + std::to_string(value) + ") exceed " + std::to_string(most));
+  };
+  expect("rows", count, std::min(rows.rows(), spec_.max_tokens));
+  expect("outputs", rows.outputs.size(), spec_.sequences);
+  expect("rows of caches", rows.caches, spec_.attention.capacity + spec_.passing);
+  for (const size_t position : rows.positions) expect("positions", position + 1, spec_.context);
+  check_range(ids, false, count, first, last);
+}
+
+void Stage::run_ragged(const Ragged& rows, size_t count, const int32_t* ids, int32_t* chosen, size_t first, size_t last,
+                       double* stamps) {
+  run({embeds(first) ? ids : nullptr, chooses(last) ? chosen : nullptr, count, 0, first, last, true, &rows}, {0, count},
+      stamps);
+}
+
 void Stage::run(const void* source, void* target, size_t tokens, size_t past, Range own, size_t first, size_t last,
                 double* stamps) {
-  std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
   const bool part = last - first < steps_.size() || steps_[last - 1].op == Op::final_norm;
-  const StageIo io{source, target, tokens, past, first, last, part};
-  const size_t chunk = chunk_tokens();
+  run({source, target, tokens, past, first, last, part, nullptr}, own, stamps);
+}
+
+void Stage::run(const StageIo& io, Range own, double* stamps) {
+  const size_t first = io.begin, last = io.end, chunk = chunk_tokens();
+  std::fill(seconds_.begin() + first, seconds_.begin() + last, 0.0);
   auto work = [&](size_t thread) {
     StagePass pass(*this, io, thread);
     if (thread == 0) stamps[0] = pass.started();

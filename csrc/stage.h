@@ -7,6 +7,7 @@
 
 #include "attention_divided.h"
 #include "linear.h"
+#include "ragged.h"
 
 namespace helm {
 
@@ -29,6 +30,7 @@ struct BlockSpec {
   std::optional<Matrix> q, k, v, o, gate, up, down;
   HeadCaches keys{};    // of each KV head [capacity][head_dim] per sequence, divided: [head_dim][capacity]; or empty
   HeadCaches values{};  // [capacity][head_dim]; or empty
+  HeadCaches passing_keys{}, passing_values{};  // ragged: [passing][head_dim] each, behind the rows of those; or empty
   KeptHeads kept_keys{}, kept_values{};  // where else `append` leaves new rows; or empty
   Range scores_heads{}, weighted_heads{};  // divided: the KV heads that scores and wv compute
 };
@@ -45,6 +47,8 @@ struct StageSpec {
   float norm_eps;
   Activation activation;
   size_t batch, max_tokens;
+  size_t sequences;  // ragged: most rows that yield logits in a pass of up to max_tokens rows; 0: all sequences alike
+  size_t passing;    // ragged: rows of the caches that keys and values only pass through
   size_t rotary_dim;  // 0: no rotation
   const float* cos;   // [context][rotary_dim / 2]
   const float* sin;
@@ -59,14 +63,14 @@ struct StageSpec {
 // Throws std::invalid_argument naming the first inconsistency: shapes, missing parts.
 void check(const StageSpec& spec);
 
-// Where a stage's activations are; all f32. `rows` is batch * tokens of one chunk.
+// Where a stage's activations are; all f32. `rows` is batch * tokens of one chunk, of ragged passes all rows.
 struct Workspace {
   float* hidden;  // [rows][hidden]: the residual stream
   float* wide;    // [rows][hidden]: norms; [rows][q_width]: attention output
   float *q, *k, *v;   // [rows][q_width], [rows][kv_width] twice
   float *gate, *up;   // [rows][ffn] each, where q, k and v are
   float* packed;  // rows * input_size of hidden, q_width or ffn: the input of a linear layer, in blocks of tokens
-  float* logits;  // [batch][vocab]
+  float* logits;  // [batch or sequences][vocab]
   float* scores;  // divided: [rows][heads][capacity in whole panels]
   float *running_max, *running_sum;  // paged: [rows][heads] each, between calls of attend
 };
@@ -90,13 +94,15 @@ struct Step {
 // not make the matrix product faster.
 constexpr size_t kChunkRows = 128;
 
+struct StageIo;
+
 class Stage {
  public:
   // Bytes, a closed form of the dimensions alone. With R = batch * min(max_tokens, max(1, 128 / batch)):
   // 4 R (hidden + max(hidden, q_width) + max(q_width + 2 kv_width, 2 ffn) + max(hidden, q_width, ffn))
   // + 4 batch vocab (a width below 40 that is no multiple of 32 counts as 20 per begun 32 in the last maximum), each
   // of the five terms rounded up to 64 bytes; divided attention adds 4 R heads round_up(capacity, 16), paged 8 R heads,
-  // rounded up likewise.
+  // rounded up likewise. Ragged: R = max_tokens, and `sequences` in place of batch before vocab.
   static size_t workspace_size(const StageSpec& spec);
 
   // `workspace` has workspace_size(spec) bytes, 64-byte aligned; everything the spec points to outlives this.
@@ -127,6 +133,19 @@ class Stage {
   void run(const void* source, void* target, size_t tokens, size_t past, Range own, size_t first, size_t last,
            double* stamps);
 
+  // Throws std::invalid_argument when `run_ragged` cannot run the first `count` rows of `rows` like this.
+  void check_ragged(const Ragged& rows, size_t count, bool ids, size_t first, size_t last) const;
+
+  // Operations [first, last) for the first `count` of `rows`, in one piece. `ids` (count,) are read when the range begins
+  // with the embedding, else activations are in the workspace; they stay there, but for what the head chooses: then
+  // `chosen` (outputs,) is written, and logits are in the same order. stamps as above.
+  void run_ragged(const Ragged& rows, size_t count, const int32_t* ids, int32_t* chosen, size_t first, size_t last,
+                  double* stamps);
+
+  // The index of an operation: of block `layer`, or outside blocks; as many as there are for one that is missing.
+  size_t find(Op op, size_t layer = 0) const;
+  bool is(size_t index, Op op) const { return steps_[index].op == op; }
+
   // Throws std::invalid_argument when `attend` cannot run like this.
   void check_attend(size_t tokens, size_t past) const;
 
@@ -144,7 +163,11 @@ class Stage {
   };
 
   bool present(const Step& step) const;
-  size_t chunk_tokens() const { return std::max<size_t>(1, kChunkRows / spec_.batch); }
+  size_t chunk_tokens() const {
+    return spec_.sequences > 0 ? spec_.max_tokens : std::max<size_t>(1, kChunkRows / spec_.batch);
+  }
+  size_t outputs() const { return spec_.sequences > 0 ? spec_.sequences : spec_.batch; }
+  void run(const StageIo& io, Range own, double* stamps);
 
   Pool& pool_;
   StageSpec spec_;
@@ -152,7 +175,8 @@ class Stage {
   std::vector<Step> steps_;
   std::vector<std::string> ops_;
   std::vector<double> seconds_;  // per operation, of the pass under way
-  std::vector<Best> best_;       // [threads][batch]
+  std::vector<Best> best_;       // [threads][outputs]
+  std::vector<std::vector<KvSpan>> spans_;  // [threads]: of the sequence that a thread attends to
 };
 
 }  // namespace helm

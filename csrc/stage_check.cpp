@@ -57,11 +57,14 @@ void check(const StageSpec& s) {
   expect(s.rotary_dim == 0 || (s.cos != nullptr && s.sin != nullptr), "rotation needs cos and sin");
   expect(s.positions == nullptr || s.embedding.has_value(), "positions need an embedding");
   expect(s.embedding || s.final_norm || s.head || !s.blocks.empty(), "there is nothing to compute");
-  expect(s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
+  const bool ragged = s.sequences > 0;
+  expect(ragged || s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
+  expect(!ragged || (s.batch == 1 && !s.paged && !s.divided && !s.looked_up),
+         "rows of several sequences have batch 1, attention in one operation, caches at home and a whole embedding");
   expect(divides(a.format, a.head_dim), "kv_format q8_0 needs a head_dim that is a multiple of 32, not " + std::to_string(a.head_dim));
   expect(!s.divided || !quantised(a.format), "divided attention reads f32, f16 and bf16, not q8_0");
   expect(!s.paged || !s.divided, "paged attention cannot be divided");
-  expect(s.paged || s.context == a.capacity,
+  expect(s.paged || ragged || s.context == a.capacity,
          "context (" + std::to_string(s.context) + ") differs from capacity (" + std::to_string(a.capacity) +
              "), and the stage is not paged");
   if (s.embedding) check_matrix("embedding", *s.embedding, s.looked_up ? s.batch * s.max_tokens : s.vocab, s.hidden);

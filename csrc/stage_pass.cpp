@@ -52,14 +52,14 @@ void StagePass::step(const Step& step) {
   const BlockSpec& b = *step.block;
   const size_t hidden = spec_.hidden, kv = spec_.attention.kv_width(), q = spec_.attention.q_width();
   switch (step.op) {
-    case Op::norm1: input_ = normed(*b.norm1, work_.hidden, hidden, rows_); return done();
+    case Op::norm1: input_ = normed(*b.norm1, false); return done();
     case Op::q: linear(*b.q, work_.q, q, rows_, false); return done();
     case Op::k: linear(*b.k, work_.k, kv, rows_, false); return done();
     case Op::v: linear(*b.v, work_.v, kv, rows_, false); return done_by_all();
     case Op::append: return append(b);
     case Op::attention: return attend(b);
     case Op::o: linear_from(*b.o, work_.wide, work_.hidden, hidden, rows_, true); return done_by_all();
-    case Op::norm2: input_ = normed(*b.norm2, work_.hidden, hidden, rows_); return done();
+    case Op::norm2: input_ = normed(*b.norm2, false); return done();
     case Op::gate: return gate(b);
     case Op::up: return up(b);
     case Op::down: return down(b);
@@ -111,9 +111,11 @@ void StagePass::store() {
   done_by_all();
 }
 
-StagePass::Input StagePass::normed(const NormWeights& weights, const float* x, size_t stride, size_t rows) {
+StagePass::Input StagePass::normed(const NormWeights& weights, bool of_outputs) {
+  const size_t rows = of_outputs ? outputs() : rows_;
   const auto one = [&](size_t row, float* out) {
-    k_.norm(spec_.norm, x + row * stride, weights.weight, weights.bias, spec_.norm_eps, spec_.hidden, out);
+    const float* x = work_.hidden + (of_outputs ? output_row(row) : row) * spec_.hidden;
+    k_.norm(spec_.norm, x, weights.weight, weights.bias, spec_.norm_eps, spec_.hidden, out);
   };
   if (rows == 1) {
     float* own = io_.part && thread_ == 0 ? work_.wide : scratch_ + kLinearScratch;
@@ -156,10 +158,28 @@ void StagePass::multiply(const Matrix& m, Input& input, float* y, size_t width, 
 }
 
 void StagePass::attend(const BlockSpec& b) {
+  if (io_.ragged != nullptr) return attend_each(b);
   const size_t past = io_.past + first_;
   const KvSpan span{b.keys.data(), b.values.data(), 0, past + count_};
   attention_share(k_, pool_, thread_, spec_.attention,
                   {{&span, 1}, spec_.batch, count_, past, work_.q, work_.wide, {nullptr, nullptr, true, true}});
+  done_by_all();
+}
+
+// A sequence at a time, so that what it gets does not depend on the others.
+void StagePass::attend_each(const BlockSpec& b) {
+  const size_t width = spec_.attention.q_width(), own = spec_.attention.capacity;
+  std::vector<KvSpan>& spans = stage_.spans_[thread_];
+  for (const RaggedSequence& s : io_.ragged->sequences) {
+    spans.clear();
+    for (const CacheRun* run = io_.ragged->runs_of(s); run < io_.ragged->runs_of(s) + s.runs; ++run)
+      spans.push_back(run->row < own ? KvSpan{b.keys.data(), b.values.data(), run->position, run->count, run->row}
+                                     : KvSpan{b.passing_keys.data(), b.passing_values.data(), run->position, run->count,
+                                              run->row - own});
+    const AttentionCall call{{spans.data(), spans.size()}, 1, s.tokens, s.past, work_.q + s.first * width,
+                             work_.wide + s.first * width, {nullptr, nullptr, true, true}};
+    if (attention_share(k_, pool_, thread_, spec_.attention, call)) pool_.barrier();
+  }
   done_by_all();
 }
 
@@ -221,15 +241,24 @@ void StagePass::append_heads(const BlockSpec& b, size_t row, size_t kv_head) {
   float* key = work_.k + row * s.kv_width() + kv_head * s.head_dim;
   prepare(key, b.k_norm);
   const float* value = work_.v + row * s.kv_width() + kv_head * s.head_dim;
-  const size_t sequence = row / count_, at = position(row) % s.capacity * row_size(s.format, s.head_dim);
-  const HeadCache &keys = b.keys[kv_head], &values = b.values[kv_head];
+  write(b, row, kv_head, key, value);
+  keep(b.kept_keys, row, kv_head, key);
+  keep(b.kept_values, row, kv_head, value);
+}
+
+void StagePass::write(const BlockSpec& b, size_t row, size_t kv_head, const float* key, const float* value) {
+  const Attention& s = spec_.attention;
+  const size_t cached = io_.ragged != nullptr ? io_.ragged->cached[row] : position(row) % s.capacity;
+  if (cached == kNowhere) return;
+  const bool passing = cached >= s.capacity;
+  const size_t sequence = row / count_, at = (passing ? cached - s.capacity : cached) * row_size(s.format, s.head_dim);
+  const HeadCache& keys = (passing ? b.passing_keys : b.keys)[kv_head];
+  const HeadCache& values = (passing ? b.passing_values : b.values)[kv_head];
   if (spec_.divided)
     append_transposed(keys, row, key);
   else
     k_.write_row(s.format, key, s.head_dim, keys.data + sequence * keys.sequence + at);
   k_.write_row(s.format, value, s.head_dim, values.data + sequence * values.sequence + at);
-  keep(b.kept_keys, row, kv_head, key);
-  keep(b.kept_values, row, kv_head, value);
 }
 
 void StagePass::keep(const KeptHeads& kept, size_t row, size_t kv_head, const float* values) {
@@ -250,13 +279,12 @@ void StagePass::append_transposed(const HeadCache& keys, size_t row, const float
 }
 
 void StagePass::final_norm() {
-  const float* last = work_.hidden + (count_ - 1) * spec_.hidden;
-  input_ = normed(*spec_.final_norm, last, count_ * spec_.hidden, spec_.batch);
+  input_ = normed(*spec_.final_norm, true);
   done();
 }
 
 void StagePass::head() {
-  linear(*spec_.head, work_.logits, spec_.vocab, spec_.batch, false);
+  linear(*spec_.head, work_.logits, spec_.vocab, outputs(), false);
   if (io_.target != nullptr) choose();
   done();
 }
@@ -265,19 +293,20 @@ void StagePass::head() {
 void StagePass::choose() {
   const Range rows = rows_of(*spec_.head, thread_, threads_);
   Stage::Best* best = stage_.best_.data();
-  for (size_t b = 0; b < spec_.batch; ++b) {
+  const size_t sequences = outputs();
+  for (size_t b = 0; b < sequences; ++b) {
     const float* own = work_.logits + b * spec_.vocab + rows.begin;
     if (rows.begin >= rows.end) continue;
     const size_t index = k_.argmax(own, rows.end - rows.begin);
-    best[thread_ * spec_.batch + b] = {own[index], rows.begin + index};
+    best[thread_ * sequences + b] = {own[index], rows.begin + index};
   }
   pool_.barrier();
   if (thread_ != 0) return;
-  for (size_t b = 0; b < spec_.batch; ++b) {
+  for (size_t b = 0; b < sequences; ++b) {
     const Stage::Best* chosen = nullptr;
     for (size_t t = 0; t < threads_; ++t) {
       const Range share = rows_of(*spec_.head, t, threads_);
-      const Stage::Best* candidate = best + t * spec_.batch + b;
+      const Stage::Best* candidate = best + t * sequences + b;
       if (share.begin < share.end && (chosen == nullptr || candidate->value > chosen->value)) chosen = candidate;
     }
     static_cast<int32_t*>(io_.target)[b] = static_cast<int32_t>(chosen->index);

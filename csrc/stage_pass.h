@@ -10,6 +10,7 @@ struct StageIo {
   void* target;
   size_t tokens, past, begin, end;  // operations [begin, end)
   bool part;                        // other ranges come before or after: what is live must be in the workspace
+  const Ragged* ragged;             // whose first `tokens` rows they are; or null
 };
 
 // Barriers stand where data crosses threads: after the values of a layer are written and before they are read.
@@ -28,6 +29,7 @@ class StagePass {
   void step(const Step& step);
   void embed();
   void attend(const BlockSpec& b);
+  void attend_each(const BlockSpec& b);
   void divided(const Step& step);
   void gate(const BlockSpec& b);
   void up(const BlockSpec& b);
@@ -35,6 +37,8 @@ class StagePass {
   void append(const BlockSpec& b);
   void append_heads(const BlockSpec& b, size_t row, size_t kv_head);
   void append_transposed(const HeadCache& keys, size_t row, const float* key);
+  // A new key and value to the row of caches that is theirs.
+  void write(const BlockSpec& b, size_t row, size_t kv_head, const float* key, const float* value);
   // A new row to where it is kept beside its cache.
   void keep(const KeptHeads& kept, size_t row, size_t kv_head, const float* values);
   void rotate(float* head, size_t position);
@@ -50,8 +54,11 @@ class StagePass {
     InputKind kind = InputKind::floats;
   };
 
-  // norm of `rows` rows `stride` floats apart; visible to this thread.
-  Input normed(const NormWeights& weights, const float* x, size_t stride, size_t rows);
+  // norm of the hidden states of all rows, or of those whose logits are wanted; visible to this thread.
+  Input normed(const NormWeights& weights, bool of_outputs);
+  size_t output_row(size_t index) const {
+    return io_.ragged != nullptr ? io_.ragged->outputs[index] : index * count_ + count_ - 1;
+  }
   // `input` as a matrix of that kind wants it; visible to this thread.
   const void* packed(Input& input, InputKind kind, size_t rows, size_t columns);
   // y[rows][width] = (or +=) m x: `width` is the whole operation's, m may be a part; x is what the last norm left, be
@@ -61,7 +68,10 @@ class StagePass {
   void multiply(const Matrix& m, Input& input, float* y, size_t width, size_t rows, bool accumulate);
   void done();          // stamps the current operation
   void done_by_all();   // a barrier, then the stamp
-  size_t position(size_t row) const { return io_.past + first_ + row % count_; }
+  size_t position(size_t row) const {
+    return io_.ragged != nullptr ? io_.ragged->positions[row] : io_.past + first_ + row % count_;
+  }
+  size_t outputs() const { return io_.ragged != nullptr ? io_.ragged->outputs.size() : spec_.batch; }
   Range mine(size_t items) const { return share_of(items, thread_, threads_); }
 
   Stage& stage_;

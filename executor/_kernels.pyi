@@ -241,6 +241,9 @@ class Block(TypedDict):
     kept_keys: NotRequired[list[Kept]]
     """Where else `append` leaves new rows."""
     kept_values: NotRequired[list[Kept]]
+    passing_keys: NotRequired[Buffer | None]
+    """(kv_heads, passing, head_dim): where blocks take turns, what is kept elsewhere."""
+    passing_values: NotRequired[Buffer | None]
     scores_heads: NotRequired[tuple[int, int] | None]
     """Divided: the KV heads [begin, end) that `scores` computes. Default: all."""
     wv_heads: NotRequired[tuple[int, int] | None]
@@ -298,6 +301,14 @@ class StageSpec(Dimensions):
     blocks: list[Block]
     final_norm: Norm | None
     head: Linear | None
+
+class RaggedSpec(StageSpec):
+    """Of a stage for `Ragged` passes: of up to max_tokens rows, of which up to `sequences` yield logits. batch is 1,
+    capacity the rows of a KV head's caches, all sequences together, context the positions there are."""
+
+    sequences: int
+    passing: int
+    """Rows of caches behind those: passing_keys and passing_values."""
 
 KvSpan = tuple[Buffer, int, Buffer, int, int, int, int, int]
 """Cached positions [position, position + count): keys, their offset, values, theirs, bytes from sequence to sequence,
@@ -530,3 +541,89 @@ class CopyEngine:
 
     def wait(self, ticket: int) -> tuple[float, float]:
         """Block until the copy is done; its start and end."""
+
+class Ragged:
+    """Rows of a pass over several sequences; int64 arrays, checked against each other, and copied.
+
+    positions (rows,); sequences (n, 5): first row, tokens, past, first run, runs, where rows first, first + 1, ... are
+    the tokens at positions past, past + 1, ...; runs (m, 3): position, count, and the row of caches where that position
+    is, the next ones following; outputs (k,): rows whose logits are wanted. Rows of no sequence are rotated, but
+    neither cached nor attended to."""
+
+    def __init__(
+        self,
+        positions: SupportsBuffer,
+        sequences: SupportsBuffer,
+        runs: SupportsBuffer,
+        outputs: SupportsBuffer,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+
+class Cohort:
+    """Requests whose attention the host does, a layer in an iteration, while the accelerator goes on (csrc/cohort.h).
+
+    `host`: a stage of their own; `kept`: in the accelerator's memory, `size` bytes for so many rows."""
+
+    def __init__(self, stage: Stage, host: Stage, kept: Buffer, rows: int) -> None: ...
+    @staticmethod
+    def size(stage: Stage, rows: int) -> int: ...
+    @property
+    def layer(self) -> int | None:
+        """Whose attention was begun last; None: a token begins."""
+    @property
+    def landed(self) -> bool:
+        """Whether nothing is under way."""
+    def wait(self) -> None:
+        """Until nothing is."""
+    def reset(self) -> None:
+        """Forget the token under way. Raises ValueError while something is."""
+
+Lanes = tuple[Queue, Queue | None, CopyEngine | None, CopyEngine | None, CopyEngine | None, CopyEngine | None]
+"""The accelerator's queue and the host's; engines to the host and to the device for caches, and for activations."""
+SubBatch = tuple[Stage, Ragged, SupportsBuffer, Stage | None, Ragged | None]
+"""The accelerator's stage, rows, int32 ids of all of them (and of those that join), and for the last rows, whose
+attention is the host's, the host's stage and its rows."""
+LayerSide = tuple[Buffer, int, int]
+"""A buffer in which layer l's bytes begin at (l % layers) * stride: buffer, stride, layers."""
+LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
+"""Source, target, and int64 (n, 3): target offset, source offset, bytes, the same for every layer."""
+
+class Seconds(TypedDict):
+    """Of an iteration's parts, added up over layers."""
+
+    linear: tuple[float, float]
+    ends: float
+    gpu_attention: float
+    cpu_attention: float
+    to_host: float
+    to_device: float
+    swap_out: float
+    swap_in: float
+
+class ServingPass:
+    """One iteration of serving, submitted as it is made (csrc/serving.h).
+
+    `swap_out`, then `swap_in`: copies before anything else of a layer; `fetch` and `store`: before and after attention,
+    of prompts whose caches pass through; `joining`: a cohort, its rows behind those of sub-batch 0, as its stage has
+    them, which of the rows under way they are (none for a new token), and whether the accelerator may wait for them."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        layers: int,
+        batches: Sequence[SubBatch],
+        swap_out: LayerCopies | None = None,
+        swap_in: LayerCopies | None = None,
+        fetch: LayerCopies | None = None,
+        store: LayerCopies | None = None,
+        joining: tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool] | None = None,
+    ) -> None: ...
+    def wait(self) -> None:
+        """Until it is done, but for what a cohort has under way. Raises what failed."""
+    def chosen(self, batch: int) -> list[int]:
+        """The likeliest tokens, by output; logits are in the same order in the stage."""
+    def seconds(self) -> Seconds: ...
+    @property
+    def joined(self) -> bool:
+        """Whether the cohort went on."""

@@ -76,15 +76,28 @@ def check_tokens(tokens: Tokens, plan: Plan, output_tokens: int, past: int = 0) 
 
     Raises UsageError also when the context is too short."""
     as_batch(tokens.tolist(), plan)
-    total = past + tokens.shape[1] + output_tokens
+    _check_length(past + tokens.shape[1], output_tokens, plan)
+
+
+def _check_length(prompt: int, output_tokens: int, plan: Plan) -> None:
+    total = prompt + output_tokens
     if total > plan.workload.context:
         raise UsageError(
-            f"{past + tokens.shape[1]} prompt and {output_tokens} output tokens exceed the plan's context of "
-            f"{plan.workload.context}",
+            f"{prompt} prompt and {output_tokens} output tokens exceed the plan's context of {plan.workload.context}",
             field="context",
             value=total,
             remedy=f"plan with --context {total} or shorten the prompt",
         )
+
+
+def check_request(prompt: Sequence[int], output_tokens: int, plan: Plan) -> None:
+    """That a prompt of one request and `output_tokens` more fit the plan's context. Raises UsageError when it is empty
+    or they do not, BadInputError for ids outside the vocabulary."""
+    if not prompt or output_tokens < 1:
+        remedy = "give a prompt, and ask for one token or more"
+        raise UsageError("nothing to do", field="max_tokens", value=output_tokens, remedy=remedy)
+    _check_vocabulary([prompt], plan.model.vocab, None)
+    _check_length(len(prompt), output_tokens, plan)
 
 
 def _check_vocabulary(sequences: Sequence[Sequence[int]], vocab: int, file: str | None) -> None:

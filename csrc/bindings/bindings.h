@@ -14,6 +14,8 @@
 #include "../event.h"
 #include "../linear.h"
 #include "../pool.h"
+#include "../queue.h"
+#include "../stage.h"
 
 namespace helm {
 
@@ -28,6 +30,7 @@ void register_copy_engine(py::module_& module);
 void register_queue(py::module_& module);
 void register_compress(py::module_& module);
 void register_disk(py::module_& module);
+void register_serving(py::module_& module);
 
 constexpr long long kLargest = 1LL << 40;  // of any count or size from Python
 
@@ -90,6 +93,14 @@ std::function<void()> turning(Pool& pool, const Buffer& source, long long source
                               long long target_offset, const std::vector<long long>& target_strides,
                               const std::vector<long long>& counts, const std::string& stored,
                               const std::string& format, bool transposed);
+
+// What is behind a Stage, its workspace, a Queue, a CopyEngine of Python: they are kept alive. Drop them holding the GIL.
+std::shared_ptr<Stage> stage_of(const py::object& stage);
+Buffer workspace_of(const py::object& stage);
+std::shared_ptr<Queue> queue_of(const py::object& queue);
+class CopyEngine;
+std::shared_ptr<CopyEngine> engine_of(const py::object& engine);
+
 class DiskFile;
 std::function<void()> disk_read(const std::shared_ptr<DiskFile>& file, long long offset, const Buffer& target,
                                 long long target_offset, long long size);

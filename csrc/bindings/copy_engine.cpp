@@ -14,6 +14,7 @@ using Pair = std::pair<long long, long long>;
 // A CopyEngine whose copies may keep Python objects: they are destroyed by calls that hold the GIL.
 class BoundEngine {
  public:
+  CopyEngine& engine() { return engine_; }
   BoundEngine(double rate, double latency, int cpu, bool ahead) : engine_(rate, latency, cpu, ahead) {}
   ~BoundEngine() {
     const py::gil_scoped_release release;
@@ -96,8 +97,13 @@ long long submit_lookup(BoundEngine& engine, const Buffer& target, long long tar
 
 }  // namespace
 
+std::shared_ptr<CopyEngine> engine_of(const py::object& engine) {
+  const auto bound = engine.cast<std::shared_ptr<BoundEngine>>();
+  return {bound, &bound->engine()};
+}
+
 void register_copy_engine(py::module_& module) {
-  py::class_<BoundEngine>(module, "CopyEngine")
+  py::class_<BoundEngine, std::shared_ptr<BoundEngine>>(module, "CopyEngine")
       .def(py::init<double, double, int, bool>(), py::arg("rate"), py::arg("latency"), py::arg("cpu"),
            py::arg("ahead") = false)
       .def("submit", &submit, py::arg("target"), py::arg("target_offset"), py::arg("source"),

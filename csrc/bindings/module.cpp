@@ -12,4 +12,5 @@ PYBIND11_MODULE(_kernels, module) {
   helm::register_copy_engine(module);
   helm::register_compress(module);
   helm::register_disk(module);
+  helm::register_serving(module);
 }

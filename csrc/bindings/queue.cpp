@@ -13,6 +13,7 @@ using Waits = std::vector<std::shared_ptr<Event>>;
 class BoundQueue {
  public:
   explicit BoundQueue(int cpu) : queue_(cpu) {}
+  Queue& queue() { return queue_; }
   ~BoundQueue() {
     const py::gil_scoped_release release;
     queue_.stop();
@@ -84,6 +85,11 @@ void run_read(BoundQueue& queue, const std::shared_ptr<DiskFile>& file, long lon
 
 }  // namespace
 
+std::shared_ptr<Queue> queue_of(const py::object& queue) {
+  const auto bound = queue.cast<std::shared_ptr<BoundQueue>>();
+  return {bound, &bound->queue()};
+}
+
 void register_queue(py::module_& module) {
   py::class_<Event, std::shared_ptr<Event>>(module, "Event")
       .def(py::init<>())
@@ -92,7 +98,7 @@ void register_queue(py::module_& module) {
       .def("wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Event::done)
       .def_property_readonly("time", &time_of);
-  py::class_<BoundQueue>(module, "Queue")
+  py::class_<BoundQueue, std::shared_ptr<BoundQueue>>(module, "Queue")
       .def(py::init<int>(), py::arg("cpu") = -1)
       .def("run", &run_stage, py::arg("stage"), py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
            py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),

@@ -20,6 +20,8 @@ class BoundStage {
   }
 
   const std::vector<std::string>& ops() const { return stage_->ops(); }
+  Stage& stage() { return *stage_; }
+  const Buffer& workspace() const { return workspace_; }
 
   // Bytes of each region, by name: offset in the workspace, of one row, from row to row.
   py::dict regions() const {
@@ -74,7 +76,8 @@ class BoundStage {
   py::buffer_info logits() {
     const StageSpec& s = parsed_.spec;
     if (!s.head) throw py::value_error("a stage without a head has no logits");
-    const auto batch = static_cast<py::ssize_t>(s.batch), vocab = static_cast<py::ssize_t>(s.vocab);
+    const auto batch = static_cast<py::ssize_t>(s.sequences > 0 ? s.sequences : s.batch);
+    const auto vocab = static_cast<py::ssize_t>(s.vocab);
     const auto width = static_cast<py::ssize_t>(sizeof(float));
     return py::buffer_info(const_cast<float*>(stage_->logits()), width, py::format_descriptor<float>::format(), 2,
                            {batch, vocab}, {vocab * width, width});
@@ -145,6 +148,13 @@ std::function<void()> stage_attention(const py::object& stage, long long block, 
   const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
   return [bound, work = bound->attention(block, spans, first, last, tokens, past)] { work(); };
 }
+
+std::shared_ptr<Stage> stage_of(const py::object& stage) {
+  const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
+  return {bound, &bound->stage()};
+}
+
+Buffer workspace_of(const py::object& stage) { return stage.cast<std::shared_ptr<BoundStage>>()->workspace(); }
 
 void register_stage(py::module_& module) {
   py::class_<Logits>(module, "_Logits", py::buffer_protocol()).def_buffer([](Logits& l) { return l.stage->logits(); });

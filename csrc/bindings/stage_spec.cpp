@@ -64,8 +64,10 @@ class Parser {
     s.paged = fields_.contains("paged") && fields_["paged"].cast<bool>();
     s.context = fields_.contains("context") ? count_at(fields_, "context") : s.attention.capacity;
     s.looked_up = fields_.contains("looked_up") && fields_["looked_up"].cast<bool>();
+    s.sequences = fields_.contains("sequences") ? count_at(fields_, "sequences") : 0;
+    s.passing = fields_.contains("passing") ? count_at(fields_, "passing", 0) : 0;
     s.gated = gated();
-    product({s.batch, s.max_tokens, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
+    product({s.batch, s.max_tokens + s.sequences, s.hidden + s.ffn + s.attention.q_width(), sizeof(float)});
   }
 
   // As stated, or whether a block has a gate.
@@ -171,6 +173,15 @@ class Parser {
     return found;
   }
 
+  // Of all heads, the rows behind those of the cache that keys or values pass through; or none.
+  HeadCaches passing(const py::dict& fields, const char* name) {
+    if (parsed_.spec.passing == 0 || field(fields, "keys").is_none()) return {};
+    Attention a = parsed_.spec.attention;
+    a.capacity = parsed_.spec.passing;
+    const Buffer& buffer = sized(name, field(fields, name), {a.kv_heads, a.capacity, row_size(a.format, a.head_dim)});
+    return caches_in(a, buffer.data, 0, a.kv_heads);
+  }
+
   // Where else new rows of some heads are kept; nothing when the field is missing.
   KeptHeads kept(const py::dict& fields, const char* name) {
     const Attention& a = parsed_.spec.attention;
@@ -210,6 +221,8 @@ class Parser {
     b.gate = part("gate"), b.up = part("up"), b.down = part("down");
     b.keys = cache(fields, "keys");
     b.values = cache(fields, "values");
+    b.passing_keys = passing(fields, "passing_keys");
+    b.passing_values = passing(fields, "passing_values");
     b.kept_keys = kept(fields, "kept_keys");
     b.kept_values = kept(fields, "kept_values");
     b.scores_heads = heads(fields, "scores_heads");

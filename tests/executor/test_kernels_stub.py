@@ -7,7 +7,19 @@ from pathlib import Path
 import helmsman.executor
 from helmsman.executor import _kernels as kernels
 
-ONLY_TYPES = {"Format", "StoredFormat", "Norm", "Linear", "Block", "Kept", "Dimensions", "Region", "StageSpec"}
+ONLY_TYPES = {
+    "Format",
+    "StoredFormat",
+    "Norm",
+    "Linear",
+    "Block",
+    "Kept",
+    "Dimensions",
+    "Region",
+    "StageSpec",
+    "RaggedSpec",
+    "Seconds",
+}
 
 
 def _stub() -> ast.Module:

@@ -1,0 +1,239 @@
+// Ragged, Cohort and ServingPass.
+#include "../serving.h"
+
+#include "../cohort.h"
+#include "../shape.h"
+#include "bindings.h"
+
+namespace helm {
+namespace {
+
+// Entries of an int64 array, `width` together.
+class Counts {
+ public:
+  Counts(const char* name, const py::buffer& buffer, size_t width) : name_(name), info_(buffer.request()), width_(width) {
+    if (info_.itemsize != sizeof(int64_t)) throw py::value_error(std::string(name) + " must be int64");
+    if (info_.size % static_cast<py::ssize_t>(width) != 0)
+      throw py::value_error(std::string(name) + " must have " + std::to_string(width) + " columns");
+    View(name, buffer, 0, sizeof(int64_t), false);  // contiguous
+  }
+  size_t size() const { return static_cast<size_t>(info_.size) / width_; }
+  size_t at(size_t row, size_t column = 0) const {
+    return count_of(name_, static_cast<const int64_t*>(info_.ptr)[row * width_ + column], 0);
+  }
+  template <class Entry, class Make>
+  std::vector<Entry> all(Make make) const {
+    std::vector<Entry> found;
+    for (size_t i = 0; i < size(); ++i) found.push_back(make(i));
+    return found;
+  }
+  std::vector<size_t> plain() const {
+    return all<size_t>([this](size_t i) { return at(i); });
+  }
+
+ private:
+  const char* name_;
+  py::buffer_info info_;
+  size_t width_;
+};
+
+std::shared_ptr<Ragged> ragged(const py::buffer& positions, const py::buffer& sequences, const py::buffer& runs,
+                               const py::buffer& outputs) {
+  const Counts s("sequences", sequences, 5), r("runs", runs, 3);
+  return std::make_shared<Ragged>(
+      Counts("positions", positions, 1).plain(),
+      s.all<RaggedSequence>([&](size_t i) {
+        return RaggedSequence{s.at(i, 0), s.at(i, 1), s.at(i, 2), s.at(i, 3), s.at(i, 4)};
+      }),
+      r.all<CacheRun>([&](size_t i) { return CacheRun{r.at(i, 0), r.at(i, 1), r.at(i, 2)}; }),
+      Counts("outputs", outputs, 1).plain());
+}
+
+// A Cohort with its stages; what it has under way ends before it does.
+class BoundCohort {
+ public:
+  BoundCohort(const py::object& stage, const py::object& host, const Buffer& kept, long long rows)
+      : stage_(stage_of(stage)), host_(stage_of(host)) {
+    expect_size("kept", kept, Cohort::size(stage_->spec(), count_of("rows", rows)));
+    rows_ = static_cast<size_t>(rows);
+    cohort_ = std::make_shared<Cohort>(Seat(*host_, workspace_of(host)), kept, stage_->spec());
+  }
+  ~BoundCohort() {
+    const py::gil_scoped_release release;
+    wait();
+  }
+  const std::shared_ptr<Cohort>& cohort() const { return cohort_; }
+  size_t rows() const { return rows_; }
+  const Stage& host() const { return *host_; }
+  void wait() const {
+    if (!cohort_->landed()) cohort_->landing().wait();
+  }
+  std::optional<size_t> layer() const {
+    return cohort_->layer() == Cohort::kNone ? std::nullopt : std::optional(cohort_->layer());
+  }
+
+ private:
+  std::shared_ptr<Stage> stage_, host_;
+  size_t rows_;
+  std::shared_ptr<Cohort> cohort_;
+};
+
+using Rows = std::shared_ptr<Ragged>;
+using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;    // stage, rows, ids, host stage, its rows
+using Side = std::tuple<const Buffer*, long long, long long>;               // buffer, stride, layers
+using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;           // source, target, pieces
+using Cohorts = std::optional<std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool>>;
+using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::object, py::object>;
+
+// What an iteration works with, kept alive; it ends before this does.
+class BoundPass {
+ public:
+  BoundPass(const Lanes& lanes, long long layers, const std::vector<Batch>& batches, const Copies& swap_out,
+            const Copies& swap_in, const Copies& fetch, const Copies& store, const Cohorts& joining) {
+    ServingIteration it;
+    it.layers = count_of("layers", layers);
+    if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");
+    for (const Batch& each : batches) add(it, each);
+    it.swap_out = copies(swap_out), it.swap_in = copies(swap_in), it.fetch = copies(fetch), it.store = copies(store);
+    if (joining) it.joining = joining_ = join(*joining);
+    const ServingLanes found = opened(lanes);
+    const py::gil_scoped_release release;
+    pass_.emplace(found, std::move(it));
+  }
+  ~BoundPass() {
+    if (waited_ || !pass_) return;
+    const py::gil_scoped_release release;
+    try {
+      pass_->wait();
+    } catch (const std::exception&) {  // nobody asked
+    }
+  }
+
+  void wait() {
+    const py::gil_scoped_release release;
+    waited_ = true;
+    pass_->wait();
+  }
+  bool joined() const { return joining_ != nullptr && joining_->joined; }
+  std::vector<int32_t> chosen(long long batch) const { return pass_->chosen(count_of("batch", batch, 0) % 2); }
+  py::dict seconds() const {
+    const ServingSeconds s = pass_->seconds();
+    return py::dict(py::arg("linear") = std::make_pair(s.linear[0], s.linear[1]), py::arg("ends") = s.ends,
+                    py::arg("gpu_attention") = s.gpu_attention, py::arg("cpu_attention") = s.cpu_attention,
+                    py::arg("to_host") = s.to_host, py::arg("to_device") = s.to_device,
+                    py::arg("swap_out") = s.swap_out, py::arg("swap_in") = s.swap_in);
+  }
+
+ private:
+  Seat seat(const py::object& stage) {
+    stages_.push_back(stage_of(stage));
+    return {*stages_.back(), workspace_of(stage)};
+  }
+
+  void add(ServingIteration& it, const Batch& batch) {
+    const auto& [stage, rows, ids, host, apart] = batch;
+    if (!rows || (apart && (host.is_none() || apart->rows() > rows->rows())))
+      throw py::value_error("a sub-batch has rows, and a host's stage for its last ones");
+    const py::buffer_info info = ids.request();
+    const View view("ids", ids, static_cast<size_t>(info.size), sizeof(int32_t), false);
+    const auto* first = static_cast<const int32_t*>(view.data());
+    it.ids[it.batches.size()].assign(first, first + info.size);
+    it.batches.push_back({seat(stage), rows, apart ? seat(host) : Seat(), apart});
+  }
+
+  static LayerSide side(const Side& side) {
+    const auto& [buffer, stride, layers] = side;
+    return {*buffer, count_of("stride", stride, 0), count_of("layers", layers)};
+  }
+
+  static LayerCopies copies(const Copies& given) {
+    if (!given) return {};
+    LayerCopies found{side(std::get<0>(*given)), side(std::get<1>(*given)), {}};
+    const Counts pieces("pieces", std::get<2>(*given), 3);
+    const auto check = [](const char* what, const LayerSide& side, size_t offset, size_t size) {
+      const size_t before = product({side.stride, side.layers - 1});
+      expect_range(what, side.buffer, before + offset, size);
+    };
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      found.pieces.push_back({pieces.at(i, 0), pieces.at(i, 1), pieces.at(i, 2)});
+      check("target", found.target, pieces.at(i, 0), pieces.at(i, 2));
+      check("source", found.source, pieces.at(i, 1), pieces.at(i, 2));
+    }
+    return found;
+  }
+
+  std::shared_ptr<Joining> join(const std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool>& given) {
+    const auto& [bound, joint, apart, kept, waits] = given;
+    if (!bound || !joint || !apart || apart->rows() > joint->rows() || apart->rows() > bound->rows())
+      throw py::value_error("a cohort has rows among those that join, and room for them");
+    cohort_ = bound;
+    const size_t layer = bound->cohort()->layer();
+    std::vector<size_t> places = Counts("kept", kept, 1).plain();
+    if (places.size() != (layer == Cohort::kNone ? 0 : apart->rows()))
+      throw py::value_error("every row of a cohort that has begun must be one of those under way");
+    for (const size_t place : places)
+      if (place >= bound->rows()) throw py::value_error("a cohort has no row " + std::to_string(place));
+    const Stage& host = bound->host();
+    host.check_ragged(*apart, apart->rows(), false, host.find(Op::append), host.find(Op::o));
+    auto made = std::make_shared<Joining>();
+    made->cohort = bound->cohort(), made->joint = joint, made->apart = apart;
+    made->kept = std::move(places), made->at = layer, made->waits = waits;
+    return made;
+  }
+
+  ServingLanes opened(const Lanes& lanes) {
+    const auto& [accelerator, host, to_host, to_device, queries, outputs] = lanes;
+    const auto queue = [this](const py::object& each) { return keep(queues_, each, queue_of); };
+    const auto engine = [this](const py::object& each) { return keep(engines_, each, engine_of); };
+    if (accelerator.is_none()) throw py::value_error("an iteration needs the accelerator's queue");
+    return {queue(accelerator), queue(host), engine(to_host), engine(to_device), engine(queries), engine(outputs)};
+  }
+
+  template <class T, class Open>
+  static T* keep(std::vector<std::shared_ptr<T>>& kept, const py::object& each, Open open) {
+    if (each.is_none()) return nullptr;
+    kept.push_back(open(each));
+    return kept.back().get();
+  }
+
+  std::vector<std::shared_ptr<Stage>> stages_;
+  std::vector<std::shared_ptr<Queue>> queues_;
+  std::vector<std::shared_ptr<CopyEngine>> engines_;
+  std::shared_ptr<BoundCohort> cohort_;
+  std::shared_ptr<Joining> joining_;
+  std::optional<ServingPass> pass_;
+  bool waited_ = false;
+};
+
+}  // namespace
+
+void register_serving(py::module_& module) {
+  py::class_<Ragged, std::shared_ptr<Ragged>>(module, "Ragged")
+      .def(py::init(&ragged), py::arg("positions"), py::arg("sequences"), py::arg("runs"), py::arg("outputs"))
+      .def_property_readonly("rows", &Ragged::rows);
+  py::class_<BoundCohort, std::shared_ptr<BoundCohort>>(module, "Cohort")
+      .def(py::init<const py::object&, const py::object&, const Buffer&, long long>(), py::arg("stage"), py::arg("host"),
+           py::arg("kept"), py::arg("rows"))
+      .def_static(
+          "size",
+          [](const py::object& stage, long long rows) {
+            return Cohort::size(stage_of(stage)->spec(), count_of("rows", rows));
+          },
+          py::arg("stage"), py::arg("rows"))
+      .def_property_readonly("layer", &BoundCohort::layer)
+      .def_property_readonly("landed", [](const BoundCohort& each) { return each.cohort()->landed(); })
+      .def("wait", &BoundCohort::wait, py::call_guard<py::gil_scoped_release>())
+      .def("reset", [](const BoundCohort& each) { each.cohort()->reset(); });
+  py::class_<BoundPass>(module, "ServingPass")
+      .def(py::init<const Lanes&, long long, const std::vector<Batch>&, const Copies&, const Copies&, const Copies&,
+                    const Copies&, const Cohorts&>(),
+           py::arg("lanes"), py::arg("layers"), py::arg("batches"), py::arg("swap_out") = py::none(),
+           py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
+           py::arg("joining") = py::none())
+      .def("wait", &BoundPass::wait)
+      .def("chosen", &BoundPass::chosen, py::arg("batch"))
+      .def("seconds", &BoundPass::seconds)
+      .def_property_readonly("joined", &BoundPass::joined);
+}
+
+}  // namespace helm

@@ -1,0 +1,292 @@
+#include "serving.h"
+
+#include <deque>
+#include <stdexcept>
+#include <string>
+
+#include "cohort.h"
+
+namespace helm {
+
+Seat::Seat(Stage& seated, Buffer memory) : stage(&seated), workspace(std::move(memory)) {
+  const std::pair<const char*, Region*> places[] = {
+      {"hidden", &hidden}, {"q", &q}, {"k", &k}, {"v", &v}, {"attended", &attended}};
+  for (const auto& [name, region] : seated.regions())
+    for (const auto& [sought, place] : places)
+      if (name == sought) *place = region;
+}
+
+// A part of the seconds.
+using Part = double ServingSeconds::*;
+
+// What items fill; each field is written by one thread, and read when all is done.
+struct ServingPass::Run {
+  ServingIteration it;
+  std::vector<int32_t> chosen[2];
+  ServingSeconds seconds;
+  std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
+  Events last;
+};
+
+namespace {
+
+using Run = ServingPass::Run;
+using Shared = std::shared_ptr<Run>;
+
+// Whose rows a range of operations is for: the sub-batch's, or those that join as well, if they do.
+enum class Who { own, joint, perhaps };
+
+void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
+  bool crosses = it.joining != nullptr;
+  for (const SubBatch& batch : it.batches) crosses = crosses || batch.apart != nullptr;
+  bool copies = false;
+  for (const LayerCopies* each : {&it.swap_out, &it.swap_in, &it.fetch, &it.store}) copies = copies || !each->pieces.empty();
+  if (crosses && (lanes.host == nullptr || lanes.queries == nullptr || lanes.outputs == nullptr))
+    throw std::invalid_argument("attention on the host needs its queue, and a link both ways");
+  if (copies && (lanes.to_host == nullptr || lanes.to_device == nullptr))
+    throw std::invalid_argument("caches that move need a link both ways");
+}
+
+// Everything that an iteration submits, layer by layer.
+class Submitter {
+ public:
+  Submitter(const ServingLanes& lanes, Shared run)
+      : lanes_(lanes), run_(std::move(run)), it_(run_->it), back_(it_.batches.size()) {}
+
+  void all() {
+    for (size_t b = 0; b < it_.batches.size(); ++b) check(b);
+    for (size_t layer = 0; layer < it_.layers; ++layer) submit(layer);
+    for (size_t b = 0; b < it_.batches.size(); ++b) end(b);
+    run_->last.push_back(mark());
+  }
+
+ private:
+  struct Open {  // a range that has not been submitted
+    size_t batch, first, last;
+    Who who;
+    Events wait;
+  };
+
+  Stage& stage(size_t b) const { return *it_.batches[b].seat.stage; }
+  size_t operations(size_t b) const { return stage(b).ops().size(); }
+  bool joins(size_t b, size_t layer) const { return b == 0 && it_.joining != nullptr && it_.joining->at == layer; }
+
+  void check(size_t b) const {
+    const SubBatch& batch = it_.batches[b];
+    const Ragged& rows = b == 0 && it_.joining != nullptr ? *it_.joining->joint : *batch.rows;
+    if (it_.ids[b].size() < rows.rows()) throw std::invalid_argument("every row needs a token");
+    for (const int32_t id : it_.ids[b])
+      if (id < 0 || static_cast<size_t>(id) >= stage(b).spec().vocab)
+        throw std::invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
+                                    std::to_string(stage(b).spec().vocab));
+    for (const Ragged* each : {&rows, batch.rows.get()})
+      stage(b).check_ragged(*each, each->rows(), true, 0, operations(b));
+    const auto apart = [&](const Seat& seat, const Ragged& found) {
+      seat.stage->check_ragged(found, found.rows(), false, seat.stage->find(Op::append), seat.stage->find(Op::o));
+    };
+    if (batch.apart != nullptr) apart(batch.host, *batch.apart);
+  }
+
+  void submit(size_t layer) {
+    const Events moved = swaps(layer);
+    for (size_t b = 0; b < it_.batches.size(); ++b) {
+      begin(b, layer, moved);
+      cross(b, layer, moved);
+      attend(b, layer, moved);
+    }
+  }
+
+  // Up to what `append` leaves.
+  void begin(size_t b, size_t layer, Events moved) {
+    Stage& s = stage(b);
+    const size_t norm = s.find(Op::norm1, layer), first = layer == 0 ? 0 : s.find(Op::o, layer - 1);
+    const bool entering = layer > 0 ? joins(b, layer - 1) : joins(b, Cohort::kNone);
+    const Who who = !entering ? Who::own : layer == 0 ? Who::joint : Who::perhaps;
+    if (entering && layer > 0) enter(b);
+    if (layer > 0) add(b, first, norm, who, std::move(back_[b]));
+    back_[b].clear();
+    if (b == 0 && stored_[layer % 2] != nullptr) moved.push_back(stored_[layer % 2]);
+    add(b, layer == 0 ? 0 : norm, s.find(Op::attention, layer), who, std::move(moved));
+    if (entering) leave(b, layer);
+  }
+
+  void end(size_t b) {
+    const bool entering = joins(b, it_.layers - 1);
+    if (entering) enter(b);
+    const Who who = entering ? Who::perhaps : Who::own;
+    add(b, stage(b).find(Op::o, it_.layers - 1), operations(b), who, std::move(back_[b]));
+    if (entering) item([joining = it_.joining] { if (joining->joined) joining->end(); });
+  }
+
+  // The host's share of a layer's attention.
+  void cross(size_t b, size_t layer, Events moved) {
+    const SubBatch& batch = it_.batches[b];
+    if (batch.apart == nullptr) return;
+    const size_t rows = batch.apart->rows(), first = batch.rows->rows() - rows;
+    const Seat &from = batch.seat, &to = batch.host;
+    Copy sent{to.workspace, 0, from.workspace, 0, 0}, back{from.workspace, 0, to.workspace, 0, 0};
+    for (const auto& [there, here] : {std::pair{to.q, from.q}, {to.k, from.k}, {to.v, from.v}})
+      sent.pieces.push_back({there.offset, Seat::offset(here, first), rows * here.stride});
+    back.pieces.push_back({Seat::offset(from.attended, first), to.attended.offset, rows * from.attended.stride});
+    sent.wait = {mark()};
+    moved.push_back(copy(*lanes_.queries, std::move(sent), &ServingSeconds::to_host));
+    back.wait = {attend_on_host(b, layer, std::move(moved))};
+    back_[b] = {copy(*lanes_.outputs, std::move(back), &ServingSeconds::to_device)};
+  }
+
+  std::shared_ptr<Event> attend_on_host(size_t b, size_t layer, Events wait) {
+    auto done = std::make_shared<Event>();
+    lanes_.host->submit({[run = run_, b, layer] {
+                           const SubBatch& batch = run->it.batches[b];
+                           Stage& s = *batch.host.stage;
+                           const size_t first = s.find(Op::append, layer), last = s.find(Op::o, layer);
+                           std::vector<double> stamps(last - first + 1);
+                           s.run_ragged(*batch.apart, batch.apart->rows(), nullptr, nullptr, first, last, stamps.data());
+                           run->seconds.cpu_attention += stamps.back() - stamps.front();
+                         },
+                         std::move(wait), done});
+    return done;
+  }
+
+  // The accelerator's share of a layer's attention; caches that pass through come before it, and leave after it.
+  void attend(size_t b, size_t layer, const Events& moved) {
+    Stage& s = stage(b);
+    Events wait;
+    if (b == 0 && !it_.fetch.pieces.empty()) {
+      Events before = moved;
+      if (stored_[layer % 2] != nullptr) before.push_back(stored_[layer % 2]);
+      wait.push_back(copy_layer(*lanes_.to_device, it_.fetch, layer, std::move(before), &ServingSeconds::swap_in));
+    }
+    add(b, s.find(Op::attention, layer), s.find(Op::o, layer), Who::own, std::move(wait));
+    if (b > 0 || it_.store.pieces.empty()) return;
+    Events before = moved;
+    before.push_back(mark());
+    stored_[layer % 2] = copy_layer(*lanes_.to_host, it_.store, layer, std::move(before), &ServingSeconds::swap_out);
+    if (layer + 2 >= it_.layers) run_->last.push_back(stored_[layer % 2]);
+  }
+
+  // Caches of whole requests on their way, which everything in this layer waits for.
+  Events swaps(size_t layer) {
+    Events found;
+    if (!it_.swap_out.pieces.empty())
+      found.push_back(copy_layer(*lanes_.to_host, it_.swap_out, layer, {}, &ServingSeconds::swap_out));
+    if (!it_.swap_in.pieces.empty())
+      found.push_back(copy_layer(*lanes_.to_device, it_.swap_in, layer, found, &ServingSeconds::swap_in));
+    return found;
+  }
+
+  std::shared_ptr<Event> copy_layer(CopyEngine& engine, const LayerCopies& copies, size_t layer, Events wait,
+                                    Part part) {
+    const auto at = [layer](const LayerSide& side) { return layer % side.layers * side.stride; };
+    Copy each{copies.target.buffer, at(copies.target), copies.source.buffer, at(copies.source), 0};
+    each.pieces = copies.pieces, each.wait = std::move(wait);
+    return copy(engine, std::move(each), part);
+  }
+
+  std::shared_ptr<Event> copy(CopyEngine& engine, Copy each, Part part) {
+    run_->copied.emplace_back(part, Span{0, 0});
+    auto done = std::make_shared<Event>();
+    each.done = done, each.times = &run_->copied.back().second.start, each.keep = run_;
+    engine.submit(std::move(each));
+    return done;
+  }
+
+  void enter(size_t b) {
+    item([run = run_, b] { run->it.joining->enter(run->it.batches[b].seat); });
+  }
+  void leave(size_t b, size_t layer) {
+    item([run = run_, b, layer, lanes = lanes_] {
+      Joining& joining = *run->it.joining;
+      if (layer == 0 || joining.joined) joining.leave(run->it.joining, run->it.batches[b].seat, lanes, layer);
+    });
+  }
+
+  // Work between ranges on the accelerator's queue.
+  void item(std::function<void()> work) {
+    flush(nullptr);
+    lanes_.accelerator->submit({std::move(work), {}, nullptr});
+  }
+
+  // Ranges that follow each other without waiting are one.
+  void add(size_t b, size_t first, size_t last, Who who, Events wait) {
+    if (open_ && open_->batch == b && open_->last == first && open_->who == who && wait.empty()) {
+      open_->last = last;
+      return;
+    }
+    flush(nullptr);
+    open_ = Open{b, first, last, who, std::move(wait)};
+  }
+
+  // What is signalled when all so far is done.
+  std::shared_ptr<Event> mark() {
+    auto done = std::make_shared<Event>();
+    flush(done);
+    return done;
+  }
+
+  void flush(const std::shared_ptr<Event>& done) {
+    if (!open_) {
+      if (done) lanes_.accelerator->submit({[] {}, {}, done});
+      return;
+    }
+    lanes_.accelerator->submit({[run = run_, o = *open_] { perform(*run, o); }, open_->wait, done});
+    open_.reset();
+  }
+
+  static void perform(Run& run, const Open& open) {
+    const SubBatch& batch = run.it.batches[open.batch];
+    Stage& s = *batch.seat.stage;
+    const Joining* joining = run.it.joining.get();
+    const bool joint = open.who == Who::joint || (open.who == Who::perhaps && joining->joined);
+    const Ragged& rows = joint ? *joining->joint : *batch.rows;
+    const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(open.last, norm) : open.last;
+    if (rows.rows() == 0 || open.first >= last) return;
+    std::vector<double> stamps(last - open.first + 1);
+    std::vector<int32_t>& chosen = run.chosen[open.batch];
+    chosen.resize(rows.outputs.size());
+    s.run_ragged(rows, rows.rows(), run.it.ids[open.batch].data(), chosen.data(), open.first, last, stamps.data());
+    for (size_t op = open.first; op < last; ++op) {
+      const double took = stamps[op - open.first + 1] - stamps[op - open.first];
+      (s.is(op, Op::attention)                  ? run.seconds.gpu_attention
+       : s.is(op, Op::embedding) || op >= norm ? run.seconds.ends
+                                                : run.seconds.linear[open.batch]) += took;
+    }
+  }
+
+  const ServingLanes lanes_;
+  const Shared run_;
+  const ServingIteration& it_;
+  std::vector<Events> back_;  // by sub-batch: outputs of the layer's attention that the host has
+  std::shared_ptr<Event> stored_[2];  // by parity of the layer: that what passed through has left
+  std::optional<Open> open_;
+};
+
+}  // namespace
+
+ServingPass::ServingPass(const ServingLanes& lanes, ServingIteration iteration)
+    : lanes_(lanes), run_(std::make_shared<Run>()) {
+  check_lanes(lanes, iteration);
+  for (Queue* queue : {lanes.accelerator, lanes.host})
+    if (queue != nullptr) queue->collect();
+  for (CopyEngine* engine : {lanes.to_host, lanes.to_device, lanes.queries, lanes.outputs})
+    if (engine != nullptr) engine->collect();
+  run_->it = std::move(iteration);
+  Submitter(lanes_, run_).all();
+}
+
+void ServingPass::wait() {
+  for (const auto& event : run_->last) event->wait();
+  lanes_.accelerator->check();
+  if (lanes_.host != nullptr) lanes_.host->check();
+}
+
+ServingSeconds ServingPass::seconds() const {
+  ServingSeconds found = run_->seconds;
+  for (const auto& [part, span] : run_->copied) found.*part += span.end - span.start;
+  if (run_->it.joining != nullptr && run_->it.joining->joined) found.cpu_attention += run_->it.joining->host_seconds;
+  return found;
+}
+
+const std::vector<int32_t>& ServingPass::chosen(size_t batch) const { return run_->chosen[batch]; }
+
+}  // namespace helm

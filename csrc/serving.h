@@ -1,0 +1,94 @@
+// Serving: one iteration of many requests over all layers, as items of queues and copy engines.
+//
+// Rows of a sub-batch go through the accelerator's stage together; those at its end belong to requests whose keys and
+// values are in the host's memory: their queries, keys and values go over the link, the host appends and attends, and
+// what attention gives comes back before the operation `o`. Two sub-batches take turns on the accelerator, so that the
+// host works for one while the accelerator works for the other (NEO). A cohort goes on by a layer in an iteration, and
+// the accelerator does not wait for it (APEX): see cohort.h.
+#pragma once
+#include <memory>
+#include <vector>
+
+#include "copy_engine.h"
+#include "queue.h"
+#include "stage.h"
+
+namespace helm {
+
+struct Joining;
+
+// What works; all but `accelerator` may be missing where nothing is the host's.
+struct ServingLanes {
+  Queue *accelerator, *host;
+  CopyEngine *to_host, *to_device;  // keys and values of whole requests
+  CopyEngine *queries, *outputs;    // activations: to the host, and back
+};
+
+// A stage, the memory of its activations, and where in it they are.
+struct Seat {
+  Stage* stage = nullptr;
+  Buffer workspace = {};
+  Region hidden = {}, q = {}, k = {}, v = {}, attended = {};
+
+  Seat() = default;
+  Seat(Stage& stage, Buffer workspace);
+  char* at(const Region& region, size_t row) const { return workspace.data + offset(region, row); }
+  static size_t offset(const Region& region, size_t row) { return region.offset + row * region.stride; }
+};
+
+using SharedRows = std::shared_ptr<const Ragged>;
+
+struct SubBatch {
+  Seat seat;
+  SharedRows rows;
+  Seat host;         // of its last rows
+  SharedRows apart;  // those, as the host's caches have them; or null
+};
+
+// One side of copies: what belongs to layer l begins l % layers times `stride` bytes from the buffer's start.
+struct LayerSide {
+  Buffer buffer;
+  size_t stride, layers;
+};
+
+// The same pieces for every layer; none: nothing is copied.
+struct LayerCopies {
+  LayerSide source, target;
+  std::vector<Piece> pieces;
+};
+
+struct ServingIteration {
+  size_t layers;
+  std::vector<SubBatch> batches;   // one or two
+  std::vector<int32_t> ids[2];     // by sub-batch: of every row, of sub-batch 0 also those that join
+  LayerCopies swap_out, swap_in;   // before anything else of a layer
+  LayerCopies fetch, store;        // of prompts whose caches only pass through the accelerator: before and after attention
+  std::shared_ptr<Joining> joining;  // rows of a cohort behind those of sub-batch 0; or null
+};
+
+// Seconds that parts took, added up over layers.
+struct ServingSeconds {
+  double linear[2] = {0, 0}, ends = 0, gpu_attention = 0, cpu_attention = 0;
+  double to_host = 0, to_device = 0, swap_out = 0, swap_in = 0;
+};
+
+// An iteration that has been submitted; what it works with must outlive it.
+class ServingPass {
+ public:
+  // Throws std::invalid_argument for rows that stages cannot run, or lanes that are missing.
+  ServingPass(const ServingLanes& lanes, ServingIteration iteration);
+
+  // Blocks until it is done but for what a cohort has under way, then throws what an item threw.
+  void wait();
+
+  ServingSeconds seconds() const;
+  const std::vector<int32_t>& chosen(size_t batch) const;  // by output, once done
+
+  struct Run;
+
+ private:
+  ServingLanes lanes_;
+  std::shared_ptr<Run> run_;
+};
+
+}  // namespace helm

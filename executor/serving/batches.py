@@ -1,0 +1,77 @@
+"""From a decision to rows of sub-batches and copies of caches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from helmsman.executor.serving.cache import Pieces
+from helmsman.executor.serving.homes import Homes
+from helmsman.executor.serving.rows import Rows
+from helmsman.executor.serving.running import Running
+from helmsman.scheduler.decision import Chunk, Decision
+
+
+@dataclass
+class Batches:
+    """What a pass does. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
+    `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes them; `advances`: by how many tokens whose
+    cache grows."""
+
+    homes: Homes
+    running: Mapping[int, Running]
+    rows: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
+    apart: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
+    on_cpu: set[int] = field(default_factory=set)
+    advances: list[tuple[Running, int]] = field(default_factory=list)
+    swap_out: Pieces = field(default_factory=list)
+    swap_in: Pieces = field(default_factory=list)
+    fetch: Pieces = field(default_factory=list)
+    store: Pieces = field(default_factory=list)
+
+    def fill(self, decision: Decision) -> None:
+        """All but a cohort. What loses its blocks first makes room for what comes after."""
+        for request in decision.preempted:
+            self.homes.free(self.running[request])
+        for request in decision.swap_out:
+            self.swap_out += self.homes.move(self.running[request], "cpu")
+        for request in decision.swap_in:
+            self.swap_in += self.homes.move(self.running[request], "gpu")
+        for chunk in decision.prefill:
+            self._prompt(chunk)
+        for request in decision.decode0_gpu:
+            self._decode(self.running[request])
+        if decision.kind != "deferred":
+            for batch, requests in enumerate((decision.decode0_cpu, decision.decode1_cpu)):
+                self._attend_apart(batch, [self.running[request] for request in requests])
+
+    def _prompt(self, chunk: Chunk) -> None:
+        running = self.running[chunk.id]
+        assert running.cached == chunk.past, "a chunk follows what is cached"
+        if not chunk.past:
+            running.home = chunk.home
+        if chunk.home == "cpu":
+            runs, fetch, store = self.homes.through(running, chunk.tokens)
+            self.fetch += fetch
+            self.store += store
+        else:
+            runs = self.homes.place(running, chunk.tokens)
+        end = chunk.past + chunk.tokens
+        last = chunk.id if end == len(running.tokens) else None
+        self.rows[0].add(running.tokens[chunk.past : end], chunk.past, runs, last)
+        self.advances.append((running, chunk.tokens))
+
+    def _decode(self, running: Running) -> None:
+        runs = self.homes.place(running)
+        self.rows[0].add(running.tokens[running.cached :], running.cached, runs, running.id)
+        self.advances.append((running, 1))
+
+    def _attend_apart(self, batch: int, members: list[Running]) -> None:
+        """Decode steps whose attention is the host's: rows behind all others."""
+        behind = Rows()
+        for running in members:
+            self.homes.restart(running)
+            tokens, past = running.tokens[running.cached :], running.cached
+            self.apart[batch].add(tokens, past, self.homes.place(running), None)
+            behind.add(tokens, past, None, running.id)
+            self.advances.append((running, 1))
+            self.on_cpu.add(running.id)
+        self.rows[batch] = self.rows[batch].and_then(behind)

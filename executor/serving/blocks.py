@@ -1,0 +1,84 @@
+"""Block tables: which blocks of a cache hold the positions of which request."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from helmsman.schemas.errors import InfeasibleError
+
+Run = tuple[int, int, int]
+"""Positions position <= p < position + count lie in rows from `row` on: (position, count, row)."""
+
+
+@dataclass(slots=True)
+class Table:
+    """The blocks of one request, in the order of its positions."""
+
+    blocks: list[int] = field(default_factory=list)
+
+
+class BlockPool:
+    """`total` blocks of `block` tokens each. Blocks that follow each other are one run, which attention reads at once
+    and copies move at once, so new requests begin amid the longest run of free blocks, and go on there."""
+
+    def __init__(self, total: int, block: int) -> None:
+        self.block = block
+        self._free = np.ones(total, bool)
+        self.left = total
+
+    @property
+    def total(self) -> int:
+        """Free or not."""
+        return len(self._free)
+
+    def extend(self, table: Table, tokens: int) -> None:
+        """Room for `tokens` positions in all. Raises InfeasibleError when there are not enough blocks."""
+        needed = -(-tokens // self.block) - len(table.blocks)
+        if needed > self.left:
+            remedy = "let the scheduler's limits be those of the engine"
+            raise InfeasibleError(f"{needed} blocks where {self.left} are free", field="decision", remedy=remedy)
+        for _ in range(needed):
+            block = self._next(table, needed)
+            self._free[block] = False
+            self.left -= 1
+            table.blocks.append(block)
+
+    def free(self, table: Table) -> None:
+        """Give back all blocks of a table, which is empty then."""
+        self._free[table.blocks] = True
+        self.left += len(table.blocks)
+        table.blocks.clear()
+
+    def runs(self, table: Table, tokens: int) -> list[Run]:
+        """Where the first `tokens` positions are."""
+        found: list[list[int]] = []
+        for number, block in enumerate(table.blocks[: -(-tokens // self.block)]):
+            row = block * self.block
+            if found and found[-1][2] + found[-1][1] == row:
+                found[-1][1] += self.block
+            else:
+                found.append([number * self.block, self.block, row])
+        return [(position, min(count, tokens - position), row) for position, count, row in found]
+
+    def check_integrity(self, tables: Sequence[Table]) -> None:
+        """Raise AssertionError unless every block is free or in exactly one of `tables`."""
+        used = [block for table in tables for block in table.blocks]
+        assert len(used) == len(set(used)), "no block holds two things"
+        assert not self._free[used].any(), "blocks in use are not free"
+        assert self.left == self._free.sum() == self.total - len(used), "every block is free or in a table"
+
+    def _next(self, table: Table, needed: int) -> int:
+        if table.blocks and table.blocks[-1] + 1 < self.total and self._free[table.blocks[-1] + 1]:
+            return table.blocks[-1] + 1
+        begin, end = _longest(self._free)
+        return begin + (end - begin) // 2 if end - begin >= 2 * needed and begin > 0 else begin
+
+
+def _longest(free: NDArray[np.bool_]) -> tuple[int, int]:
+    """The longest run of free blocks: begin <= b < end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], free, [False]]).astype(np.int8)))
+    begins, ends = edges[::2], edges[1::2]
+    best = int((ends - begins).argmax())
+    return int(begins[best]), int(ends[best])

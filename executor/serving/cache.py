@@ -1,0 +1,83 @@
+"""A cache of blocks in one memory: every layer's keys and values of all requests, allocated once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helmsman.executor._kernels import Buffer
+from helmsman.executor.devices.base import DeviceMemory
+from helmsman.executor.serving.blocks import Run
+from helmsman.schemas.formats import KvFormat, rows_size
+from helmsman.schemas.model import Model
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import LayerSide
+
+Pieces = list[tuple[int, int, int]]
+"""Of one layer: target offset, source offset, bytes."""
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """(layers, 2, kv_heads, rows, row): keys, then values of a layer; a head's rows follow each other, so that blocks
+    next to each other are one run. `layers` may be fewer than the model's, which then take turns."""
+
+    buffer: Buffer
+    layers: int
+    heads: int
+    rows: int
+    row: int
+
+    @property
+    def stride(self) -> int:
+        """Bytes of a layer."""
+        return 2 * self.heads * self.rows * self.row
+
+    @property
+    def side(self) -> "LayerSide":
+        """As copies of every layer see it."""
+        return self.buffer, self.stride, self.layers
+
+    def parts(self, layer: int) -> tuple[Buffer, Buffer]:
+        """Keys and values of a layer."""
+        at, half = layer % self.layers * self.stride, self.stride // 2
+        return self.buffer.part(at, half), self.buffer.part(at + half, half)
+
+    def offsets(self, row: int) -> list[int]:
+        """Where a row of every head's keys, then values is in a layer, in bytes."""
+        return [(head * self.rows + row) * self.row for head in range(2 * self.heads)]
+
+
+def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: KvFormat, what: str) -> BlockCache:
+    """A cache with room for `rows` tokens. Raises InfeasibleError when it does not fit the memory."""
+    row = rows_size(1, model.head_dim, fmt)
+    buffer = memory.alloc(layers * 2 * model.kv_heads * rows * row, what)
+    return BlockCache(buffer, layers, model.kv_heads, rows, row)
+
+
+def pieces(source: BlockCache, source_runs: Sequence[Run], target: BlockCache, target_runs: Sequence[Run]) -> Pieces:
+    """Copies of the same positions from one cache to another, where runs may be cut elsewhere."""
+    found: Pieces = []
+    for count, source_row, target_row in _common(list(source_runs), list(target_runs)):
+        ends = zip(target.offsets(target_row), source.offsets(source_row), strict=True)
+        found += [(to, from_, count * source.row) for to, from_ in ends]
+    return found
+
+
+def _common(one: Sequence[Run], other: Sequence[Run]) -> list[tuple[int, int, int]]:
+    """(count, row of one, row of the other) of positions that are together in both."""
+    found, i, j = [], 0, 0
+    while i < len(one) and j < len(other):
+        (a, n, row), (b, m, place) = one[i], other[j]
+        begin, end = max(a, b), min(a + n, b + m)
+        if begin < end:
+            found.append((end - begin, row + begin - a, place + begin - b))
+        i, j = i + (end == a + n), j + (end == b + m)
+    return found
+
+
+def as_array(found: Pieces) -> memoryview:
+    """As native copies take them."""
+    return np.array(found, np.int64).reshape(-1, 3).data

@@ -1,0 +1,188 @@
+"""The serving engine: executes decisions, pass by pass, over requests whose keys and values are in blocks."""
+
+import time
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from helmsman.executor._kernels import ServingPass
+from helmsman.executor.devices.opening import Devices
+from helmsman.executor.executed import check_executed, check_native, check_passes
+from helmsman.executor.loading import open_store
+from helmsman.executor.machine import Machine
+from helmsman.executor.passes import passes_of
+from helmsman.executor.prompt import check_context, check_request
+from helmsman.executor.serving.batches import Batches
+from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
+from helmsman.executor.serving.deferred import Deferred, Joining
+from helmsman.executor.serving.homes import Homes
+from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
+from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.rows import Rows
+from helmsman.executor.serving.runner import Seconds, Stepped
+from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.seating import Seating, seat
+from helmsman.executor.storage import open_storage
+from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import Plan
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Lanes, LayerCopies, SubBatch
+
+
+class ServingEngine:
+    """Runs decisions on one plan and one checkpoint. Made by `load`; a context manager that frees its memory.
+
+    Everything is allocated when it is loaded. Not for several threads at a time."""
+
+    def __init__(self, plan: Plan, devices: Devices, lanes: "Lanes", seating: Seating, limits: Limits) -> None:
+        self.plan, self.limits = plan, limits
+        self.devices = devices
+        self._lanes, self._seating = lanes, seating
+        self._deferred = None if seating.cohort is None else Deferred(seating.cohort)
+        self._homes = Homes(seating, limits.block, self._deferred)
+        self._running: dict[int, Running] = {}
+
+    @classmethod
+    def load(cls, plan: Plan, checkpoint: Path, machine: Machine, limits: Limits) -> Self:
+        """Open the plan's device, and the host beside it if `limits` have a cache there.
+
+        Raises HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint),
+        UsageError (a plan that does not serve)."""
+        check_native(plan.model)
+        check_executed(plan)
+        check_context(plan)
+        passes = passes_of(plan)
+        check_passes(passes)
+        places = places_of(plan, passes)
+        devices = open_places(plan, places, machine)
+        store = open_store(plan, devices, open_storage(plan, ()), checkpoint, lambda _: None)
+        host = None if places.host is None else devices.by_name[places.host]
+        seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits)
+        return cls(plan, devices, open_serving_lanes(devices, places), seating, limits)
+
+    @property
+    def occupancy(self) -> dict[str, tuple[int, int]]:
+        """By home, blocks in use and blocks there are."""
+        return {home: (pool.total - pool.left, pool.total) for home, pool in self._homes.pools.items()}
+
+    def check_asked(self, asked: Asked) -> None:
+        """Raise UsageError or BadInputError for a request that can never run."""
+        check_request(asked.prompt, asked.max_tokens, self.plan)
+        blocks = self.limits.blocks(len(asked.prompt) + asked.max_tokens)
+        room = max(pool.total for pool in self._homes.pools.values())
+        if blocks > room:
+            remedy = f"ask for {room * self.limits.block} tokens at most, prompt and output"
+            raise UsageError(
+                "the request has room in no cache", field="max_tokens", value=asked.max_tokens, remedy=remedy
+            )
+
+    def add(self, request: int, asked: Asked) -> None:
+        """A request that decisions may name from now on."""
+        assert request not in self._running, "requests have numbers of their own"
+        self._running[request] = Running.of(request, asked)
+
+    def release(self, request: int) -> None:
+        """Forget a request, and free its blocks."""
+        self._homes.free(self._running.pop(request))
+
+    def step(self, decision: Decision) -> Stepped:
+        """Run one iteration. Raises what a device raised, or InfeasibleError for a decision that has no room; then only
+        `reset` may follow."""
+        start = time.monotonic()
+        self._homes.begin()
+        batches = Batches(self._homes, self._running)
+        batches.fill(decision)
+        joining = self._join(decision, batches)
+        done = ServingPass(
+            self._lanes,
+            self.plan.model.layers,
+            [each for b in (0, 1) if (each := self._batch(b, batches, joining)) is not None],
+            self._copies("gpu", "cpu", batches.swap_out),
+            self._copies("cpu", "gpu", batches.swap_in),
+            _copies(self._seating.cpu, self._seating.passing, batches.fetch),
+            _copies(self._seating.passing, self._seating.cpu, batches.store),
+            None if joining is None else joining.native,
+        )
+        done.wait()
+        return self._stepped(batches, joining, done, start)
+
+    def reset(self) -> None:
+        """Forget all requests, whatever happened to them."""
+        for queue in self._lanes[:2]:
+            with suppress(Exception):  # what failed is why this is called
+                if queue is not None:
+                    queue.synchronize()
+        if self._deferred is not None:
+            self._deferred.clear()
+        for request in list(self._running):
+            self.release(request)
+        self._homes.begin()
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless every block has one owner and all that is cached a place."""
+        self._homes.check_integrity(self._running.values())
+
+    def close(self) -> None:
+        """Free the devices' threads and memory; the engine cannot be used afterwards."""
+        del self._lanes, self._seating, self._homes, self._deferred, self.devices
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _join(self, decision: Decision, batches: Batches) -> Joining | None:
+        if decision.kind != "deferred" or self._deferred is None:
+            return None
+        asked = [self._running[request] for request in chain(decision.decode0_cpu, decision.decode1_cpu)]
+        return self._deferred.join(batches.rows[0], asked, self._homes.place)
+
+    def _batch(self, number: int, batches: Batches, joining: Joining | None) -> "SubBatch | None":
+        """None for a second sub-batch without rows."""
+        rows, apart = batches.rows[number], batches.apart[number]
+        if number > 0 and not rows:
+            return None
+        tokens = rows if number or joining is None else joining.joint
+        host = self._seating.hosts[number] if apart else None
+        stage = self._seating.stages[number]
+        return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
+
+    def _copies(self, source: str, target: str, found: Pieces) -> "LayerCopies | None":
+        caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
+        return _copies(caches[source], caches[target], found)
+
+    def _stepped(self, batches: Batches, joining: Joining | None, done: ServingPass, start: float) -> Stepped:
+        for running, tokens in batches.advances:
+            running.cached += tokens
+        first = batches.rows[0]
+        if joining is not None and done.joined and self._deferred is not None and self._deferred.after(joining):
+            first = joining.joint
+            for member in joining.members:
+                member.cached += 1
+                batches.on_cpu.add(member.id)
+        made = {**self._tokens(0, first, done), **self._tokens(1, batches.rows[1], done)}
+        return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
+
+    def _tokens(self, batch: int, rows: Rows, done: ServingPass) -> dict[int, int]:
+        """By request, the next token of everybody whose logits the pass has made."""
+        if not rows.yields:
+            return {}
+        logits = np.asarray(self._seating.stages[batch].logits())
+        found = zip(rows.yields, done.chosen(batch), logits, strict=False)
+        return {request: self._running[request].take(token, row) for request, token, row in found}
+
+
+def _copies(source: BlockCache | None, target: BlockCache | None, found: Pieces) -> "LayerCopies | None":
+    if not found or source is None or target is None:
+        return None
+    return source.side, target.side, as_array(found)

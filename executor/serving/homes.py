@@ -1,0 +1,102 @@
+"""The two homes of keys and values, the accelerator's cache and the host's: who has which blocks, and what moves."""
+
+from collections.abc import Iterable
+
+from helmsman.executor.serving.blocks import BlockPool, Run, Table
+from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
+from helmsman.executor.serving.deferred import Deferred
+from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.seating import Seating
+from helmsman.scheduler.decision import Home
+from helmsman.schemas.errors import InfeasibleError
+
+
+class Homes:
+    """Blocks of `block` tokens in either cache. Those of requests that a cohort works on are given back late."""
+
+    def __init__(self, seating: Seating, block: int, deferred: Deferred | None) -> None:
+        self.caches: dict[Home, BlockCache] = {"gpu": seating.gpu}
+        if seating.cpu is not None:
+            self.caches["cpu"] = seating.cpu
+        self.pools = {home: BlockPool(cache.rows // block, block) for home, cache in self.caches.items()}
+        self._passing = seating.passing
+        self._passed = 0
+        self._deferred = deferred
+        self._held: list[tuple[Home, Table]] = []
+
+    def begin(self) -> None:
+        """A pass is made up: what nobody works on any more is free, and so is what caches pass through."""
+        self._passed = 0
+        if self._deferred is None or not self._deferred.busy:
+            for home, table in self._held:
+                self.pools[home].free(table)
+            self._held.clear()
+
+    def place(self, running: Running, tokens: int = 1) -> list[Run]:
+        """Room for its next positions, and where they and all before them are."""
+        total = running.cached + tokens
+        self.pools[running.home].extend(running.table, total)
+        return self.pools[running.home].runs(running.table, total)
+
+    def free(self, running: Running) -> None:
+        """Nothing of it is cached any more."""
+        working = self._deferred is not None and self._deferred.busy and self._deferred.has(running)
+        if self._deferred is not None:
+            self._deferred.drop(running)
+        if working:
+            self._held.append((running.home, running.table))
+            running.table = Table()
+        else:
+            self.pools[running.home].free(running.table)
+        running.cached = 0
+
+    def restart(self, running: Running) -> None:
+        """Its token under way in a cohort, if there is one, is begun anew."""
+        if self._deferred is not None:
+            self._deferred.drop(running)
+
+    def move(self, running: Running, home: Home) -> Pieces:
+        """To the other home; what is to be copied before its blocks here are used by others."""
+        before, cached = running.home, running.cached
+        runs, table = self.pools[before].runs(running.table, cached), Table()
+        self.pools[home].extend(table, cached)
+        found = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
+        self.free(running)
+        running.home, running.table, running.cached = home, table, cached
+        return found
+
+    def through(self, running: Running, tokens: int) -> tuple[list[Run], Pieces, Pieces]:
+        """A part of a prompt whose home is the host: where it passes through the accelerator, together with what is
+        cached, which comes there, and what of it leaves."""
+        assert self._passing is not None, "a host"
+        first, total = self._passed, running.cached + tokens
+        if first + total > self._passing.rows:
+            remedy = "leave prompts whose home is the host to more passes"
+            raise InfeasibleError("too many tokens pass through the accelerator", field="decision", remedy=remedy)
+        self._passed += total
+        run = (0, total, first)
+        home, there = self.place(running, tokens), self.caches["cpu"]
+        fetch = pieces(there, list(_clip(home, 0, running.cached)), self._passing, [run])
+        store = pieces(self._passing, [run], there, list(_clip(home, running.cached, total)))
+        return [(0, total, self.caches["gpu"].rows + first)], fetch, store
+
+    def check_integrity(self, all_running: Iterable[Running]) -> None:
+        """Raise AssertionError unless blocks and what is cached agree."""
+        found: dict[Home, list[Table]] = {home: [] for home in self.pools}
+        for home, table in self._held:
+            found[home].append(table)
+        for running in all_running:
+            found[running.home].append(running.table)
+            room = len(running.table.blocks) * self.pools[running.home].block
+            assert running.cached <= room, "what is cached has a place"
+            assert running.cached < len(running.tokens) + 1, "only tokens are cached"
+        for home, pool in self.pools.items():
+            pool.check_integrity(found[home])
+
+
+def _clip(runs: list[Run], start: int, stop: int) -> Iterable[Run]:
+    """What of `runs` is in positions start <= p < stop."""
+    for position, count, row in runs:
+        begin, end = max(position, start), min(position + count, stop)
+        if begin < end:
+            yield begin, end - begin, row + begin - position

@@ -1,0 +1,78 @@
+"""Where a plan's serving happens: the device that computes all operations, the host beside it, and the link between."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.machine import Machine
+from helmsman.executor.passes import Pass
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.hardware import Hardware, activation_lane
+from helmsman.schemas.plan import Plan
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Lanes
+
+NATIVE = ("cpu", "loopback")
+"""Kinds of devices whose kernels take rows of several requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Names of a plan's hardware. `accelerator` computes every operation; `host` attends where it has room for caches,
+    over the links `to_host` and `to_device`. No host: there is one device, which plays the accelerator."""
+
+    accelerator: str
+    host: str | None
+    to_host: str | None
+    to_device: str | None
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Devices and lanes to open."""
+        links = [link for link in (self.to_host, self.to_device) if link is not None]
+        devices = [device for device in (self.accelerator, self.host) if device is not None]
+        return (*devices, *links, *(activation_lane(link) for link in links))
+
+
+def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
+    """Raise UsageError for plans of which not one native device computes everything, from what lives there."""
+    found = {device for each in passes for device in each.devices}
+    moved = any(task.kind == "transfer" for each in passes for task in each.tasks)
+    if len(found) > 1 or moved:
+        remedy = "plan a layer split with all units on one device (--split 0), and a shorter context if it does not fit"
+        raise UsageError("requests are served by one device that holds all weights", field="plan", remedy=remedy)
+    (accelerator,) = found
+    kind = plan.hardware.device(accelerator).kind
+    if kind not in NATIVE:
+        remedy = "serve from a loopback accelerator or the CPU"
+        raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
+    return _beside(plan.hardware, accelerator)
+
+
+def _beside(hardware: Hardware, accelerator: str) -> Places:
+    record = hardware.device(accelerator)
+    for host in hardware.devices:
+        if host.kind != "cpu" or host.name == accelerator or host.name in record.excludes:
+            continue
+        out, back = hardware.link(record.memory, host.memory), hardware.link(host.memory, record.memory)
+        if out is not None and back is not None:
+            return Places(accelerator, host.name, out.name, back.name)
+    return Places(accelerator, None, None, None)
+
+
+def open_places(plan: Plan, places: Places, machine: Machine) -> Devices:
+    """Their devices and lanes. Raises HardwareUnavailableError for what this machine does not have."""
+    return open_devices(plan.hardware, places.resources, machine, plan.schedule.threads)
+
+
+def open_serving_lanes(devices: Devices, places: Places) -> "Lanes":
+    """A queue for each device; engines of the links, and for activations, which pass by what else is moved."""
+    queue = devices.by_name[places.accelerator].open_queue()
+    if places.host is None or places.to_host is None or places.to_device is None:
+        return queue, None, None, None, None, None
+    host, lanes = devices.by_name[places.host].open_queue(), devices.lanes
+    caches = lanes[places.to_host].engine, lanes[places.to_device].engine
+    activations = (lanes[activation_lane(link)].engine for link in (places.to_host, places.to_device))
+    queries, outputs = activations
+    return queue, host, *caches, queries, outputs

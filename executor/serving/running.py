@@ -1,0 +1,38 @@
+"""A request on the engine: its tokens, what of them is cached, and in which blocks."""
+
+from dataclasses import dataclass, field
+
+from helmsman.executor.sampling import Logits, Sampler
+from helmsman.executor.serving.blocks import Table
+from helmsman.executor.serving.request import Asked
+from helmsman.scheduler.decision import Home
+
+
+@dataclass(eq=False, slots=True)
+class Running:
+    """`tokens`: the prompt and what has been made, of which the first `cached` are in `table`, at `home`."""
+
+    id: int
+    asked: Asked
+    tokens: list[int]
+    sampler: Sampler
+    home: Home = "gpu"
+    cached: int = 0
+    table: Table = field(default_factory=Table)
+
+    @classmethod
+    def of(cls, request: int, asked: Asked) -> "Running":
+        """One that has not begun."""
+        sampler = Sampler(asked.sampling, (asked.seed,), asked.prompt)
+        return cls(request, asked, list(asked.prompt), sampler)
+
+    @property
+    def native(self) -> bool:
+        """Whether the stage chooses its tokens."""
+        return self.asked.sampling.native
+
+    def take(self, likeliest: int, logits: Logits) -> int:
+        """Its next token; `logits` are looked at only if it is drawn."""
+        token = likeliest if self.native else self.sampler.choose(logits)
+        self.tokens.append(token)
+        return token

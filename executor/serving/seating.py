@@ -1,0 +1,140 @@
+"""The stages of serving: two on the accelerator, so that sub-batches take turns, and on the host one for each of them
+and one for a cohort."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.executor._kernels import Buffer, Cohort, Stage
+from helmsman.executor.devices.base import Device
+from helmsman.executor.dimensions import dimensions
+from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
+from helmsman.executor.passes import Pass
+from helmsman.executor.rope import rope_tables
+from helmsman.executor.serving.cache import BlockCache, allocate
+from helmsman.executor.stage import StageBuilder
+from helmsman.executor.staging import Staging
+from helmsman.executor.weights.store import Store
+from helmsman.lowering.rules import Cached
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.plan import Plan
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Block, RaggedSpec
+
+PASSING_LAYERS = 2
+"""Layers whose caches may pass through the accelerator at a time: one is computed while the one before leaves."""
+
+
+@dataclass(frozen=True)
+class Seating:
+    """`stages`: of the sub-batches, on the accelerator; `hosts`: of their rows on the host; `passing`: caches of
+    prompts that go to the host's memory. Without a host all but `stages` and `gpu` are empty."""
+
+    stages: tuple[Stage, ...]
+    gpu: BlockCache
+    hosts: tuple[Stage, ...] = ()
+    cpu: BlockCache | None = None
+    passing: BlockCache | None = None
+    cohort: Cohort | None = None
+
+
+def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, store: Store, limits: Limits) -> Seating:
+    """Weights, caches and workspaces in their places. Raises InfeasibleError when a memory is too small."""
+    fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
+    host = host if limits.cpu_tokens else None
+    gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
+    passing = None
+    if host is not None:
+        what = "keys and values on their way to the host"
+        rows = max(limits.batch_tokens, plan.workload.context)
+        passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
+    spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
+    stages = tuple(_stage(accelerator, spec, "activations") for _ in range(1 if host is None else 2))
+    if host is None:
+        return Seating(stages, gpu)
+    cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
+    aside = _host_spec(plan, spec, limits, cpu)
+    first, second, third = (_stage(host, aside, "activations of attention") for _ in range(3))
+    kept = accelerator.memory.alloc(Cohort.size(stages[0], limits.sequences), "activations of a cohort")
+    cohort = Cohort(stages[0], third, kept, limits.sequences)
+    return Seating(stages, gpu, (first, second), cpu, passing, cohort)
+
+
+def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:
+    return device.stage(spec, device.memory.alloc(device.workspace_size(spec), what), 0)
+
+
+def _spec(
+    plan: Plan,
+    found: Pass,
+    device: Device,
+    store: Store,
+    limits: Limits,
+    gpu: BlockCache,
+    passing: BlockCache | None,
+) -> "RaggedSpec":
+    """All operations, for rows of several requests."""
+    builder = StageBuilder(
+        plan, store, _caches(plan, device, gpu), rope_tables(plan.model, plan.workload.context), False
+    )
+    uniform = builder.spec(found, Staging({}), device, 0, limits.batch_tokens)
+    if passing is not None:
+        for layer, block in enumerate(uniform["blocks"]):
+            block["passing_keys"], block["passing_values"] = passing.parts(layer)
+    rows = 0 if passing is None else passing.rows
+    return {**uniform, "batch": 1, "capacity": gpu.rows, "sequences": limits.sequences, "passing": rows}
+
+
+def _caches(plan: Plan, device: Device, cache: BlockCache) -> Caches:
+    """What stages read and append to: every layer's part of the blocks."""
+    heads, found = range(plan.model.kv_heads), Caches(False, plan.schedule.reshape)
+    nothing: dict[Cached, Part] = {"keys": (), "values": ()}
+    for layer in range(plan.model.layers):
+        fmt, parts = kv_format(plan, [layer]), cache.parts(layer)
+        keys, values = ((Heads(0, len(heads), part, fmt, False, heads),) for part in parts)
+        read: dict[Cached, Part] = {"keys": keys, "values": values}
+        found.found[device.memory.name, layer, 0] = Cache(device.memory.name, read, nothing, nothing)
+    return found
+
+
+def _host_spec(plan: Plan, spec: "RaggedSpec", limits: Limits, cpu: BlockCache) -> "RaggedSpec":
+    """`append` and `attention` only: rows come normed and rotated."""
+    return {
+        **dimensions(plan.model),
+        "batch": 1,
+        "capacity": cpu.rows,
+        "context": spec["context"],
+        "max_tokens": limits.sequences,
+        "sequences": 1,
+        "passing": 0,
+        "paged": False,
+        "attention": "fused",
+        "looked_up": False,
+        "kv_format": spec["kv_format"],
+        "rotary_dim": 0,
+        "cos": None,
+        "sin": None,
+        "embedding": None,
+        "positions": None,
+        "blocks": [_host_block(*cpu.parts(layer)) for layer in range(plan.model.layers)],
+        "final_norm": None,
+        "head": None,
+    }
+
+
+def _host_block(keys: Buffer, values: Buffer) -> "Block":
+    return {
+        "norm1": None,
+        "q": None,
+        "k": None,
+        "v": None,
+        "q_norm": None,
+        "k_norm": None,
+        "o": None,
+        "norm2": None,
+        "gate": None,
+        "up": None,
+        "down": None,
+        "keys": keys,
+        "values": values,
+    }
