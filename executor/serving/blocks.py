@@ -35,7 +35,7 @@ class BlockPool:
 
     def extend(self, table: Table, tokens: int) -> None:
         """Room for `tokens` positions in all. Raises InfeasibleError when there are not enough blocks."""
-        needed = -(-tokens // self.block) - len(table.blocks)
+        needed = self._needed(table, tokens)
         if needed > self.left:
             remedy = "let the scheduler's limits be those of the engine"
             raise InfeasibleError(f"{needed} blocks where {self.left} are free", field="decision", remedy=remedy)
@@ -44,6 +44,10 @@ class BlockPool:
             self._free[block] = False
             self.left -= 1
             table.blocks.append(block)
+
+    def lacks(self, table: Table, tokens: int) -> bool:
+        """Whether there are not enough blocks for `tokens` positions in all."""
+        return self._needed(table, tokens) > self.left
 
     def free(self, table: Table) -> None:
         """Give back all blocks of a table, which is empty then."""
@@ -68,6 +72,9 @@ class BlockPool:
         assert len(used) == len(set(used)), "no block holds two things"
         assert not self._free[used].any(), "blocks in use are not free"
         assert self.left == self._free.sum() == self.total - len(used), "every block is free or in a table"
+
+    def _needed(self, table: Table, tokens: int) -> int:
+        return -(-tokens // self.block) - len(table.blocks)
 
     def _next(self, table: Table, needed: int) -> int:
         if table.blocks and table.blocks[-1] + 1 < self.total and self._free[table.blocks[-1] + 1]:

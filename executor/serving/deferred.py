@@ -66,13 +66,11 @@ class Deferred:
         native = (self.cohort, joint.ragged(), apart.ragged(), np.array(kept, np.int64).data, len(rows) == 0)
         return Joining(members, joint, native)
 
-    def after(self, joining: Joining) -> bool:
-        """Whether the pass, in which the cohort went on, made its tokens."""
-        self._members, self._gone = joining.members, set()
-        if self.cohort.layer is not None:
-            return False
-        self._members = []
-        return True
+    def after(self, joining: Joining) -> list[Running]:
+        """Whose tokens the pass made, in which the cohort went on."""
+        ended = joining.members if self.cohort.layer is None else []
+        self._members, self._gone = [] if ended else joining.members, set()
+        return ended
 
     def clear(self) -> None:
         """Forget it all, once nothing is under way."""

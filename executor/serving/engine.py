@@ -165,9 +165,10 @@ class ServingEngine:
         for running, tokens in batches.advances:
             running.cached += tokens
         first = batches.rows[0]
-        if joining is not None and done.joined and self._deferred is not None and self._deferred.after(joining):
-            first = joining.joint
-            for member in joining.members:
+        if joining is not None and done.joined and self._deferred is not None:
+            ended = self._deferred.after(joining)
+            first = joining.joint if ended else first
+            for member in ended:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
         made = {**self._tokens(0, first, done), **self._tokens(1, batches.rows[1], done)}

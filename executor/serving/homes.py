@@ -28,14 +28,12 @@ class Homes:
         """A pass is made up: what nobody works on any more is free, and so is what caches pass through."""
         self._passed = 0
         if self._deferred is None or not self._deferred.busy:
-            for home, table in self._held:
-                self.pools[home].free(table)
-            self._held.clear()
+            self._give_back()
 
     def place(self, running: Running, tokens: int = 1) -> list[Run]:
         """Room for its next positions, and where they and all before them are."""
         total = running.cached + tokens
-        self.pools[running.home].extend(running.table, total)
+        self._extend(running.home, running.table, total)
         return self.pools[running.home].runs(running.table, total)
 
     def free(self, running: Running) -> None:
@@ -59,7 +57,7 @@ class Homes:
         """To the other home; what is to be copied before its blocks here are used by others."""
         before, cached = running.home, running.cached
         runs, table = self.pools[before].runs(running.table, cached), Table()
-        self.pools[home].extend(table, cached)
+        self._extend(home, table, cached)
         found = pieces(self.caches[before], runs, self.caches[home], self.pools[home].runs(table, cached))
         self.free(running)
         running.home, running.table, running.cached = home, table, cached
@@ -79,6 +77,19 @@ class Homes:
         fetch = pieces(there, list(_clip(home, 0, running.cached)), self._passing, [run])
         store = pieces(self._passing, [run], there, list(_clip(home, running.cached, total)))
         return [(0, total, self.caches["gpu"].rows + first)], fetch, store
+
+    def _extend(self, home: Home, table: Table, tokens: int) -> None:
+        """Room for `tokens` positions. Blocks that are only held count as free: they are waited for."""
+        pool = self.pools[home]
+        if self._held and self._deferred is not None and pool.lacks(table, tokens):
+            self._deferred.cohort.wait()
+            self._give_back()
+        pool.extend(table, tokens)
+
+    def _give_back(self) -> None:
+        for home, table in self._held:
+            self.pools[home].free(table)
+        self._held.clear()
 
     def check_integrity(self, all_running: Iterable[Running]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""

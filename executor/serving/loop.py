@@ -139,7 +139,9 @@ class ServingLoop:
             ended = {
                 request: reason for request in stepped.tokens if (reason := self._deliver(request, stepped)) is not None
             }
-            self._scheduler.commit(time.monotonic() - start, list(ended))
+            seconds = stepped.seconds
+            self._scheduler.observe(seconds.accelerator, seconds.cpu_attention, seconds.link)
+            self._scheduler.commit(time.monotonic() - start, list(ended), list(stepped.tokens))
         except Exception as error:
             self._fail(_words(error))
             return True

@@ -24,6 +24,16 @@ class Seconds:
     swap_out: float
     swap_in: float
 
+    @property
+    def accelerator(self) -> float:
+        """At work there."""
+        return sum(self.linear) + self.ends + self.gpu_attention
+
+    @property
+    def link(self) -> float:
+        """At work on both ways, one after the other."""
+        return self.to_host + self.to_device + self.swap_out + self.swap_in
+
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
@@ -65,5 +75,9 @@ class Schedules(Protocol):
     def decide(self) -> Decision | None:
         """The next iteration; None when there is nothing to do."""
 
-    def commit(self, seconds: float, ended: Sequence[int]) -> None:
-        """The decided iteration took so long; these requests ended with it."""
+    def observe(self, gpu: float, cpu: float, link: float) -> None:
+        """Seconds that each side worked in the decided iteration; comes before it is committed."""
+
+    def commit(self, seconds: float, ended: Sequence[int] = (), yielded: Sequence[int] | None = None) -> None:
+        """The decided iteration took so long; `ended` are over with it. `yielded`: everybody who got a token, which
+        tells when a cohort's have come."""

@@ -46,7 +46,7 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     passing = None
     if host is not None:
         what = "keys and values on their way to the host"
-        rows = max(limits.batch_tokens, plan.workload.context)
+        rows = limits.batch_tokens + plan.workload.context
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
     spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
     stages = tuple(_stage(accelerator, spec, "activations") for _ in range(1 if host is None else 2))

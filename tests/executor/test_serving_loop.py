@@ -70,8 +70,11 @@ class Turns:
         self.new = []
         return Decision("pipelined", chunks, gpu, (), cpu)
 
-    def commit(self, seconds: float, ended: Sequence[int]) -> None:
-        assert seconds >= 0
+    def observe(self, gpu: float, cpu: float, link: float) -> None:
+        assert gpu >= cpu >= link == 0
+
+    def commit(self, seconds: float, ended: Sequence[int] = (), yielded: Sequence[int] | None = None) -> None:
+        assert seconds >= 0 and set(ended) <= set(yielded or ())
         self.running = [request for request in self.running if request not in ended]
 
 
