@@ -95,7 +95,7 @@ def test_half_a_host_reads_half_as_fast_and_holds_half_as_much() -> None:
 
 
 def test_another_nodes_accelerators_are_not_counted() -> None:
-    """Four GPUs of two nodes: two of them have all of theirs."""
+    """Two GPUs of two nodes: each has all of its own."""
     hardware = load_hardware("a40x2-2xeon6330", None)
     alone = replica_of(layer_split("opt-125m", hardware), ReplicaOptions())
     nodes = {device.memory for device in hardware.devices if device.kind == "cpu"}

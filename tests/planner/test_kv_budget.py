@@ -1,0 +1,68 @@
+"""What a replica's memories hold: budgets of published systems, and nothing twice."""
+
+import pytest
+from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split
+
+from helmsman.lowering.placement import Placement
+from helmsman.planner.kv_budget import activation_bytes, limits_of
+from helmsman.planner.memory import memory_use
+from helmsman.planner.replica import ReplicaOptions, replica_of
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.errors import InfeasibleError
+
+GIB = 2**30
+
+
+def _limits(plan: Placement, **options: float) -> Limits:
+    asked = ReplicaOptions(**options)
+    return limits_of(replica_of(plan, asked), asked)
+
+
+@pytest.mark.parametrize(("case", "tokens"), [(NEO_7B, 3800), (NEO_8B, 42_000), (NEO_70B, 9000)])
+def test_one_rule_gives_the_kv_budgets_of_neo(case: tuple[str, str, int], tokens: int) -> None:
+    model, machine, accelerators = case
+    limits = _limits(layer_split(model, machine), tensor_parallel=accelerators)
+    assert limits.gpu_tokens == pytest.approx(tokens, rel=0.1)
+    assert limits.batch_tokens > 2048 and limits.cpu_tokens > 10 * limits.gpu_tokens
+
+
+@pytest.mark.parametrize("utilisation", [0.75, 0.9, 1.0])
+def test_weights_caches_and_activations_fit_together(utilisation: float) -> None:
+    plan = layer_split(*NEO_8B[:2])
+    limits, memory = _limits(plan, utilisation=utilisation), plan.hardware.memory("vram")
+    weights = next(use.weights for use in memory_use(plan) if use.memory == "vram")
+    caches = limits.gpu_tokens * 32 * 2 * 1024 * 2
+    activations = activation_bytes(plan.model, limits.batch_tokens, limits.sequences, "f16")
+    assert weights + caches <= utilisation * memory.capacity
+    assert memory.available * 0.98 < weights + caches + activations <= memory.available
+    assert limits.batch_tokens >= 2048 and limits.gpu_tokens % limits.block == 0
+
+
+def test_a_pass_of_given_tokens_leaves_the_rest_to_caches() -> None:
+    plan = layer_split(*NEO_8B[:2])
+    few, many = (_limits(plan, utilisation=1.0, batch_tokens=tokens) for tokens in (512, 8192))
+    assert (few.batch_tokens, many.batch_tokens) == (512, 8192)
+    more = activation_bytes(plan.model, 8192 - 512, 0, "f16") / (32 * 2 * 1024 * 2)
+    assert few.gpu_tokens - many.gpu_tokens == pytest.approx(more, abs=17)
+
+
+def test_layers_on_the_host_keep_their_caches_there() -> None:
+    """A third of the blocks on the host: the second cache has what their caches leave."""
+    split, whole = (layer_split("opt-125m", "rtx4060-laptop", units) for units in (5, 0))
+    limits, other = _limits(split), _limits(whole)
+    assert limits.gpu_tokens > other.gpu_tokens, "fewer layers' caches are on the accelerator"
+    each = 2 * 768 * 2
+    host = split.hardware.memory("dram")
+    used = next(use.weights for use in memory_use(split) if use.memory == "dram")
+    assert limits.gpu_tokens * 4 * each + limits.cpu_tokens * 12 * each + used <= host.available
+
+
+def test_nothing_is_served_without_room_for_a_block() -> None:
+    with pytest.raises(InfeasibleError, match="no room for keys and values in vram") as found:
+        _limits(layer_split("Llama-3.1-8B", "rtx4060-laptop"))
+    assert found.value.lacks["vram"] > GIB
+
+
+def test_a_host_alone_has_no_second_cache() -> None:
+    limits = _limits(layer_split("opt-125m", "epyc9554-cpu", 14))
+    assert limits.cpu_tokens == 0 < limits.gpu_tokens
