@@ -7,7 +7,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.costs import CostModel
 from helmsman.planner.knots import NOTHING, Table, straight
-from helmsman.planner.kv_budget import limits_of
+from helmsman.planner.kv_budget import LEAST_TOKENS, limits_of
 from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
 from helmsman.planner.stages import Stages, decode_attention, stages_of
 from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
@@ -17,7 +17,7 @@ from helmsman.schemas.formats import rows_size, size_of
 from helmsman.schemas.hardware import Link
 
 _LONGEST = 2**15
-"""Tokens of a prompt up to which its attention has knots; what it takes goes on with their last slope."""
+"""Tokens of a prompt up to which attention has knots, however few a cache holds; it goes on with their last slope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,11 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
     return IterationCost(
         layers=replica.model.layers,
-        linear=Table(stages.linear, looks=looks).fitted(limits.batch_tokens),
-        gpu_attention=Table(stages.decode, looks=looks).fitted(limits.gpu_tokens),
+        linear=Table(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
+        gpu_attention=Table(stages.decode, looks=looks).fitted(max(limits.gpu_tokens, longest)),
         prefill_compute=Table(stages.prompt_compute, _pairs, looks).fitted(longest),
         prefill_read=Table(stages.prompt_read, looks=looks).fitted(longest),
-        cpu_attention=Table(_on_host(replica, costs)).fitted(max(1, limits.cpu_tokens)),
+        cpu_attention=Table(_on_host(replica, costs)).fitted(max(limits.cpu_tokens, longest)),
         cpu_request=0.0,
         to_host=moves.out(moves.queries_keys_values),
         to_device=moves.back(moves.attended),

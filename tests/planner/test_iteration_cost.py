@@ -72,3 +72,11 @@ def test_the_linear_stage_is_flat_while_weights_are_what_takes_time() -> None:
     cost = neo(*NEO_70B).cost
     assert cost.linear(128) < 1.1 * cost.linear(1)
     assert cost.linear(1024) > 2 * cost.linear(1)
+
+
+def test_attention_goes_on_rising_beyond_what_a_cache_holds() -> None:
+    """8 thousand tokens on two H100 take no longer than a launch; what is beyond them does."""
+    cost = neo(*NEO_70B).cost
+    assert cost.gpu_attention(1000) == pytest.approx(8e-6)
+    rate = layer_split(*NEO_70B[:2]).hardware.device("cuda").read.value * 0.78
+    assert cost.gpu_attention(10**6) == pytest.approx(10**6 * 2048 / rate, rel=0.01)
