@@ -12,7 +12,7 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.serving import lower_serving
 from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import served
+from helmsman.planner.iteration_cost import replica_cost
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.iteration_times import deferred_seconds, gpu_only_seconds, pipelined_seconds, simple_seconds
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
@@ -38,7 +38,7 @@ def median(task: Task) -> float:
 
 @cache
 def cost() -> IterationCost:
-    return served(PLAN).cost
+    return replica_cost(PLAN).cost
 
 
 def contexts(chance: Random, least: int, most: int) -> tuple[int, ...]:
