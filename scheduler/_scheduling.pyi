@@ -1,9 +1,10 @@
 """The contract of the native scheduling core. Seconds, tokens; costs, limits and work are those of this room."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from helmsman.scheduler.cost import IterationCost
+from helmsman.scheduler.decision import Decision
 from helmsman.scheduler.iteration_times import Work
 from helmsman.scheduler.limits import Limits
 
@@ -32,14 +33,57 @@ def simulate(
       produced, cpu_tokens, preemptions, reused_tokens; replica (-1: none); status (a place in schemas.served.STATUSES)
     - gaps between tokens, as schemas.served.Gaps: itl_first_s, itl_step_s, itl_steps, itl_weight, itl_on_cpu
     - (r): busy_s, gpu_s, cpu_s, link_s (in passes, and by side); gpu_kv_s, cpu_kv_s (integrals over time of the KV
-      tokens that requests hold); gpu_blocks, cpu_blocks (most that they hold at a time); swapped_out, swapped_in (KV tokens);
-      jumps (runs taken in closed form); passes (r, 4) by kind
+      tokens that requests hold); gpu_blocks, cpu_blocks (most that they hold at a time); swapped_out, swapped_in (KV
+      tokens); jumps (runs taken in closed form); passes (r, 4) by kind
     - samples of the KV tokens that requests hold, of a replica from a time on, at most 4,096 of each: kv_replica,
       kv_at_s, kv_gpu_tokens, kv_cpu_tokens
     - with `log`, by replica and in order: event_s, event_request, event (0 started, 1 first token, 2 swapped out,
       3 swapped in, 4 preempted, 5 finished, 6 cancelled, 7 rejected)
 
     Raises ValueError for a name or option that does not exist, RuntimeError where a policy does what it must not."""
+
+class Scheduler:
+    """A policy and the state of one replica, for whoever runs passes: the objects that `simulate` uses.
+
+    `cost`: what the policy believes. Requests have numbers of the caller's, which go up as they come."""
+
+    def __init__(
+        self, cost: IterationCost, limits: Limits, policy: str, options: Mapping[str, bool | int | float | str]
+    ) -> None: ...
+    def add(self, request: int, prompt: int, output: int, priority: int = 0) -> None:
+        """A request of `prompt` tokens that makes at most `output`. Raises ValueError for one that can never run, or a
+        number that does not go up."""
+
+    def cancel(self, request: int) -> None:
+        """A request is gone: between passes at once, else when the pass is committed. One that is over is no error."""
+
+    def decide(self) -> Decision | None:
+        """The next pass; None when there is nothing to do. A pass that has not been committed is taken back: its swaps
+        and drops are done, the rest is decided anew."""
+
+    def observe(self, gpu: float, cpu: float, link: float) -> None:
+        """Seconds that each side worked in the decided pass; to be said before it is committed, by those who measure.
+        Policies that learn do so from this alone."""
+
+    def commit(self, seconds: float, ended: Sequence[int] = (), yielded: Sequence[int] | None = None) -> None:
+        """The decided pass took so long; `ended` are over with it, whatever they had still to make.
+
+        `yielded`: requests that yielded a token. Tokens of deferred passes come when the host is done, which only who
+        runs them knows; without it they come when costs say."""
+
+    @property
+    def waiting(self) -> int:
+        """Requests of which nothing is cached."""
+
+    @property
+    def running(self) -> int:
+        """Requests that prompt or decode."""
+
+    def free(self) -> tuple[int, int]:
+        """Blocks that can be had in the caches of accelerator and host."""
+
+    def check(self) -> None:
+        """Raise RuntimeError unless all sums are what the requests say."""
 
 def pass_times(
     cost: IterationCost, kind: str, first: Work, second: Work, cohort: Work, done_layers: int = 0

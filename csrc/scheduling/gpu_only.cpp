@@ -12,6 +12,7 @@ class GpuOnly final : public Policy {
   explicit GpuOnly(const Options& options) : swaps_(options.text("preemption") == "swap") {}
 
   Homes homes() const override { return {true, false}; }
+  bool learns() const override { return false; }
 
   // Whoever could not go on or begin now finds no more blocks, places or tokens until a decode ends. But who finds less
   // of its prefix in the cache may then begin with fewer blocks.

@@ -3,8 +3,15 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "convert.h"
 #include "results.h"
+#include "scheduler.h"
 #include "simulation.h"
 
 namespace py = pybind11;
@@ -33,6 +40,57 @@ py::tuple pass_times(const py::object& cost, const std::string& kind, const py::
   return py::make_tuple(times.seconds, times.gpu, times.cpu, times.link);
 }
 
+// A value of scheduler/decision.py.
+py::object decision_of(const Scheduler& scheduler, const Decision& made) {
+  const auto requests = [&](std::vector<Id> ids) {
+    py::tuple found(ids.size());
+    for (size_t i = 0; i < ids.size(); ++i) found[i] = scheduler.request(ids[i]);
+    return found;
+  };
+  std::vector<Id> decodes = made.decodes > 0 ? scheduler.state().gpu().members() : std::vector<Id>{};
+  std::sort(decodes.begin(), decodes.end());
+  const py::module_ values = py::module_::import("helmsman.scheduler.decision");
+  py::tuple prompts(made.prompts.size());
+  for (size_t i = 0; i < made.prompts.size(); ++i) {
+    const auto& [id, tokens, past, home] = made.prompts[i];
+    prompts[i] = values.attr("Chunk")(scheduler.request(id), tokens, past, home == Home::gpu ? "gpu" : "cpu");
+  }
+  return values.attr("Decision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
+                                 requests(made.cpu[1]), requests(made.out), requests(made.in), requests(made.dropped));
+}
+
+py::object decide(Scheduler& scheduler) {
+  const Decision* made = scheduler.decide();
+  return made == nullptr ? py::none() : decision_of(scheduler, *made);
+}
+
+void bind_scheduler(py::module_& module) {
+  py::class_<Scheduler>(module, "Scheduler")
+      .def(py::init([](const py::object& cost, const py::object& limits, const std::string& policy,
+                       const py::dict& options) {
+             return std::make_unique<Scheduler>(cost_of(cost), limits_of(limits), policy, options_of(options));
+           }),
+           py::arg("cost"), py::arg("limits"), py::arg("policy"), py::arg("options"))
+      .def("add", &Scheduler::add, py::arg("request"), py::arg("prompt"), py::arg("output"), py::arg("priority") = 0)
+      .def("cancel", &Scheduler::cancel, py::arg("request"))
+      .def("decide", &decide)
+      .def("commit", &Scheduler::commit, py::arg("seconds"), py::arg("ended") = std::vector<int64_t>(),
+           py::arg("yielded") = std::nullopt)
+      .def(
+          "observe",
+          [](Scheduler& scheduler, double gpu, double cpu, double link) {
+            scheduler.observe({0.0, gpu, cpu, link});
+          },
+          py::arg("gpu"), py::arg("cpu"), py::arg("link"))
+      .def_property_readonly("waiting", [](const Scheduler& scheduler) { return scheduler.state().waiting().size(); })
+      .def_property_readonly("running", [](const Scheduler& scheduler) { return scheduler.state().running(); })
+      .def("free",
+           [](const Scheduler& scheduler) {
+             return py::make_tuple(scheduler.state().free(Home::gpu), scheduler.state().free(Home::cpu));
+           })
+      .def("check", [](const Scheduler& scheduler) { scheduler.state().check(); });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_scheduling, module) {
@@ -41,6 +99,7 @@ PYBIND11_MODULE(_scheduling, module) {
              py::arg("limits"), py::arg("policy"), py::arg("options"), py::arg("replicas") = 1,
              py::arg("router") = "round-robin", py::arg("reference") = false, py::arg("log") = false,
              py::arg("check") = false);
+  bind_scheduler(module);
   module.def("pass_times", &pass_times, py::arg("cost"), py::arg("kind"), py::arg("first"), py::arg("second"),
              py::arg("cohort"), py::arg("done_layers") = 0);
 }

@@ -49,7 +49,7 @@ class Policy {
   virtual bool steady(const State&) const { return false; }
 
   // Whether it wants to know what passes took.
-  virtual bool learns() const { return false; }
+  virtual bool learns() const { return true; }
   // A pass took `measured`; its costs said `predicted`. It is not told of the passes that steady() speaks of.
   virtual void observe(Kind, const Load&, const Times& predicted, const Times& measured) {
     (void)predicted, (void)measured;

@@ -324,7 +324,7 @@ void State::repeat(int64_t more) {
   group_.step(more);
 }
 
-const Outcome& State::commit(double end, double seconds, double layer) {
+const Outcome& State::commit(double end, double seconds, double layer, std::optional<bool> came) {
   require(decision_.decodes == group_.count(), "who is on the accelerator decodes in every pass");
   outcome_.clear();
   now_ = end;
@@ -332,9 +332,19 @@ const Outcome& State::commit(double end, double seconds, double layer) {
   if (decision_.kind != Kind::deferred)
     for (const auto& half : decision_.cpu)
       for (const Id id : half) commit_cpu(id, end);
-  commit_cohort(end, seconds, layer);
+  commit_cohort(end, seconds, layer, came);
   for (const Chunk& chunk : decision_.prompts) commit_prompt(chunk, end);
   return outcome_;
+}
+
+void State::take_back() {
+  if (decision_.decodes > 0) gpu_blocks_.give(group_.growth(1));
+  for (const auto& [id, tokens, past, home] : decision_.prompts)
+    mine(home).give(limits_.blocks(past + tokens) - limits_.blocks(past));
+  if (decision_.kind != Kind::deferred)
+    for (const auto& half : decision_.cpu)
+      for (const Id id : half) cpu_blocks_.give(cpu_decode_blocks(id));
+  decision_.clear();
 }
 
 void State::commit_group(double end) {
@@ -360,21 +370,29 @@ void State::yield_odd(Id id, double end, bool on_cpu) {
   sequence.last_token = end;
 }
 
-// The host works through the pass, whatever its kind; a layer that began with it takes `layer` seconds of it.
-void State::commit_cohort(double end, double seconds, double layer) {
+void State::commit_cohort(double end, double seconds, double layer, std::optional<bool> came) {
   if (cohort_.members.empty()) return;
-  if (decision_.kind == Kind::deferred && cohort_.left <= 0) {
-    cohort_.left = layer;
-  } else if (cohort_.left <= 0) {
+  const bool done = cohort_done(seconds, layer);
+  if (!came.value_or(done)) {
+    cohort_.layers = std::min(cohort_.layers, layers_ - 1);
     return;
   }
-  cohort_.left -= seconds;
-  if (cohort_.left > 1e-12 * seconds) return;
-  cohort_.left = 0;
-  if (++cohort_.layers < layers_) return;
   const std::vector<Id> members = cohort_.members;
   for (const Id id : members) leave_cohort(id);
   for (const Id id : members) commit_cpu(id, end);
+}
+
+// The host works through the pass, whatever its kind; a layer that began with it takes `layer` seconds of it. True when
+// the last layer is done.
+bool State::cohort_done(double seconds, double layer) {
+  if (cohort_.left <= 0) {
+    if (decision_.kind != Kind::deferred) return false;
+    cohort_.left = layer;
+  }
+  cohort_.left -= seconds;
+  if (cohort_.left > 1e-12 * seconds) return false;
+  cohort_.left = 0;
+  return ++cohort_.layers >= layers_;
 }
 
 void State::commit_prompt(const Chunk& chunk, double end) {

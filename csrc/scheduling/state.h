@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -119,8 +120,11 @@ class State {
   Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);
   // It is over, before its output is complete.
   void end(Id id);
-  // The pass took `seconds` until `end`. `layer`: seconds of the host for a layer of the cohort, if one began.
-  const Outcome& commit(double end, double seconds, double layer);
+  // The pass took `seconds` until `end`. `layer`: seconds of the host for a layer of the cohort, if one began. `came`:
+  // whether the cohort's tokens came with the pass, for who knows better than these times.
+  const Outcome& commit(double end, double seconds, double layer, std::optional<bool> came = std::nullopt);
+  // The pass does not happen: blocks for its tokens are given back. What moved has moved.
+  void take_back();
   // After this pass, which is pure, come `more` like it, and commit() brings what the last one brings. Nobody's last
   // token comes before.
   void repeat(int64_t more);
@@ -152,7 +156,8 @@ class State {
   void finish(Id id);
   void commit_group(double end);
   void commit_cpu(Id id, double end);
-  void commit_cohort(double end, double seconds, double layer);
+  void commit_cohort(double end, double seconds, double layer, std::optional<bool> came);
+  bool cohort_done(double seconds, double layer);
   void commit_prompt(const Chunk& chunk, double end);
 
   Limits limits_;

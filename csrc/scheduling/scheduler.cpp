@@ -1,0 +1,79 @@
+#include "scheduler.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace helm::scheduling {
+
+Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options)
+    : believed_(std::move(believed)),
+      policy_(make_policy(policy, options)),
+      state_(limits, policy_->homes(), believed_.layers) {}
+
+void Scheduler::add(int64_t request, int64_t prompt, int64_t output, int64_t priority) {
+  if (request <= last_) throw std::invalid_argument("requests are numbered as they come");
+  if (prompt < 1 || output < 1 || !state_.fits(prompt, output))
+    throw std::invalid_argument("a request that no cache has room for");
+  last_ = request;
+  const Id id = state_.add(prompt, output, priority, {});
+  numbers_[request] = id, requests_[id] = request;
+}
+
+void Scheduler::cancel(int64_t request) {
+  const auto found = numbers_.find(request);
+  if (found == numbers_.end()) return;
+  if (deciding_) return cancelled_.push_back(request);
+  state_.end(found->second);
+  forget(found->second);
+}
+
+const Decision* Scheduler::decide() {
+  if (deciding_) {
+    state_.take_back();
+    finish_pass();
+  }
+  state_.begin(clock_.now());
+  policy_->decide(state_, believed_);
+  const Decision& made = state_.decision();
+  deciding_ = !made.idle() || !made.out.empty() || !made.dropped.empty();
+  return deciding_ ? &made : nullptr;
+}
+
+void Scheduler::commit(double seconds, const std::vector<int64_t>& ended,
+                       const std::optional<std::vector<int64_t>>& yielded) {
+  if (!deciding_) throw std::logic_error("no pass has been decided");
+  const Kind kind = state_.decision().kind;
+  const Load& load = state_.load();
+  if (measured_ && policy_->learns() && !(state_.decision().pure() && policy_->steady(state_))) {
+    measured_->seconds = seconds;
+    policy_->observe(kind, load, time_of(believed_, kind, load), *measured_);
+  }
+  clock_.add(seconds);
+  const double layer = load.cohort.cpu_requests > 0 ? host_layer(believed_, load.cohort) : 0.0;
+  const auto came = yielded ? std::optional<bool>(arrived(*yielded)) : std::nullopt;
+  for (const Id id : state_.commit(clock_.now(), seconds, layer, came).finished) forget(id);
+  cancelled_.insert(cancelled_.end(), ended.begin(), ended.end());
+  finish_pass();
+}
+
+// Whether a member of the cohort is among those who yielded.
+bool Scheduler::arrived(const std::vector<int64_t>& yielded) const {
+  return std::any_of(yielded.begin(), yielded.end(), [&](int64_t request) {
+    const auto found = numbers_.find(request);
+    return found != numbers_.end() && state_.sequence(found->second).in_cohort;
+  });
+}
+
+void Scheduler::finish_pass() {
+  deciding_ = false;
+  measured_.reset();
+  for (const int64_t request : std::exchange(cancelled_, {})) cancel(request);
+}
+
+void Scheduler::forget(Id id) {
+  numbers_.erase(requests_.at(id));
+  requests_.erase(id);
+}
+
+}  // namespace helm::scheduling

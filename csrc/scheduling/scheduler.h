@@ -1,0 +1,54 @@
+// Scheduler: a policy and the state of one replica, for whoever runs passes in real time.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "clock.h"
+#include "policy.h"
+
+namespace helm::scheduling {
+
+class Scheduler {
+ public:
+  // Throws std::invalid_argument for a policy or option that does not exist.
+  Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options);
+
+  // Requests have numbers of the caller's, which go up. Throws std::invalid_argument for one that does not, or a request
+  // that can never run.
+  void add(int64_t request, int64_t prompt, int64_t output, int64_t priority);
+  // At once between passes, else when the pass is over. A request that is over is no error.
+  void cancel(int64_t request);
+
+  // The next pass; null when there is nothing to do. One that has not been committed is taken back.
+  const Decision* decide();
+  // Seconds that each side worked in the decided pass; commit() says how long it took.
+  void observe(const Times& measured) { measured_ = measured; }
+  // It took so long, and `ended` are over with it. `yielded`: who yielded a token, which tells when those of a cohort come;
+  // by default they come when costs say.
+  void commit(double seconds, const std::vector<int64_t>& ended, const std::optional<std::vector<int64_t>>& yielded);
+
+  int64_t request(Id id) const { return requests_.at(id); }
+  const State& state() const { return state_; }
+
+ private:
+  void finish_pass();
+  void forget(Id id);
+  bool arrived(const std::vector<int64_t>& yielded) const;
+
+  Cost believed_;
+  std::unique_ptr<Policy> policy_;
+  State state_;
+  Clock clock_;
+  bool deciding_ = false;  // a pass is under way
+  std::optional<Times> measured_;
+  std::vector<int64_t> cancelled_;   // during the pass
+  std::map<int64_t, Id> numbers_;    // of requests that are not over
+  std::map<Id, int64_t> requests_;
+  int64_t last_ = -1;
+};
+
+}  // namespace helm::scheduling
