@@ -83,7 +83,7 @@ class Scheduler:
         """Blocks that can be had in the caches of accelerator and host."""
 
     def check(self) -> None:
-        """Raise RuntimeError unless all sums are what the requests say."""
+        """Between passes: raise RuntimeError unless all sums are what the requests say."""
 
 def pass_times(
     cost: IterationCost, kind: str, first: Work, second: Work, cohort: Work, done_layers: int = 0

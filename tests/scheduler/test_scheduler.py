@@ -1,0 +1,161 @@
+"""The scheduler that executors ask, against the simulation that has the same policies."""
+
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pytest
+from serving_cases import random_case, random_cost
+
+from helmsman.scheduler import _scheduling
+from helmsman.scheduler._scheduling import Scheduler
+from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.iteration_times import Work
+from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.policies import POLICIES, checked_options
+from helmsman.schemas.requests import make_requests
+
+LIMITS = Limits(gpu_tokens=320, cpu_tokens=960, batch_tokens=64, sequences=8)
+ON_GPU = {"preemption": "recompute"}
+
+
+def _all_at_once(random: Random, count: int) -> tuple[list[int], list[int]]:
+    return [random.randint(1, 60) for _ in range(count)], [random.randint(1, 40) for _ in range(count)]
+
+
+class Runner:
+    """Runs decisions in no time: it knows what each request has cached, and who yields."""
+
+    def __init__(self, prompts: list[int], outputs: list[int]) -> None:
+        self.prompt, self.output = dict(enumerate(prompts)), dict(enumerate(outputs))
+        self.cached = dict.fromkeys(self.prompt, 0)
+        self.made = dict.fromkeys(self.prompt, 0)
+
+    def work(self, made: Decision) -> Work:
+        """What a pass on the accelerator alone has to do."""
+        ends = sum(chunk.past + chunk.tokens == self.to_cache(chunk.id) for chunk in made.prefill)
+        return Work(
+            tokens=len(made.decode0_gpu) + sum(chunk.tokens for chunk in made.prefill),
+            outputs=len(made.decode0_gpu) + ends,
+            gpu_kv=sum(self.cached[each] + 1 for each in made.decode0_gpu),
+            pairs=sum(c.tokens * c.past + c.tokens * (c.tokens + 1) // 2 for c in made.prefill),
+            prompt_kv=sum(chunk.past + chunk.tokens for chunk in made.prefill),
+        )
+
+    def to_cache(self, request: int) -> int:
+        return self.prompt[request] + self.made[request]
+
+    def run(self, made: Decision) -> list[int]:
+        """Who yields a token."""
+        for each in made.preempted:
+            self.cached[each] = 0
+        for chunk in made.prefill:
+            assert self.cached[chunk.id] == chunk.past, "chunks go on where the cache ends"
+            self.cached[chunk.id] += chunk.tokens
+        decodes = [*made.decode0_gpu, *(() if made.kind == "deferred" else made.decode0_cpu), *made.decode1_cpu]
+        for each in decodes:
+            assert self.cached[each] + 1 == self.to_cache(each), "only its last token is not cached"
+            self.cached[each] += 1
+        yields = decodes + [chunk.id for chunk in made.prefill if self.cached[chunk.id] == self.to_cache(chunk.id)]
+        for each in yields:
+            self.made[each] += 1
+        return yields
+
+
+def _decisions(scheduler: Scheduler) -> Iterator[Decision]:
+    while (made := scheduler.decide()) is not None:
+        yield made
+
+
+def test_passes_are_those_of_the_simulation() -> None:
+    random = Random(1)
+    cost, (prompts, outputs) = random_cost(random), _all_at_once(random, 40)
+    scheduler, runner, now = Scheduler(cost, LIMITS, "gpu-only", ON_GPU), Runner(prompts, outputs), 0.0
+    for request, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        scheduler.add(request, prompt, output)
+    finish, preempted = np.full(40, np.nan), 0
+    for made in _decisions(scheduler):
+        seconds = _scheduling.pass_times(cost, made.kind, runner.work(made), Work(), Work())[0]
+        now, preempted = now + seconds, preempted + len(made.preempted)
+        for each in runner.run(made):
+            finish[each] = now
+        scheduler.commit(seconds)
+        scheduler.check()
+    requests = make_requests(np.zeros(40), np.array(prompts), np.array(outputs))
+    found = _scheduling.simulate(requests.columns(), cost, cost, LIMITS, "gpu-only", ON_GPU)
+    assert runner.made == runner.output
+    assert preempted == found["preemptions"].sum() > 0
+    np.testing.assert_allclose(finish, found["finish_s"], rtol=1e-9)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_sums_hold_whatever_happens(policy: str) -> None:
+    """Requests come, stop early and go away, also while a pass runs; passes fail; hosts are slower than believed."""
+    random = Random(policy)
+    case = random_case(2, policy)
+    scheduler = Scheduler(case.cost, LIMITS, policy, checked_options(policy, {}))
+    live: set[int] = set()
+    for request in range(300):
+        scheduler.add(request, random.randint(1, 100), random.randint(1, 60), random.randint(0, 1))
+        live.add(request)
+        made = scheduler.decide()
+        if random.random() < 0.2:
+            scheduler.cancel(random.randrange(request + 1))
+        if made is None or random.random() < 0.1:
+            continue
+        everybody = [*made.decode0_gpu, *made.decode0_cpu, *made.decode1_cpu]
+        scheduler.observe(random.random(), random.random(), random.random())
+        came = made.decode0_cpu if random.random() < 0.1 else ()
+        scheduler.commit(0.01 * random.random(), [each for each in everybody if random.random() < 0.05], list(came))
+        scheduler.check()
+        assert scheduler.running <= LIMITS.sequences
+    for request in live:
+        scheduler.cancel(request)
+    assert scheduler.decide() is None and (scheduler.running, scheduler.waiting) == (0, 0)
+    assert scheduler.free() == (LIMITS.gpu_tokens // LIMITS.block, LIMITS.cpu_tokens // LIMITS.block)
+
+
+def test_tokens_of_a_cohort_come_when_the_runner_says() -> None:
+    """Short requests on the accelerator, a hundred long ones on the host: APEX defers, and nobody waits for the host."""
+    cost = random_cost(Random(4))
+    limits = Limits(gpu_tokens=64, cpu_tokens=32_000, batch_tokens=512, sequences=200)
+    options = checked_options("apex", {"threshold": "1"})
+    scheduler = Scheduler(cost, limits, "apex", options)
+    for request in range(100):
+        scheduler.add(request, 8, 40)
+    deferred = 0
+    for _ in range(2000):
+        made = scheduler.decide()
+        assert made is not None
+        if made.kind == "deferred":
+            deferred += 1
+            scheduler.commit(100.0, (), list(made.decode0_gpu))
+            again = scheduler.decide()
+            assert again is not None
+            assert again.kind != "deferred" or set(again.decode0_cpu) == set(made.decode0_cpu)
+        scheduler.commit(1e-3, (), [])
+        if deferred > 3:
+            return
+    pytest.fail("nothing was deferred")
+
+
+def test_what_cannot_be_is_refused() -> None:
+    scheduler = Scheduler(random_cost(Random(0)), LIMITS, "gpu-only", ON_GPU)
+    scheduler.add(5, 10, 10)
+    with pytest.raises(ValueError, match="numbered"):
+        scheduler.add(5, 10, 10)
+    with pytest.raises(ValueError, match="no cache has room"):
+        scheduler.add(6, 300, 22)
+    with pytest.raises(RuntimeError, match="no pass"):
+        scheduler.commit(1.0)
+    assert scheduler.decide() is not None
+
+
+def test_a_pass_that_was_not_committed_is_decided_again() -> None:
+    scheduler = Scheduler(random_cost(Random(0)), LIMITS, "gpu-only", ON_GPU)
+    scheduler.add(0, 10, 10)
+    first = scheduler.decide()
+    assert first == scheduler.decide() is not None
+    scheduler.commit(0.1)
+    scheduler.check()
+    assert scheduler.free()[0] == LIMITS.gpu_tokens // LIMITS.block - 1
