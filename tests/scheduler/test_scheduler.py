@@ -116,7 +116,7 @@ def test_sums_hold_whatever_happens(policy: str) -> None:
 
 
 def test_tokens_of_a_cohort_come_when_the_runner_says() -> None:
-    """Short requests on the accelerator, a hundred long ones on the host: APEX defers, and nobody waits for the host."""
+    """Few requests fit the accelerator, so APEX defers the others, and nobody waits for the host."""
     cost = random_cost(Random(4))
     limits = Limits(gpu_tokens=64, cpu_tokens=32_000, batch_tokens=512, sequences=200)
     options = checked_options("apex", {"threshold": "1"})

@@ -84,7 +84,7 @@ def test_the_same_twice() -> None:
 
 
 def test_littles_law() -> None:
-    """Tokens held times seconds, summed over requests, is what occupancy integrates over time (one token, no chunks)."""
+    """Tokens held times seconds, summed over requests, is what occupancy integrates over time."""
     count = 200
     requests = make_requests(
         np.cumsum(np.random.default_rng(5).exponential(0.02, count)), np.ones(count, np.int64), np.ones(count, np.int64)
