@@ -7,8 +7,10 @@
 namespace helm::scheduling {
 namespace {
 
-// A full batch's worth of queue is what a prefix saves at most; far less keeps replicas even.
-constexpr int64_t kMostAhead = 16;
+// A prefix is worth a longer queue only up to some length, and only if it is most of the prompt: else everybody who
+// shares a first block, such as a system prompt, would end up at one replica.
+constexpr int64_t kMostAhead = 8;
+constexpr int64_t kLeastShare = 2;  // of the prompt: one part in so many
 
 class RoundRobin final : public Router {
  public:
@@ -37,7 +39,7 @@ class PrefixAware final : public Router {
     size_t best = least_loaded(replicas);
     if (requests.hash_block == 0) return best;
     const int64_t most = replicas[best]->outstanding() + kMostAhead;
-    int64_t longest = 0;
+    int64_t longest = (requests.prompt[request] - 1) / kLeastShare;
     for (size_t i = 0; i < replicas.size(); ++i) {
       const int64_t found = replicas[i]->state().reusable(requests.hashes_of(request), requests.prompt[request]);
       if (found > longest && replicas[i]->outstanding() <= most) longest = found, best = i;
