@@ -60,21 +60,41 @@ def runs_of(gaps: Gaps, on_cpu: bool | None = None) -> Runs:
 
 def quantiles(runs: Runs, asked: Sequence[float]) -> Iterator[float]:
     """The quantiles (0 to 1) of all values, linear between neighbouring ranks (numpy's default); at least one value."""
-    last = runs.count() - 1
+    ends, last = Ends(runs), runs.count() - 1
     for quantile in asked:
         position = quantile * last
         rank = floor(position)
-        low = ranked(runs, rank)
+        low = ranked(runs, ends, rank)
         high = _next(runs, low, rank) if position > rank else low
         yield low + (position - rank) * (high - low)
 
 
-def ranked(runs: Runs, rank: int) -> float:
+class Ends:
+    """First and last values of runs in order, and how many values there are up to each: where a rank can lie."""
+
+    def __init__(self, runs: Runs) -> None:
+        self.first, self.begun = _counted(runs.first, runs.steps * runs.weight)
+        self.last, self.over = _counted(runs.last(), runs.steps * runs.weight)
+
+    def bounds(self, rank: int) -> tuple[float, float]:
+        """The value of `rank` is not below the first, nor above the second."""
+        low = self.first[np.searchsorted(self.begun, rank, side="right")]
+        return float(low), float(self.last[np.searchsorted(self.over, rank, side="right")])
+
+
+def _counted(values: Floats, counts: Ints) -> tuple[Floats, Ints]:
+    order = np.argsort(values)
+    return values[order], np.cumsum(counts[order])
+
+
+def ranked(runs: Runs, ends: Ends, rank: int) -> float:
     """The value that `rank` others come before, to the last bit or the one beside it.
 
-    Bisection between the smallest and the largest; runs wholly on one side are counted once and left."""
-    low, high, before = float(runs.first.min()), float(runs.last().max()), 0
-    if runs.values_at_most(low) > rank:
+    Bisection; runs wholly on one side are counted once and left."""
+    low, high = ends.bounds(rank)
+    below, there = runs.last() < low, runs.first <= high
+    before, runs = runs.only(below).count(), runs.only(there & ~below)
+    if before + runs.values_at_most(low) > rank:
         return low
     while low < (middle := (low + high) / 2) < high:
         if before + runs.values_at_most(middle) > rank:

@@ -10,6 +10,7 @@ from helmsman.schemas.serving import (
     Latency,
     ServingReport,
     Slo,
+    Spread,
     Throughput,
 )
 from helmsman.simulator.serving.gap_quantiles import runs_of
@@ -18,16 +19,18 @@ from helmsman.simulator.serving.metrics import e2e, finished, gap_spread, goodpu
 
 def report(served: Served, slo: Slo | None = None, activity: Activity | None = None) -> ServingReport:
     """Everything that can be said of a run from its table; `activity` comes from who ran it."""
-    duration = duration_of(served)
+    duration, gaps = duration_of(served), served.gaps
+    whole = gap_spread(runs_of(gaps))
+    apart = bool(gaps.on_cpu.any())
     return ServingReport(
         run=served.info,
         rate=_arrival_rate(served),
         duration=duration,
         counts=_counts(served),
-        latency=_latency(served),
+        latency=_latency(served, whole),
         throughput=_throughput(served, duration),
-        on_cpu=_attended(served, True),
-        on_gpu=_attended(served, False),
+        on_cpu=_attended(served, True, gap_spread(runs_of(gaps, True)) if apart else None),
+        on_gpu=_attended(served, False, gap_spread(runs_of(gaps, False)) if apart else whole),
         preemptions=int(np.sum(served.preemptions)),
         reused_tokens=int(np.sum(served.reused_tokens)),
         activity=activity,
@@ -57,11 +60,11 @@ def _counts(served: Served) -> Counts:
     )
 
 
-def _latency(served: Served) -> Latency:
+def _latency(served: Served, itl: Spread | None) -> Latency:
     return Latency(
         ttft=spread(np.where(finished(served), ttft(served), np.nan)),
         tpot=spread(tpot(served)),
-        itl=gap_spread(runs_of(served.gaps)),
+        itl=itl,
         e2e=spread(e2e(served)),
         per_token=spread(per_token(served)),
     )
@@ -78,7 +81,7 @@ def _throughput(served: Served, duration: float) -> Throughput:
     )
 
 
-def _attended(served: Served, on_cpu: bool) -> Attended:
+def _attended(served: Served, on_cpu: bool, itl: Spread | None) -> Attended:
     """Requests with attention on the host for some of their tokens, or those with none there."""
     here = finished(served) & ((served.cpu_tokens > 0) == on_cpu)
     decoded = np.maximum(served.produced - 1, 0) - served.cpu_tokens
@@ -86,5 +89,5 @@ def _attended(served: Served, on_cpu: bool) -> Attended:
         requests=int(np.sum(here)),
         tokens=int(np.sum(served.cpu_tokens if on_cpu else np.maximum(decoded, 0))),
         tpot=spread(np.where(here, tpot(served), np.nan)),
-        itl=gap_spread(runs_of(served.gaps, on_cpu)),
+        itl=itl,
     )

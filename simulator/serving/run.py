@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from helmsman.scheduler._scheduling import simulate
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
-from helmsman.schemas.requests import Floats
-from helmsman.schemas.served import Served
-from helmsman.schemas.serving import Activity
+from helmsman.schemas.requests import Floats, Ints, Requests
+from helmsman.schemas.served import Gaps, Served, ServedInfo
+from helmsman.schemas.serving import Activity, Busy, Cache
+
+Found = Mapping[str, Any]
+"""What the core gives: numpy arrays by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +49,96 @@ class Outcome:
     served: Served
     activity: Activity
     occupancy: Occupancy
+
+
+def serve(requests: Requests, setup: Setup, info: ServedInfo) -> Outcome:
+    """Serve all requests; `info` says what the table belongs to."""
+    found = simulate(
+        requests.columns(),
+        setup.cost,
+        setup.believed,
+        setup.limits,
+        setup.policy,
+        dict(setup.options),
+        setup.replicas,
+        setup.router,
+        setup.reference,
+    )
+    served = _served(requests, found, info)
+    return Outcome(served, _activity(served, found, setup), _occupancy(found, setup))
+
+
+def _served(requests: Requests, found: Found, info: ServedInfo) -> Served:
+    counts = ("produced", "status", "cpu_tokens", "preemptions", "reused_tokens", "replica")
+    return Served(
+        info,
+        request=np.arange(len(requests)),
+        arrival_s=requests.arrival_s,
+        started_s=found["started_s"],
+        first_token_s=found["first_token_s"],
+        finish_s=found["finish_s"],
+        prompt_tokens=requests.prompt_tokens,
+        output_tokens=requests.output_tokens,
+        **{name: _whole(found[name]) for name in counts},
+        gaps=_gaps(found, len(requests)),
+    )
+
+
+def _gaps(found: Found, requests: int) -> Gaps:
+    """Runs are of several requests together, so rows share them out evenly."""
+    steps, weight = _whole(found["itl_steps"]), _whole(found["itl_weight"])
+    start = np.linspace(0, len(steps), requests + 1).astype(np.int64)
+    return Gaps(start, found["itl_first_s"], found["itl_step_s"], steps, weight, found["itl_on_cpu"].astype(np.bool_))
+
+
+def _whole(values: Any) -> Ints:
+    found: Ints = values.astype(np.int64)
+    return found
+
+
+def _activity(served: Served, found: Found, setup: Setup) -> Activity:
+    ends = served.finish_s[~np.isnan(served.finish_s)]
+    seconds = setup.replicas * (float(ends.max() - served.arrival_s[0]) if len(ends) else 0.0)
+    limits = setup.limits
+
+    def share(name: str) -> float:
+        return float(found[name].sum()) / seconds if seconds > 0.0 else 0.0
+
+    return Activity(
+        busy=Busy(gpu=share("gpu_s"), cpu=share("cpu_s"), link=share("link_s")),
+        gpu_cache=_cache(limits.gpu_tokens, share("gpu_kv_s"), found["gpu_blocks"], limits.block),
+        cpu_cache=_cache(limits.cpu_tokens, share("cpu_kv_s"), found["cpu_blocks"], limits.block),
+        iterations=int(found["passes"].sum()),
+        swapped_out=int(found["swapped_out"].sum()),
+        swapped_in=int(found["swapped_in"].sum()),
+    )
+
+
+def _cache(tokens: int, mean: float, most_blocks: Ints, block: int) -> Cache:
+    """Of a cache of `tokens`: the mean number held, and the most blocks of a replica in use."""
+    blocks = tokens // block
+    most = int(most_blocks.max()) / blocks if blocks else 0.0
+    return Cache(tokens=tokens, mean=mean / tokens if tokens else 0.0, max=most)
+
+
+def _occupancy(found: Found, setup: Setup) -> Occupancy:
+    at = np.unique(found["kv_at_s"])
+    limits = setup.limits
+    return Occupancy(
+        at,
+        _share(found, at, "kv_gpu_tokens", limits.gpu_tokens * setup.replicas),
+        _share(found, at, "kv_cpu_tokens", limits.cpu_tokens * setup.replicas),
+    )
+
+
+def _share(found: Found, at: Floats, name: str, tokens: int) -> Floats | None:
+    """What all replicas hold at some times, each as it was sampled last, over all that they have room for."""
+    if not tokens:
+        return None
+    held = np.zeros(len(at))
+    for replica in np.unique(found["kv_replica"]):
+        mine = found["kv_replica"] == replica
+        times, values = found["kv_at_s"][mine], found[name][mine]
+        row = np.searchsorted(times, at, side="right") - 1
+        held += np.where(row >= 0, values[np.maximum(row, 0)], 0)
+    return held / tokens

@@ -76,10 +76,9 @@ def _activity(found: Activity) -> Iterator[str]:
     busy = found.busy
     shares = f"accelerator {busy.gpu:.1%}, host {busy.cpu:.1%}, link {busy.link:.1%}"
     yield f"{'busy':<14}{shares} in {found.iterations} passes"
-    homes = (
-        (name, cache) for name, cache in (("accelerator", found.gpu_cache), ("host", found.cpu_cache)) if cache.tokens
-    )
-    yield f"{'KV caches':<14}" + "; ".join(_cache(name, cache) for name, cache in homes)
+    yield f"{'KV cache':<14}{_cache('accelerator', found.gpu_cache)}"
+    if found.cpu_cache.max > 0.0:
+        yield f"{'':<14}{_cache('host', found.cpu_cache)}"
     if found.swapped_out or found.swapped_in:
         yield f"{'swapped':<14}{found.swapped_out} KV tokens to the host, {found.swapped_in} back"
 

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
+from helmsman.cli.documents import read_plan
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
+from helmsman.cli.serving import execute_serving
+from helmsman.cli.serving_arguments import add_serving_arguments, check_serving_arguments
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,8 +25,8 @@ def build_parser() -> Parser:
     """The arguments of helm-sim."""
     parser = command_parser(
         "helm-sim",
-        "Replay a plan in virtual time: TTFT, TPOT, tokens/s, and what every resource does.",
-        "helm-sim plan.json --timeline timeline.json",
+        "Replay a plan in virtual time: TTFT, TPOT, tokens/s, and what every resource does; or serve requests with it.",
+        "helm-sim plan.json --timeline t.json\n  helm-sim plan.json --requests azure.csv --slo ttft=2s,tpot=100ms",
     )
     parser.add_argument("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json prints it")
     parser.add_argument("--timeline", type=Path, metavar="FILE", help="timeline for ui.perfetto.dev, at most 16 MiB")
@@ -34,6 +37,7 @@ def build_parser() -> Parser:
     add_plot_argument(parser, "a decoder layer: what every device and link does; with --per-layer all of them")
     parser.add_argument("--per-layer", action="store_true", help="each layer's computation against loading the next")
     parser.add_argument("--layer", metavar="N|N-M", help="the layers to draw (default: one in the middle)")
+    add_serving_arguments(parser)
     return parser
 
 
@@ -47,9 +51,11 @@ def execute(args: argparse.Namespace) -> int:
     if not 0 <= args.steps <= _MOST_STEPS:
         raise UsageError(f"must be between 0 and {_MOST_STEPS}", field="--steps", value=args.steps)
     check_plot_argument(args)
+    check_serving_arguments(args)
+    if args.requests is not None:
+        return execute_serving(args, read_plan(args.plan))
     if args.per_layer and args.layer is not None:
         raise UsageError("--per-layer draws every layer", field="--layer", remedy="leave one of them out")
-    from helmsman.cli.documents import read_plan
     from helmsman.simulator.per_layer import per_layer
     from helmsman.simulator.pricing import cost_model, median_price
     from helmsman.simulator.report import document, layers_document, layers_table, table

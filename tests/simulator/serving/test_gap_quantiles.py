@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helmsman.schemas.served import Gaps
-from helmsman.simulator.serving.gap_quantiles import quantiles, ranked, runs_of
+from helmsman.simulator.serving.gap_quantiles import Ends, quantiles, ranked, runs_of
 
 ASKED = (0.0, 0.01, 0.5, 0.9, 0.99, 0.999, 1.0)
 
@@ -46,7 +46,10 @@ def test_quantiles_equal_those_of_the_listed_gaps(kind: str, count: int) -> None
 def test_ranks_are_the_sorted_values() -> None:
     gaps = random_gaps(5, 4, "rising")
     values = np.sort(listed(gaps))
-    assert [ranked(runs_of(gaps), rank) for rank in range(0, len(values), 9)] == pytest.approx(values[::9], rel=1e-14)
+    runs = runs_of(gaps)
+    assert [ranked(runs, Ends(runs), rank) for rank in range(0, len(values), 9)] == pytest.approx(
+        values[::9], rel=1e-14
+    )
 
 
 def test_gaps_of_requests_on_the_host_are_told_apart() -> None:

@@ -1,0 +1,123 @@
+"""The arguments of `helm-sim PLAN --requests`: who asks, who serves, and what is to be found out."""
+
+import argparse
+from pathlib import Path
+
+from helmsman.cli.app import Parser
+from helmsman.schemas.errors import UsageError
+
+ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
+STAGES = {
+    "linear": "linear",
+    "gpu-attention": "gpu_attention",
+    "cpu-attention": "cpu_attention",
+    "link": "link",
+}
+"""What --mispredict calls the stages of a pass, and how their costs do."""
+_REPLAY = ("timeline", "trace", "per_layer", "layer")
+SEEDS = 5
+
+
+def add_serving_arguments(parser: Parser) -> None:
+    """Options that --requests needs or allows."""
+    group = parser.add_argument_group("serving requests")
+    add, described = group.add_argument, "synthetic:n=2000,input=1000,output=200,rate=2"
+    add("--requests", metavar="FILE|synthetic:..", help=f"requests to serve: CSV, JSON, JSON Lines, or {described}")
+    add("--policy", metavar="NAME", help="who decides what each pass does (default gpu-only)")
+    add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
+    add(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="requests a second: stretches the file's times, or draws Poisson arrivals",
+    )
+    add("--arrivals", metavar="PROCESS", help="poisson, uniform, gamma:CV or all-at-once instead of the file's times")
+    add("--sort", action="store_true", help="bring rows into order of arrival first")
+    add("--limit", type=int, metavar="N", help="the first N requests only")
+    add("--seed", type=int, metavar="N", help="of everything drawn (default 0)")
+    add("--slo", metavar="LIMITS", help="ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..")
+    _add_machine_arguments(group)
+    _add_study_arguments(group)
+
+
+def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
+    add("--replicas", type=int, metavar="N", help="copies of the plan that share the requests (default 1)")
+    add("--router", choices=ROUTERS, help="which replica a request goes to (default round-robin)")
+    add("--tensor-parallel", type=int, metavar="N", help="equal accelerators that divide every layer (default 1)")
+    add("--chunk", type=int, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
+    add("--sequences", type=int, metavar="N", help="most requests that run at a time on a replica")
+    add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
+    add("--mispredict", action="append", default=[], metavar="STAGE=FACTOR",
+        help=f"a stage takes that many times what the policy believes: {', '.join(STAGES)}")  # fmt: skip
+
+
+def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
+    add = group.add_argument
+    add(
+        "--sweep",
+        metavar="WHAT=FIRST:LAST:STEP",
+        help="runs over rate, output, input (tokens) or cpu-bandwidth (factors)",
+    )
+    add("--relative-to", metavar="POLICY", help="with --sweep: run this policy too, and compare throughput with it")
+    add("--find-capacity", action="store_true", help="the maximum rate under --slo, with its confidence interval")
+    add("--seeds", type=int, metavar="N", help=f"with --find-capacity: as many draws of arrivals (default {SEEDS})")
+    add("--export-vllm", type=Path, metavar="FILE", help="also write what vllm bench serve --save-detailed writes")
+    add("--export-aiperf", type=Path, metavar="FILE", help="also write AIPerf's records, JSON Lines")
+
+
+_SERVING = (
+    "policy", "policy_option", "rate", "arrivals", "sort", "limit", "seed", "slo", "replicas", "router",
+    "tensor_parallel", "chunk", "sequences", "utilisation", "mispredict", "sweep", "relative_to", "find_capacity",
+    "seeds", "export_vllm", "export_aiperf",
+)  # fmt: skip
+_COUNTS = {"limit": 10**9, "replicas": 4096, "tensor_parallel": 1024, "sequences": 10**6, "seeds": 1000}
+"""Options that are counts of at least one, and the most they may be."""
+
+
+def check_serving_arguments(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that make no sense together, or values out of range."""
+    if args.requests is None:
+        _refuse_given(args, _SERVING, "needs requests", "add --requests FILE")
+        return
+    _refuse_given(args, _REPLAY, "is about one batch, not about requests", "leave it or --requests out")
+    for name, most in _COUNTS.items():
+        _check_number(name, getattr(args, name), 1, most)
+    _check_number("seed", args.seed, 0, 2**31 - 1)
+    _check_number("chunk", args.chunk, 0, 10**9)
+    if args.rate is not None and not 1e-9 <= args.rate <= 1e9:
+        raise UsageError("not a rate", field="--rate", value=args.rate, remedy="write requests a second")
+    _check_studies(args)
+
+
+def _check_studies(args: argparse.Namespace) -> None:
+    if args.sweep and args.find_capacity:
+        raise UsageError("one study at a time", field="--find-capacity", remedy="leave --sweep or --find-capacity out")
+    if args.find_capacity and args.slo is None:
+        raise UsageError("needs an SLO", field="--find-capacity", remedy="add --slo ttft=2s,tpot=100ms")
+    if args.relative_to is not None and args.sweep is None:
+        raise UsageError("needs a sweep", field="--relative-to", remedy="add --sweep output=50:800:50")
+    if args.seeds is not None and not args.find_capacity:
+        raise UsageError("needs --find-capacity", field="--seeds", remedy="leave it out, or use --seed")
+    if args.sweep or args.find_capacity:
+        exports = ("export_vllm", "export_aiperf")
+        _refuse_given(args, exports, "is about one run", "leave it out")
+        if is_table(args.out):
+            raise UsageError("a table is of one run", field="--out", value=str(args.out), remedy="name a .json file")
+
+
+def is_table(out: Path | None) -> bool:
+    """Whether --out asks for the table of requests instead of the report."""
+    return out is not None and out.suffix.lower() == ".parquet"
+
+
+def _refuse_given(args: argparse.Namespace, names: tuple[str, ...], message: str, remedy: str) -> None:
+    for name in names:
+        if getattr(args, name) not in (None, False, []):
+            raise UsageError(message, field="--" + name.replace("_", "-"), remedy=remedy)
+
+
+def _check_number(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        field = "--" + name.replace("_", "-")
+        raise UsageError(f"must be between {least} and {most}", field=field, value=value)
