@@ -55,7 +55,7 @@ def draw_sweep(found: ServingSweep, subtitle: str) -> "Figure":
         left = (number * _EACH + _LEFT) / width
         size = (_EACH - _LEFT - _RIGHT) / width, (_HEIGHT - _TOP - _BOTTOM) / _HEIGHT
         _draw(figure.add_axes((left, _BOTTOM / _HEIGHT, *size)), found, panel)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
+    handles, labels = figure.axes[-1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="lower center", ncols=7, fontsize=9, frameon=False)
     caption(figure, f"serving over {_ACROSS[found.over]}", subtitle)
     return figure
@@ -67,8 +67,13 @@ def _panels(found: ServingSweep) -> Sequence[Panel]:
     if found.over == "rate":
         return per_token, Panel("p99 TTFT, s", _latency(lambda latency: _ttft(latency)), True), tokens
     if found.relative_to:
-        return Panel(f"output tokens/s relative to {found.relative_to}", lambda point: point.relative), tokens
+        return Panel(f"output tokens/s relative to {found.relative_to}", _relative(found)), tokens
     return tokens, per_token
+
+
+def _relative(found: ServingSweep) -> Callable[[SweepPoint], float | None]:
+    """Of all but the policy that they are compared with."""
+    return lambda point: None if point.policy == found.relative_to else point.relative
 
 
 def _latency(value: Callable[[Latency], float | None]) -> Callable[[SweepPoint], float | None]:
@@ -88,6 +93,8 @@ def _draw(axes: "Axes", found: ServingSweep, panel: Panel) -> None:
     for number, (policy, mine) in enumerate(groupby(points, lambda point: point.policy)):
         pairs = [(point.value, panel.value(point)) for point in mine]
         there = sorted((at, value) for at, value in pairs if value is not None)
+        if not there:
+            continue
         across, up = [at for at, _ in there], [value for _, value in there]
         line = axes.plot(across, up, label=policy, linewidth=1.4, markersize=4, marker=MARKERS[number % len(MARKERS)])
         line[0].set_color(COLOURS[number % len(COLOURS)])
