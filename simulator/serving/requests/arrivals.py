@@ -24,13 +24,15 @@ def parse_arrivals(text: str) -> Arrivals:
     """`poisson`, `uniform`, `all-at-once`, `gamma:2.5`. Raises UsageError."""
     name, _, cv = text.partition(":")
     if name not in _PROCESSES or (cv and name != "gamma"):
-        raise UsageError("unknown arrivals", field="arrivals", value=text, remedy=f"use one of {', '.join(_PROCESSES)}")
+        raise UsageError(
+            "unknown arrivals", field="--arrivals", value=text, remedy=f"use one of {', '.join(_PROCESSES)}"
+        )
     try:
         value = float(cv or 1.0)
     except ValueError:
         value = 0.0
     if not 0.01 <= value <= 100.0:
-        raise UsageError("not a coefficient of variation", field="arrivals", value=text, remedy="write gamma:2.5")
+        raise UsageError("not a coefficient of variation", field="--arrivals", value=text, remedy="write gamma:2.5")
     return Arrivals(_PROCESSES[name], value)
 
 

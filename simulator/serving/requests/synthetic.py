@@ -46,7 +46,11 @@ def parse_synthetic(text: str) -> Synthetic:
 
 def _value(name: str, value: str, part: str) -> Any:
     if name == "arrivals":
-        return parse_arrivals(value)
+        try:
+            return parse_arrivals(value)
+        except UsageError as error:
+            error.field = "--requests"
+            raise
     if name == "lengths":
         if value not in get_args(Lengths):
             raise _wrong(part, f"use one of {', '.join(get_args(Lengths))}")

@@ -52,7 +52,13 @@ def with_policy(setup: "Setup", policy: str) -> "Setup":
     """The same replicas under another policy, with its own defaults."""
     from helmsman.scheduler.policies import checked_options
 
-    return setup if policy == setup.policy else replace(setup, policy=policy, options=checked_options(policy, {}))
+    if policy == setup.policy:
+        return setup
+    try:
+        return replace(setup, policy=policy, options=checked_options(policy, {}))
+    except UsageError as error:
+        error.field = "--relative-to"
+        raise
 
 
 def with_cpu_bandwidth(setup: "Setup", factor: float) -> "Setup":
