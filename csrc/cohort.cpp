@@ -34,22 +34,23 @@ void Joining::enter(const Seat& seat) {
   if (!joined) return;
   host_seconds = cohort->attended_->end - cohort->attended_->start;
   const char* from = cohort->kept_.data;
+  const size_t first = joint->rows() - kept.size();
   for (size_t i = 0; i < kept.size(); ++i) {
-    memcpy(seat.at(seat.hidden, first() + i), from + cohort->hidden(kept[i]), cohort->hidden_);
-    memcpy(seat.at(seat.attended, first() + i), from + cohort->back(kept[i]), cohort->q_);
+    memcpy(seat.at(seat.hidden, first + i), from + cohort->hidden(kept[i]), cohort->hidden_);
+    memcpy(seat.at(seat.attended, first + i), from + cohort->back(kept[i]), cohort->q_);
   }
 }
 
 void Joining::leave(const std::shared_ptr<Joining>& self, const Seat& seat, const ServingLanes& lanes, size_t layer) {
   Cohort& c = *cohort;
   const Seat host = c.host_;
-  const size_t rows = apart->rows();
+  const size_t rows = apart->rows(), first = joint->rows() - rows;
   Copy sent{host.workspace, 0, c.kept_, 0, 0}, back{c.kept_, 0, host.workspace, 0, 0};
   for (size_t i = 0; i < rows; ++i) {
-    memcpy(c.kept_.data + c.hidden(i), seat.at(seat.hidden, first() + i), c.hidden_);
+    memcpy(c.kept_.data + c.hidden(i), seat.at(seat.hidden, first + i), c.hidden_);
     size_t to = c.sent(i);
     for (const auto& [here, there] : {std::pair{seat.q, host.q}, {seat.k, host.k}, {seat.v, host.v}}) {
-      memcpy(c.kept_.data + to, seat.at(here, first() + i), here.stride);
+      memcpy(c.kept_.data + to, seat.at(here, first + i), here.stride);
       sent.pieces.push_back({Seat::offset(there, i), to, here.stride});
       to += here.stride;
     }

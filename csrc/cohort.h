@@ -3,7 +3,8 @@
 // In an iteration its rows join those of the accelerator's requests for the operations from `o` of one layer to `append`
 // of the next. Then their queries, keys and values leave for the host, whose attention has until that place of the next
 // iteration. When it is not done by then, the cohort joins an iteration later: the accelerator never waits, unless it
-// has nothing else to do. A token begins with the embedding and ends with the head.
+// has nothing else to do. A token begins with the embedding and ends with the head. Rows of a cohort may also stay in
+// sub-batch 1 from their layer on, and are waited for there, so that what has been done for them is not lost.
 #pragma once
 #include <memory>
 
@@ -47,11 +48,12 @@ class Cohort {
 // A cohort's rows in one iteration. Its methods are called on the accelerator's queue.
 struct Joining {
   std::shared_ptr<Cohort> cohort;
-  SharedRows joint;   // sub-batch 0's rows, and behind them the cohort's
-  SharedRows apart;   // those, as the host's caches have them
+  SharedRows joint;   // a sub-batch's rows, and behind them the cohort's
+  SharedRows apart;   // those, as the host's caches have them; if they stay, all of the joint rows
   std::vector<size_t> kept;  // which of the rows that are under way they are; of a new token none
   size_t at = Cohort::kNone;  // the layer after whose attention they join
   bool waits = false;        // whether there is nothing else to do
+  bool stays = false;        // whether they go on in sub-batch 1; else they join sub-batch 0 and leave again
   bool joined = false;       // whether the cohort went on in this iteration, or began
   double host_seconds = 0;   // of the attention that landed
 
@@ -59,11 +61,11 @@ struct Joining {
   void enter(const Seat& seat);
   // Rows that went on to `layer` leave, and their attention begins.
   void leave(const std::shared_ptr<Joining>& self, const Seat& seat, const ServingLanes& lanes, size_t layer);
+  size_t batch() const { return stays ? 1 : 0; }
+  // Whether their rows are in their sub-batch while the host attends to `layer`.
+  bool stays_at(size_t layer) const { return stays && layer > at; }
   // The head has seen them.
   void end() { cohort->layer_ = Cohort::kNone, cohort->landed_ = nullptr; }
-
- private:
-  size_t first() const { return joint->rows() - apart->rows(); }
 };
 
 }  // namespace helm

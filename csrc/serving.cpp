@@ -69,11 +69,20 @@ class Submitter {
 
   Stage& stage(size_t b) const { return *it_.batches[b].seat.stage; }
   size_t operations(size_t b) const { return stage(b).ops().size(); }
-  bool joins(size_t b, size_t layer) const { return b == 0 && it_.joining != nullptr && it_.joining->at == layer; }
+  const Joining* joining(size_t b) const {
+    return it_.joining != nullptr && it_.joining->batch() == b ? it_.joining.get() : nullptr;
+  }
+  // Whether a cohort's rows come in after the attention of `layer`; kNone: with the embedding.
+  bool joins(size_t b, size_t layer) const { return joining(b) != nullptr && joining(b)->at == layer; }
+  // Whose rows go from the attention of `layer` to that of the next one.
+  Who after(size_t b, size_t layer) const {
+    if (joining(b) != nullptr && joining(b)->stays && layer != Cohort::kNone && layer >= joining(b)->at) return Who::joint;
+    return !joins(b, layer) ? Who::own : layer == Cohort::kNone ? Who::joint : Who::perhaps;
+  }
 
   void check(size_t b) const {
     const SubBatch& batch = it_.batches[b];
-    const Ragged& rows = b == 0 && it_.joining != nullptr ? *it_.joining->joint : *batch.rows;
+    const Ragged& rows = joining(b) != nullptr ? *joining(b)->joint : *batch.rows;
     if (it_.ids[b].size() < rows.rows()) throw std::invalid_argument("every row needs a token");
     for (const int32_t id : it_.ids[b])
       if (id < 0 || static_cast<size_t>(id) >= stage(b).spec().vocab)
@@ -85,6 +94,7 @@ class Submitter {
       seat.stage->check_ragged(found, found.rows(), false, seat.stage->find(Op::append), seat.stage->find(Op::o));
     };
     if (batch.apart != nullptr) apart(batch.host, *batch.apart);
+    if (joining(b) != nullptr && joining(b)->stays) apart(batch.host, *joining(b)->apart);
   }
 
   void submit(size_t layer) {
@@ -100,29 +110,32 @@ class Submitter {
   void begin(size_t b, size_t layer, Events moved) {
     Stage& s = stage(b);
     const size_t norm = s.find(Op::norm1, layer), first = layer == 0 ? 0 : s.find(Op::o, layer - 1);
-    const bool entering = layer > 0 ? joins(b, layer - 1) : joins(b, Cohort::kNone);
-    const Who who = !entering ? Who::own : layer == 0 ? Who::joint : Who::perhaps;
+    const size_t before = layer > 0 ? layer - 1 : Cohort::kNone;
+    const bool entering = joins(b, before);
+    const Who who = after(b, before);
     if (entering && layer > 0) enter(b);
     if (layer > 0) add(b, first, norm, who, std::move(back_[b]));
     back_[b].clear();
     if (b == 0 && stored_[layer % 2] != nullptr) moved.push_back(stored_[layer % 2]);
     add(b, layer == 0 ? 0 : norm, s.find(Op::attention, layer), who, std::move(moved));
-    if (entering) leave(b, layer);
+    if (entering && !joining(b)->stays) leave(b, layer);
   }
 
   void end(size_t b) {
     const bool entering = joins(b, it_.layers - 1);
     if (entering) enter(b);
-    const Who who = entering ? Who::perhaps : Who::own;
+    const Who who = after(b, it_.layers - 1);
     add(b, stage(b).find(Op::o, it_.layers - 1), operations(b), who, std::move(back_[b]));
-    if (entering) item([joining = it_.joining] { if (joining->joined) joining->end(); });
+    if (entering && !joining(b)->stays) item([joining = it_.joining] { if (joining->joined) joining->end(); });
   }
 
   // The host's share of a layer's attention.
   void cross(size_t b, size_t layer, Events moved) {
     const SubBatch& batch = it_.batches[b];
-    if (batch.apart == nullptr) return;
-    const size_t rows = batch.apart->rows(), first = batch.rows->rows() - rows;
+    const bool joint = joining(b) != nullptr && joining(b)->stays_at(layer);
+    const SharedRows& apart = joint ? joining(b)->apart : batch.apart;
+    if (apart == nullptr) return;
+    const size_t rows = apart->rows(), first = (joint ? *joining(b)->joint : *batch.rows).rows() - rows;
     const Seat &from = batch.seat, &to = batch.host;
     Copy sent{to.workspace, 0, from.workspace, 0, 0}, back{from.workspace, 0, to.workspace, 0, 0};
     for (const auto& [there, here] : {std::pair{to.q, from.q}, {to.k, from.k}, {to.v, from.v}})
@@ -130,18 +143,16 @@ class Submitter {
     back.pieces.push_back({Seat::offset(from.attended, first), to.attended.offset, rows * from.attended.stride});
     sent.wait = {mark()};
     moved.push_back(copy(*lanes_.queries, std::move(sent), &ServingSeconds::to_host));
-    back.wait = {attend_on_host(b, layer, std::move(moved))};
+    back.wait = {attend_on_host(batch.host, apart, layer, std::move(moved))};
     back_[b] = {copy(*lanes_.outputs, std::move(back), &ServingSeconds::to_device)};
   }
 
-  std::shared_ptr<Event> attend_on_host(size_t b, size_t layer, Events wait) {
+  std::shared_ptr<Event> attend_on_host(const Seat& host, const SharedRows& apart, size_t layer, Events wait) {
     auto done = std::make_shared<Event>();
-    lanes_.host->submit({[run = run_, b, layer] {
-                           const SubBatch& batch = run->it.batches[b];
-                           Stage& s = *batch.host.stage;
+    lanes_.host->submit({[run = run_, &s = *host.stage, apart, layer] {
                            const size_t first = s.find(Op::append, layer), last = s.find(Op::o, layer);
                            std::vector<double> stamps(last - first + 1);
-                           s.run_ragged(*batch.apart, batch.apart->rows(), nullptr, nullptr, first, last, stamps.data());
+                           s.run_ragged(*apart, apart->rows(), nullptr, nullptr, first, last, stamps.data());
                            run->seconds.cpu_attention += stamps.back() - stamps.front();
                          },
                          std::move(wait), done});
@@ -157,7 +168,8 @@ class Submitter {
       if (stored_[layer % 2] != nullptr) before.push_back(stored_[layer % 2]);
       wait.push_back(copy_layer(*lanes_.to_device, it_.fetch, layer, std::move(before), &ServingSeconds::swap_in));
     }
-    add(b, s.find(Op::attention, layer), s.find(Op::o, layer), Who::own, std::move(wait));
+    const Who who = joining(b) != nullptr && joining(b)->stays_at(layer) ? Who::joint : Who::own;
+    add(b, s.find(Op::attention, layer), s.find(Op::o, layer), who, std::move(wait));
     if (b > 0 || it_.store.pieces.empty()) return;
     Events before = moved;
     before.push_back(mark());

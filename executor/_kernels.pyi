@@ -606,7 +606,8 @@ class ServingPass:
 
     `swap_out`, then `swap_in`: copies before anything else of a layer; `fetch` and `store`: before and after attention,
     of prompts whose caches pass through; `joining`: a cohort, its rows behind those of sub-batch 0, as its stage has
-    them, which of the rows under way they are (none for a new token), and whether the accelerator may wait for them."""
+    them, which of the rows under way they are (none for a new token), whether the accelerator may wait for them, and
+    whether they join sub-batch 1 instead and stay: then the second rows are all of the first, as the host has them."""
 
     def __init__(
         self,
@@ -617,7 +618,7 @@ class ServingPass:
         swap_in: LayerCopies | None = None,
         fetch: LayerCopies | None = None,
         store: LayerCopies | None = None,
-        joining: tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool] | None = None,
+        joining: tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool, bool] | None = None,
     ) -> None: ...
     def wait(self) -> None:
         """Until it is done, but for what a cohort has under way. Raises what failed."""

@@ -82,20 +82,20 @@ using Rows = std::shared_ptr<Ragged>;
 using Batch = std::tuple<py::object, Rows, py::buffer, py::object, Rows>;    // stage, rows, ids, host stage, its rows
 using Side = std::tuple<const Buffer*, long long, long long>;               // buffer, stride, layers
 using Copies = std::optional<std::tuple<Side, Side, py::buffer>>;           // source, target, pieces
-using Cohorts = std::optional<std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool>>;
+using JoiningArgs = std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool, bool>;
 using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::object, py::object>;
 
 // What an iteration works with, kept alive; it ends before this does.
 class BoundPass {
  public:
   BoundPass(const Lanes& lanes, long long layers, const std::vector<Batch>& batches, const Copies& swap_out,
-            const Copies& swap_in, const Copies& fetch, const Copies& store, const Cohorts& joining) {
+            const Copies& swap_in, const Copies& fetch, const Copies& store, const std::optional<JoiningArgs>& joining) {
     ServingIteration it;
     it.layers = count_of("layers", layers);
     if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");
     for (const Batch& each : batches) add(it, each);
     it.swap_out = copies(swap_out), it.swap_in = copies(swap_in), it.fetch = copies(fetch), it.store = copies(store);
-    if (joining) it.joining = joining_ = join(*joining);
+    if (joining) it.joining = joining_ = join(*joining, it);
     const ServingLanes found = opened(lanes);
     const py::gil_scoped_release release;
     pass_.emplace(found, std::move(it));
@@ -138,7 +138,7 @@ class BoundPass {
     const View view("ids", ids, static_cast<size_t>(info.size), sizeof(int32_t), false);
     const auto* first = static_cast<const int32_t*>(view.data());
     it.ids[it.batches.size()].assign(first, first + info.size);
-    it.batches.push_back({seat(stage), rows, apart ? seat(host) : Seat(), apart});
+    it.batches.push_back({seat(stage), rows, host.is_none() ? Seat() : seat(host), apart});
   }
 
   static LayerSide side(const Side& side) {
@@ -162,22 +162,24 @@ class BoundPass {
     return found;
   }
 
-  std::shared_ptr<Joining> join(const std::tuple<std::shared_ptr<BoundCohort>, Rows, Rows, py::buffer, bool>& given) {
-    const auto& [bound, joint, apart, kept, waits] = given;
+  std::shared_ptr<Joining> join(const JoiningArgs& given, const ServingIteration& it) {
+    const auto& [bound, joint, apart, kept, waits, stays] = given;
     if (!bound || !joint || !apart || apart->rows() > joint->rows() || apart->rows() > bound->rows())
       throw py::value_error("a cohort has rows among those that join, and room for them");
     cohort_ = bound;
     const size_t layer = bound->cohort()->layer();
     std::vector<size_t> places = Counts("kept", kept, 1).plain();
-    if (places.size() != (layer == Cohort::kNone ? 0 : apart->rows()))
+    if (stays ? places.size() > apart->rows() : places.size() != (layer == Cohort::kNone ? 0 : apart->rows()))
       throw py::value_error("every row of a cohort that has begun must be one of those under way");
+    if (stays && (layer == Cohort::kNone || it.batches.size() < 2 || it.batches[1].host.stage == nullptr))
+      throw py::value_error("a cohort that has begun may stay in the second sub-batch");
     for (const size_t place : places)
       if (place >= bound->rows()) throw py::value_error("a cohort has no row " + std::to_string(place));
     const Stage& host = bound->host();
     host.check_ragged(*apart, apart->rows(), false, host.find(Op::append), host.find(Op::o));
     auto made = std::make_shared<Joining>();
     made->cohort = bound->cohort(), made->joint = joint, made->apart = apart;
-    made->kept = std::move(places), made->at = layer, made->waits = waits;
+    made->kept = std::move(places), made->at = layer, made->waits = waits || stays, made->stays = stays;
     return made;
   }
 
@@ -226,7 +228,7 @@ void register_serving(py::module_& module) {
       .def("reset", [](const BoundCohort& each) { each.cohort()->reset(); });
   py::class_<BoundPass>(module, "ServingPass")
       .def(py::init<const Lanes&, long long, const std::vector<Batch>&, const Copies&, const Copies&, const Copies&,
-                    const Copies&, const Cohorts&>(),
+                    const Copies&, const std::optional<JoiningArgs>&>(),
            py::arg("lanes"), py::arg("layers"), py::arg("batches"), py::arg("swap_out") = py::none(),
            py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
            py::arg("joining") = py::none())

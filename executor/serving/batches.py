@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from helmsman.executor.serving.cache import Pieces
+from helmsman.executor.serving.deferred import Deferred, Joining
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.rows import Rows
 from helmsman.executor.serving.running import Running
@@ -13,13 +14,15 @@ from helmsman.scheduler.decision import Chunk, Decision
 @dataclass
 class Batches:
     """What a pass does. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
-    `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes them; `advances`: by how many tokens whose
-    cache grows."""
+    `joining`: a cohort's part in it; `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes them;
+    `advances`: by how many tokens whose cache grows."""
 
     homes: Homes
     running: Mapping[int, Running]
+    deferred: Deferred | None
     rows: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
     apart: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
+    joining: Joining | None = None
     on_cpu: set[int] = field(default_factory=set)
     advances: list[tuple[Running, int]] = field(default_factory=list)
     swap_out: Pieces = field(default_factory=list)
@@ -28,7 +31,7 @@ class Batches:
     store: Pieces = field(default_factory=list)
 
     def fill(self, decision: Decision) -> None:
-        """All but a cohort. What loses its blocks first makes room for what comes after."""
+        """What loses its blocks first makes room for what comes after."""
         for request in decision.preempted:
             self.homes.free(self.running[request])
         for request in decision.swap_out:
@@ -39,9 +42,14 @@ class Batches:
             self._prompt(chunk)
         for request in decision.decode0_gpu:
             self._decode(self.running[request])
-        if decision.kind != "deferred":
-            for batch, requests in enumerate((decision.decode0_cpu, decision.decode1_cpu)):
-                self._attend_apart(batch, [self.running[request] for request in requests])
+        first, second = ([self.running[n] for n in each] for each in (decision.decode0_cpu, decision.decode1_cpu))
+        if decision.kind == "deferred" and self.deferred is not None:
+            self.joining = self.deferred.join(self.rows[0], [*first, *second], self.homes.place)
+        else:
+            self._attend_apart(0, first)
+            self._attend_apart(1, [each for each in second if self.deferred is None or not self.deferred.has(each)])
+            if self.deferred is not None:
+                self.joining = self.deferred.stay(self.rows[1], self.apart[1], second, self.homes.place)
 
     def _prompt(self, chunk: Chunk) -> None:
         running = self.running[chunk.id]

@@ -2,7 +2,6 @@
 
 import time
 from contextlib import suppress
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -18,7 +17,7 @@ from helmsman.executor.passes import passes_of
 from helmsman.executor.prompt import check_context, check_request
 from helmsman.executor.serving.batches import Batches
 from helmsman.executor.serving.cache import BlockCache, Pieces, as_array
-from helmsman.executor.serving.deferred import Deferred, Joining
+from helmsman.executor.serving.deferred import Deferred
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
 from helmsman.executor.serving.request import Asked
@@ -97,21 +96,20 @@ class ServingEngine:
         `reset` may follow."""
         start = time.monotonic()
         self._homes.begin()
-        batches = Batches(self._homes, self._running)
+        batches = Batches(self._homes, self._running, self._deferred)
         batches.fill(decision)
-        joining = self._join(decision, batches)
         done = ServingPass(
             self._lanes,
             self.plan.model.layers,
-            [each for b in (0, 1) if (each := self._batch(b, batches, joining)) is not None],
+            [each for b in (0, 1) if (each := self._batch(b, batches)) is not None],
             self._copies("gpu", "cpu", batches.swap_out),
             self._copies("cpu", "gpu", batches.swap_in),
             _copies(self._seating.cpu, self._seating.passing, batches.fetch),
             _copies(self._seating.passing, self._seating.cpu, batches.store),
-            None if joining is None else joining.native,
+            None if batches.joining is None else batches.joining.native,
         )
         done.wait()
-        return self._stepped(batches, joining, done, start)
+        return self._stepped(batches, done, start)
 
     def reset(self) -> None:
         """Forget all requests, whatever happened to them."""
@@ -141,19 +139,14 @@ class ServingEngine:
     ) -> None:
         self.close()
 
-    def _join(self, decision: Decision, batches: Batches) -> Joining | None:
-        if decision.kind != "deferred" or self._deferred is None:
-            return None
-        asked = [self._running[request] for request in chain(decision.decode0_cpu, decision.decode1_cpu)]
-        return self._deferred.join(batches.rows[0], asked, self._homes.place)
-
-    def _batch(self, number: int, batches: Batches, joining: Joining | None) -> "SubBatch | None":
+    def _batch(self, number: int, batches: Batches) -> "SubBatch | None":
         """None for a second sub-batch without rows."""
-        rows, apart = batches.rows[number], batches.apart[number]
-        if number > 0 and not rows:
+        rows, apart, joining = batches.rows[number], batches.apart[number], batches.joining
+        joins = joining is not None and joining.batch == number
+        if number > 0 and not rows and not joins:
             return None
-        tokens = rows if number or joining is None else joining.joint
-        host = self._seating.hosts[number] if apart else None
+        tokens = joining.joint if joining is not None and joins else rows
+        host = self._seating.hosts[number] if apart or (joins and number) else None
         stage = self._seating.stages[number]
         return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
 
@@ -161,17 +154,17 @@ class ServingEngine:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
         return _copies(caches[source], caches[target], found)
 
-    def _stepped(self, batches: Batches, joining: Joining | None, done: ServingPass, start: float) -> Stepped:
+    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> Stepped:
         for running, tokens in batches.advances:
             running.cached += tokens
-        first = batches.rows[0]
+        rows, joining = list(batches.rows), batches.joining
         if joining is not None and done.joined and self._deferred is not None:
             ended = self._deferred.after(joining)
-            first = joining.joint if ended else first
+            rows[joining.batch] = joining.joint if ended else rows[joining.batch]
             for member in ended:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
-        made = {**self._tokens(0, first, done), **self._tokens(1, batches.rows[1], done)}
+        made = {**self._tokens(0, rows[0], done), **self._tokens(1, rows[1], done)}
         return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
 
     def _tokens(self, batch: int, rows: Rows, done: ServingPass) -> dict[int, int]:

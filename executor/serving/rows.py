@@ -47,6 +47,13 @@ class Rows:
             [*self._outputs, *(first + row for row in others._outputs)],
         )
 
+    def followed(self, others: "Rows") -> "Rows":
+        """These, and behind them `others`, all of the same caches."""
+        both, first, run = self.and_then(others), len(self.ids), len(self._runs)
+        both._runs += others._runs
+        both._sequences += [(row + first, tokens, past, at + run, n) for row, tokens, past, at, n in others._sequences]
+        return both
+
     def ragged(self) -> Ragged:
         """As native stages take them."""
         return Ragged(_array(self._positions), _array(self._sequences, 5), _array(self._runs, 3), _array(self._outputs))
