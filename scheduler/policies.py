@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TypeVar
 
+from helmsman.scheduler.decision import Home
 from helmsman.schemas.errors import UsageError
 
 Value = str | int | float | bool
@@ -94,10 +95,11 @@ Option = Choice | Flag | Whole | Number
 
 @dataclass(frozen=True, slots=True)
 class PolicyOptions:
-    """A policy for people, and its options by name."""
+    """A policy for people, its options by name, and where keys and values of its requests are when they decode."""
 
     help: str
     options: Mapping[str, Option]
+    homes: tuple[Home, ...] = ("gpu", "cpu")
 
 
 _SATURATION = Whole(
@@ -119,10 +121,13 @@ POLICIES: Mapping[str, PolicyOptions] = {
                 "at the host, where that has room",
             )
         },
+        ("gpu",),
     ),
-    "simple-offload": PolicyOptions("all decode attention on the host, in turn with everything else (NEO-03)", {}),
-    "symmetric": PolicyOptions("two equal sub-batches, all decode attention on the host (NEO-04)", {}),
-    "fastdecode-plus": PolicyOptions("NEO's sub-batches with all decode attention on the host (NEO-34)", {}),
+    "simple-offload": PolicyOptions(
+        "all decode attention on the host, in turn with everything else (NEO-03)", {}, ("cpu",)
+    ),
+    "symmetric": PolicyOptions("two equal sub-batches, all decode attention on the host (NEO-04)", {}, ("cpu",)),
+    "fastdecode-plus": PolicyOptions("NEO's sub-batches with all decode attention on the host (NEO-34)", {}, ("cpu",)),
     "neo": PolicyOptions(
         "two unequal sub-batches where they advance more requests a second than the accelerator alone (NEO 3.2)",
         {

@@ -30,11 +30,13 @@ class _Following:
 
 @dataclass
 class LoopGenerator:
-    """A `Generator` over a `ServingLoop`. `kv_share`: asks the scheduler for the share of keys and values in use."""
+    """A `Generator` over a `ServingLoop`. `kv_share`: asks for the share of keys and values in use; `release`: frees
+    what the loop has used, once it has ended."""
 
     loop: ServingLoop
     capacity: Capacity
     kv_share: Callable[[], float]
+    release: Callable[[], None] = lambda: None
 
     @property
     def fault(self) -> str | None:
@@ -61,5 +63,6 @@ class LoopGenerator:
             raise HardwareUnavailableError("the canary did not pass")
 
     def close(self) -> None:
-        """End all jobs and the loop's thread."""
+        """End all jobs and the loop's thread, and release what it used."""
         self.loop.close()
+        self.release()

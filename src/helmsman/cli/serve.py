@@ -1,0 +1,170 @@
+"""`helm-serve`: a plan behind OpenAI's HTTP interface, on this machine."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from helmsman.schemas.plan import Plan
+    from helmsman.service.generation import Capacity, Generator
+    from helmsman.service.jobs import Served
+    from helmsman.service.service import Options
+
+_NEEDED = ("aiohttp", "prometheus_client", "jinja2")
+
+
+def build_parser() -> Parser:
+    """The arguments of helm-serve."""
+    parser = command_parser(
+        "helm-serve",
+        "Serve a plan on this machine: OpenAI's completions and chat, /health, /metrics. Ctrl-C lets requests finish.",
+        "helm-serve plan.json --checkpoint qwen3-0.6b --policy neo --port 8000",
+    )
+    add = parser.add_argument
+    add("plan", type=Path, metavar="PLAN", help="a Plan, as helm-plan --json writes it")
+    add("--checkpoint", type=Path, required=True, metavar="PLACE", help="Hugging Face directory, or GGUF file")
+    add("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)")
+    add("--port", type=_port, default=8000, help="0: any that is free (default 8000)")
+    add("--name", metavar="NAME", help="what the model is called (default: as in the plan)")
+    add("--policy", default="gpu-only", metavar="NAME", help="who decides what each pass does (default gpu-only)")
+    add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
+    add("--chunk", type=_count, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
+    add("--sequences", type=_count, metavar="N", help="most requests that run at a time")
+    add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches")
+    parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
+    limits = parser.add_argument_group("limits")
+    add = limits.add_argument
+    queue = "requests that may wait beside those that run; others are told to come again (default 256)"
+    add("--queue", type=_count, default=256, metavar="N", help=queue)
+    promised = "tokens promised to requests at most, in multiples of what the caches hold (default 8)"
+    add("--promise", type=float, default=8.0, metavar="X", help=promised)
+    add("--max-body", type=_size, default=2**20, metavar="SIZE", help="of a request (default 1MiB)")
+    stall = "for how long a reader may take nothing of what waits for it (default 30s)"
+    add("--stall", type=_seconds, default=30.0, metavar="TIME", help=stall)
+    add(
+        "--grace", type=_seconds, default=30.0, metavar="TIME", help="for requests that run when it stops (default 30s)"
+    )
+    return parser
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) < 2**16):
+        raise UsageError("not a port", value=text, remedy="use 0 to 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) <= 10**9):
+        raise UsageError("not a whole number", value=text)
+    return int(text)
+
+
+def _size(text: str) -> int:
+    size = parse_bytes(text, "--max-body")
+    if not 1024 <= size <= 2**30:
+        raise UsageError("out of range", value=text, remedy="use 1KiB to 1GiB")
+    return size
+
+
+def _seconds(text: str) -> float:
+    seconds = parse_seconds(text, "")
+    if not 0.0 <= seconds <= 86400.0:
+        raise UsageError("out of range", value=text, remedy="use 0s to 86400s")
+    return seconds
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    return run_command(build_parser(), execute, argv)
+
+
+def execute(args: argparse.Namespace) -> int:
+    """Listen, load, serve until SIGINT or SIGTERM.
+
+    The port is taken before the checkpoint is read, so that an occupied one is said at once."""
+    import asyncio
+
+    from helmsman.cli.open_files import allow_connections
+    from helmsman.cli.serving_generator import open_generator
+    from helmsman.service.server import listen, serve
+
+    _check(args)
+    plan = _accepted(args)
+    allow_connections()
+    with listen(args.host, args.port) as listener:
+        served = _served(args, plan)
+        generator = open_generator(args, plan)
+        try:
+            options = _options(args, generator.capacity)
+            asyncio.run(serve(listener, generator, served, options, lambda url: _say(args, url, served, generator)))
+        finally:
+            generator.close()
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"serving needs {', '.join(missing)}", remedy="pip install 'helmsman[serve]'")
+    if not 1.0 <= args.promise <= 1e6:
+        raise UsageError("must be between 1 and 1000000", field="--promise", value=args.promise)
+    if args.name is not None and not (args.name.isprintable() and 0 < len(args.name) <= 200):
+        raise UsageError("not a name", field="--name", value=args.name, remedy="use up to 200 printable characters")
+
+
+def _accepted(args: argparse.Namespace) -> "Plan":
+    from helmsman.cli.documents import read_plan
+    from helmsman.cli.isa import select_from_environment
+    from helmsman.cli.places import check_place
+
+    select_from_environment()
+    check_place(args.out)
+    return read_plan(args.plan)
+
+
+def _served(args: argparse.Namespace, plan: "Plan") -> "Served":
+    """The model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
+    from helmsman.executor.chat_template import open_template
+    from helmsman.executor.text import open_text
+    from helmsman.hwdb.load_model import load_model
+    from helmsman.schemas.read import digest
+    from helmsman.service.jobs import Served
+
+    eos = {*plan.model.eos, *load_model(str(args.checkpoint)).eos}
+    text = open_text(args.checkpoint, plan.model.vocab)
+    template = None if text is None else open_template(args.checkpoint)
+    about = {"policy": args.policy, "plan_sha256": digest(plan)}
+    return Served(args.name or plan.model.name, plan.model.vocab, eos, text, template, about)
+
+
+def _options(args: argparse.Namespace, capacity: "Capacity") -> "Options":
+    from helmsman.service.admission import Bounds
+    from helmsman.service.reading import BodyLimits
+    from helmsman.service.service import Options
+
+    bounds = Bounds(capacity.sequences + args.queue, int(args.promise * capacity.kv_tokens))
+    bodies = BodyLimits(each=args.max_body, together=max(2**26, 2 * args.max_body))
+    return Options(bounds, bodies, stall_s=args.stall, grace_s=args.grace)
+
+
+def _say(args: argparse.Namespace, url: str, served: "Served", generator: "Generator") -> None:
+    """That it is ready, and for what."""
+    most = generator.capacity
+    if args.host not in ("127.0.0.1", "::1", "localhost"):
+        warning = "whoever reaches this address may ask: put something before it that knows who they are"
+        print(f"helm-serve: warning: {warning}", file=sys.stderr)
+    content = {
+        "url": url,
+        "model": served.name,
+        "policy": args.policy,
+        "sequences": most.sequences,
+        "kv_tokens": most.kv_tokens,
+    }
+    emit(args, to_json(content), lambda: f"{served.name} under {args.policy} at {url} (Ctrl-C stops)")

@@ -1,0 +1,56 @@
+"""What `helm-serve` serves with: the plan's engine under a policy, on this machine."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from helmsman.executor.serving.engine import ServingEngine
+    from helmsman.scheduler.limits import Limits
+    from helmsman.schemas.plan import Plan
+    from helmsman.service.generation import Capacity, Generator
+    from helmsman.simulator.serving.run import Setup
+
+
+def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
+    """Load the plan's weights, and start the loop that serves it, with the costs and limits that helm-sim has.
+
+    Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
+    InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
+    from helmsman.cli.serving_setup import setup_of
+    from helmsman.executor.machine import Machine
+    from helmsman.executor.serving.engine import ServingEngine
+
+    setup = setup_of(args, plan)
+    engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
+    try:
+        return _started(engine, plan, setup)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _started(engine: "ServingEngine", plan: "Plan", setup: "Setup") -> "Generator":
+    from helmsman.executor.serving.loop import ServingLoop
+    from helmsman.scheduler._scheduling import Scheduler
+    from helmsman.service.loop_generator import LoopGenerator
+
+    scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options)
+    loop = ServingLoop(engine, scheduler)
+    capacity = capacity_of(plan, setup.limits, setup.policy)
+    return LoopGenerator(loop, capacity, lambda: _share(engine), engine.close)
+
+
+def capacity_of(plan: "Plan", limits: "Limits", policy: str) -> "Capacity":
+    """What a replica holds under a policy, as requests see it."""
+    from helmsman.scheduler.policies import policy_options
+    from helmsman.service.generation import Capacity
+
+    tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
+    homes = [tokens[home] for home in policy_options(policy).homes]
+    return Capacity(plan.workload.context, max(homes), sum(homes), limits.block, limits.sequences)
+
+
+def _share(engine: "ServingEngine") -> float:
+    """Of the blocks of all caches, those in use."""
+    used, total = (sum(counts) for counts in zip(*engine.occupancy.values(), strict=True))
+    return used / total if total else 0.0
