@@ -6,7 +6,7 @@ from functools import lru_cache
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostModel
-from helmsman.planner.iteration_cost import Served, served
+from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
@@ -27,21 +27,20 @@ class Site:
 H100 = Site("2x H100, 70B", "Llama-3.1-70B", "h100x2-hgx", 2)
 A10G = Site("A10G, 8B", "Llama-3.1-8B", "a10g-g5.4xlarge")
 T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-g4dn.4xlarge")
-NEO = (H100, A10G, T4)
 G5 = tuple(Site(f"g5.{size}xlarge", "Llama-3.1-8B", f"a10g-g5.{size}xlarge") for size in (2, 4, 8, 16))
 APEX_A10 = Site("A10, 8B", "Llama-3.1-8B", "a10-xeon6342")
 APEX_T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-xeon6130")
 
 
 @lru_cache(maxsize=32)
-def replica(site: Site, chunk: int = 0) -> Served:
+def replica(site: Site, chunk: int = 0) -> ReplicaCost:
     """What passes cost there, and what fits; `chunk`: of prompts, 0 for whole ones."""
     hardware = load_hardware(site.machine, None)
     return replica_on(hardware, site.model, ReplicaOptions(tensor_parallel=site.accelerators, chunk=chunk))
 
 
-def replica_on(hardware: Hardware, model: str, options: ReplicaOptions) -> Served:
+def replica_on(hardware: Hardware, model: str, options: ReplicaOptions) -> ReplicaCost:
     """A replica on any machine."""
     found, work = load_model(model), Workload()
     split = LayerSplit(found, roles(hardware), work, LayerSplitOptions(), CostModel(hardware))
-    return served(split.placement(0), options)
+    return replica_cost(split.placement(0), options)

@@ -1,0 +1,123 @@
+"""What the figures of NEO and APEX must show, checked: `python -m benchmarks.papers.bars`; exit code 4 where one fails.
+
+Everything comes from the records; nothing here is tuned. A failed line says what was found."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+from benchmarks.papers.curves import made
+from benchmarks.papers.loads import lengths
+from benchmarks.papers.serving import APEX, NEO, SWIFT, run
+from benchmarks.papers.sites import A10G, APEX_A10, G5, H100, T4, Site, replica
+
+OUTPUTS = (10, 25, 50, 75, 100, 150, 200, 300, 400, 600, 800)
+LONGER = (50, 100, 150, 200, 300, 400, 500, 600, 800, 1000)
+PROMPTS: Mapping[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 2000), T4: (100, 300, 500)}
+BUDGETS = {T4: 3_800, A10G: 42_000, H100: 9_000}
+"""KV tokens that NEO's gains imply (E-NEO-07)."""
+NOISE = 1.0
+"""Points by which a curve may wiggle and still rise or fall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One thing that must hold."""
+
+    what: str
+    found: str
+    holds: bool
+
+
+def budgets() -> Iterator[Bar]:
+    """KV tokens at 0.9 of the record's capacity, to 10 %."""
+    for site, expected in BUDGETS.items():
+        tokens = replica(site).limits.gpu_tokens
+        yield Bar(f"KV of {site.name} is {expected} +- 10 %", f"{tokens} tokens", abs(tokens / expected - 1) <= 0.1)
+
+
+def gains(site: Site, prompt: int) -> list[float]:
+    """NEO over GPU-only by output length, per cent."""
+    return [100 * (made(site, NEO, prompt, each) / made(site, SWIFT, prompt, each) - 1) for each in OUTPUTS]
+
+
+def floors() -> Iterator[Bar]:
+    """NEO is never more than 3 % below GPU-only (E-NEO-08)."""
+    for site, prompts in PROMPTS.items():
+        worst, prompt, output = min(
+            (gain, prompt, output)
+            for prompt in prompts
+            for gain, output in zip(gains(site, prompt), OUTPUTS, strict=True)
+        )
+        what = f"NEO on {site.name} is never below -3 %"
+        yield Bar(what, f"{worst:+.1f} % at {prompt} + {output}", worst >= -3.0)
+
+
+def peaks() -> Iterator[Bar]:
+    """The gain rises to one peak, where both sides are as busy, and falls (NEO-39, NEO-50)."""
+    for site, prompts in PROMPTS.items():
+        for prompt in prompts:
+            found = gains(site, prompt)
+            top = found.index(max(found))
+            told = ", ".join(f"{output}: {gain:+.1f}" for output, gain in zip(OUTPUTS, found, strict=True))
+            what = f"gain on {site.name} with prompts of {prompt} rises to one peak and falls"
+            yield Bar(what, told, _one_peak(found, top))
+            yield _balance(site, prompt, OUTPUTS[top])
+
+
+def _one_peak(found: list[float], top: int) -> bool:
+    rising = all(after >= before - NOISE for before, after in pairwise(found[: top + 1]))
+    falling = all(after <= before + NOISE for before, after in pairwise(found[top:]))
+    return rising and falling and top > 0 and found[-1] < found[top] - NOISE
+
+
+def _balance(site: Site, prompt: int, output: int) -> Bar:
+    """At the peak GPU and CPU work equally long, within a fifth."""
+    activity = run(site, NEO, lengths(prompt, output)).activity
+    assert activity is not None
+    gpu, cpu = activity.busy.gpu, activity.busy.cpu
+    what = f"there GPU and CPU of {site.name} work equally long"
+    return Bar(what, f"GPU {gpu:.2f}, CPU {cpu:.2f} at {prompt} + {output}", abs(cpu / gpu - 1) <= 0.2)
+
+
+def sizes() -> Iterator[Bar]:
+    """g5.4xlarge gains 13.3 +- 5 points at most, and larger machines not less (NEO-40); the T4 more than fourfold."""
+    most = {site.name: max(gains(site, 1000)) for site in G5}
+    gain = most["g5.4xlarge"]
+    yield Bar("peak gain of g5.4xlarge is 13.3 +- 5 pp", f"{gain:+.1f} %", abs(gain - 13.3) <= 5.0)
+    told = ", ".join(f"{name} {value:+.1f} %" for name, value in most.items())
+    yield Bar("more bandwidth never gains less", told, all(b >= a - NOISE for a, b in pairwise(most.values())))
+    best = max(max(gains(T4, prompt)) for prompt in PROMPTS[T4])
+    yield Bar("T4 gains more than fourfold", f"{1 + best / 100:.2f} x", best > 300.0)
+
+
+def apex() -> Iterator[Bar]:
+    """APEX over NEO with prompts of 1000 tokens (APEX-37)."""
+    found = {
+        output: 100 * (made(APEX_A10, APEX, 1000, output) / made(APEX_A10, NEO, 1000, output) - 1) for output in LONGER
+    }
+    told = ", ".join(f"{output}: {gain:+.1f}" for output, gain in found.items())
+    short = max(gain for output, gain in found.items() if output < 200)
+    yield Bar("APEX over NEO is < 10 % below 200 tokens", f"{short:+.1f} %", short < 10.0)
+    values = list(found.values())
+    yield Bar("APEX over NEO grows with outputs", told, all(b >= a - NOISE for a, b in pairwise(values)))
+    most = max(values)
+    yield Bar("APEX over NEO is 37 +- 12 pp at most", f"{most:+.1f} %", abs(most - 37.0) <= 12.0)
+
+
+CHECKS: tuple[Callable[[], Iterator[Bar]], ...] = (budgets, floors, peaks, sizes, apex)
+
+
+def main() -> int:
+    """Print every bar; 4 if one fails."""
+    failed = 0
+    for check in CHECKS:
+        for bar in check():
+            failed += not bar.holds
+            print(f"{'ok  ' if bar.holds else 'FAIL'} {bar.what}: {bar.found}", flush=True)
+    print(f"{failed} failed" if failed else "all hold")
+    return 4 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

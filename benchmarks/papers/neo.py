@@ -1,0 +1,119 @@
+"""NEO: load-latency curves, FastDecode+, gains over lengths, CPU capacity, SwiftLLM beside vLLM."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from benchmarks.papers.chart import Chart
+from benchmarks.papers.curves import curves, relative
+from benchmarks.papers.figure import Axis, Drawing, Figure, Found, Series, Traces
+from benchmarks.papers.loads import AC, OSC, Load, lengths
+from benchmarks.papers.published import NEO as FACTS
+from benchmarks.papers.serving import FASTDECODE, NEO, SWIFT, VLLM, latencies, load_at, throughput
+from benchmarks.papers.sites import A10G, G5, H100, T4, Site
+
+OUTPUTS = (10, 25, 50, 75, 100, 150, 200, 300, 400, 600, 800)
+SWEEPS: dict[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 2000), T4: (100, 300, 500)}
+"""Prompts of Fig 9; its lengths are not in the copy at hand (E-NEO-04)."""
+PEAKS = {H100: "NEO-F020", A10G: "NEO-F021", T4: "NEO-F022"}
+RATE = 1.6
+"""Requests a second in Fig 7."""
+
+
+def figures() -> Iterator[Figure]:
+    """In the order of the paper."""
+    load, token = Axis("requests/s"), Axis("s an output token")
+    for letter, site, what, limit in (("a", H100, AC, 2.0), ("b", A10G, AC, 1.0), ("c", T4, OSC, 1.0)):
+        title = f"NEO Fig 6{letter}: load and latency, {site.name}"
+        capped = Axis(token.label, high=3 * limit)
+        data = _curves(site, what, limit)
+        yield Chart(f"neo-6{letter}", title, load, capped, FACTS, data, traces=(what.file,)).figure
+    share = Axis("% of requests")
+    yield Chart(
+        "neo-7", "NEO Fig 7: latencies at 1.6 requests/s", token, share, FACTS, spread, traces=(AC.file,)
+    ).figure
+    title = "NEO Fig 8a: FastDecode+, load and latency"
+    capped = Axis(token.label, high=3.0)
+    yield Chart("neo-8a", title, load, capped, FACTS, fastdecode_latency, traces=(AC.file,)).figure
+    output = Axis("output tokens", base=2)
+    gain = Axis("throughput, % of GPU-only")
+    yield Chart("neo-8b", "NEO Fig 8b: FastDecode+, throughput", output, gain, FACTS, fastdecode_throughput).figure
+    yield Chart("neo-9", "NEO Fig 9: gain over lengths", output, gain, FACTS, sweep).figure
+    yield Chart("neo-10a", "NEO Fig 10a: CPU capacity", output, gain, FACTS, capacity).figure
+    percent = Axis("SwiftLLM, % of vLLM")
+    yield Chart("neo-10b", "NEO Fig 10b: SwiftLLM and vLLM", Axis(""), percent, FACTS, bases, "bars").figure
+
+
+def _curves(site: Site, what: Load, limit: float) -> Callable[[Traces], Drawing]:
+    """Fig 6: three systems, and the load that NEO carries at the same latency."""
+    fact = {H100: "NEO-F013", T4: "NEO-F015"}.get(site)
+
+    def draw(traces: Traces) -> Drawing:
+        requests = what.requests(traces)
+        carried = {system.name: load_at(site, system, requests, limit) for system in (VLLM, SWIFT, NEO)}
+        gain = 100 * (carried["NEO"] / carried["vLLM"] - 1)
+        found = (Found(fact, gain),) if fact else ()
+        rates = ", ".join(f"{name} {rate:.3g}" for name, rate in carried.items())
+        note = f"requests/s at {limit:g} s an output token: {rates}; NEO {gain:+.1f} % over vLLM."
+        series = curves(site, (VLLM, SWIFT, NEO), requests, max(carried.values()))
+        return Drawing(f"{what.told(traces)}, Poisson", tuple(series), found, (note,))
+
+    return draw
+
+
+def spread(traces: Traces) -> Drawing:
+    """Fig 7: the distribution of per-token latencies."""
+    requests = AC.requests(traces)
+    shares = tuple(float(share) for share in range(0, 101, 2))
+    series = []
+    for system in (VLLM, SWIFT, NEO):
+        values = np.percentile(latencies(A10G, system, requests, RATE), shares)
+        series.append(Series(system.name, tuple(float(value) for value in values), shares))
+    return Drawing(f"{A10G.name}, {AC.told(traces)}, Poisson", tuple(series))
+
+
+def fastdecode_latency(traces: Traces) -> Drawing:
+    """Fig 8a: all decode attention on the host, whatever waits."""
+    requests = AC.requests(traces)
+    systems = (SWIFT, NEO, FASTDECODE)
+    most = max(load_at(A10G, system, requests, 1.0) for system in systems)
+    return Drawing(f"{A10G.name}, {AC.told(traces)}, Poisson", tuple(curves(A10G, systems, requests, most)))
+
+
+def fastdecode_throughput(traces: Traces) -> Drawing:
+    """Fig 8b: prompts of 2000 tokens (NEO-38); NEO is never below the baseline (F019)."""
+    series = tuple(relative(A10G, system, SWIFT, 2000, OUTPUTS) for system in (NEO, FASTDECODE))
+    found = (Found("NEO-F019", min(y for y in series[0].y if y is not None)),)
+    return Drawing(f"{A10G.name}, prompts of 2000 tokens, all requests at once", series, found)
+
+
+def sweep(traces: Traces) -> Drawing:
+    """Fig 9: relative throughput over output length, a panel a GPU."""
+    series, found = [], []
+    for site, prompts in SWEEPS.items():
+        mine = [relative(site, NEO, SWIFT, prompt, OUTPUTS, f"prompts of {prompt}", site.name) for prompt in prompts]
+        found.append(Found(PEAKS[site], max(y for each in mine for y in each.y if y is not None) - 100))
+        series += mine
+    note = (
+        "Prompts of the paper's curves are not in the copy at hand (E-NEO-04); T4 is 6.6 to 8.5 times there (E-NEO-03)."
+    )
+    return Drawing("NEO beside GPU-only, all requests at once", tuple(series), tuple(found), (note,))
+
+
+def capacity(traces: Traces) -> Drawing:
+    """Fig 10a: the same GPU with more of the same CPU."""
+    series = tuple(relative(site, NEO, SWIFT, 1000, OUTPUTS, site.name) for site in G5)
+    found = (Found("NEO-F025", max(y for y in series[1].y if y is not None) - 100, None),)
+    return Drawing("Llama-3.1-8B, prompts of 1000 tokens, all requests at once", series, found)
+
+
+def bases(traces: Traces) -> Drawing:
+    """Fig 10b: the system that NEO is built on."""
+    values = tuple(
+        100 * throughput(site, SWIFT, what) / throughput(site, VLLM, what)
+        for site, what in ((site, lengths(1000, 100) if site is not T4 else lengths(300, 50)) for site in SWEEPS)
+    )
+    groups = tuple(site.name for site in SWEEPS)
+    found = (Found("NEO-F031", values[0] - 100),)
+    note = "Both run by one cost model here: what differs is chunks of prompts; SwiftLLM's slower collectives are not."
+    return Drawing("throughput, all requests at once", (Series("SwiftLLM", groups, values),), found, (note,))

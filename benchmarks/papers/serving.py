@@ -1,0 +1,75 @@
+"""One system serving requests on one site: a policy over the costs that the planner finds there."""
+
+from dataclasses import dataclass
+
+from helmsman.scheduler.policies import checked_options
+from helmsman.simulator.serving.run import Outcome, Setup, serve
+
+from benchmarks.papers.loads import SEED, at_rate
+from benchmarks.papers.sites import Site, replica
+from helmsman.schemas.requests import Floats, Requests
+from helmsman.schemas.served import ServedInfo
+from helmsman.schemas.serving import ServingReport
+from helmsman.simulator.serving.metrics import per_token
+from helmsman.simulator.serving.report import report
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """What the papers call a system: a policy, and how many tokens of prompts go through at a time (0: all)."""
+
+    name: str
+    policy: str
+    chunk: int = 0
+
+
+VLLM = System("vLLM", "gpu-only", 512)
+"""With --enable-chunked-prefill (NEO 5.1), whose passes then had 512 tokens."""
+SWIFT = System("SwiftLLM", "gpu-only")
+"""GPU-only: what NEO and APEX are built on."""
+NEO = System("NEO", "neo")
+FASTDECODE = System("FastDecode+", "fastdecode-plus")
+APEX = System("APEX", "apex")
+
+
+def outcome(site: Site, system: System, requests: Requests) -> Outcome:
+    """What became of every request."""
+    found = replica(site, system.chunk)
+    options = checked_options(system.policy, {})
+    setup = Setup(found.cost, found.cost, found.limits, system.policy, options)
+    about = ServedInfo(source="simulated", policy=system.policy, options=options, requests=site.name, seed=SEED)
+    return serve(requests, setup, about)
+
+
+def run(site: Site, system: System, requests: Requests) -> ServingReport:
+    """Latencies, throughput, and who was busy."""
+    found = outcome(site, system, requests)
+    return report(found.served, activity=found.activity)
+
+
+def throughput(site: Site, system: System, requests: Requests) -> float:
+    """Output tokens a second, all requests at once."""
+    return run(site, system, requests).throughput.output_tokens
+
+
+def latencies(site: Site, system: System, requests: Requests, rate: float) -> Floats:
+    """Seconds an output token of every request, at so many requests a second."""
+    return per_token(outcome(site, system, at_rate(requests, rate)).served)
+
+
+def latency(site: Site, system: System, requests: Requests, rate: float) -> float:
+    """The papers' per-token latency: the mean of them."""
+    return float(latencies(site, system, requests, rate).mean())
+
+
+def load_at(site: Site, system: System, requests: Requests, limit: float) -> float:
+    """The highest rate at which the per-token latency is within `limit` seconds, to 0.5 %."""
+    low = high = run(site, system, requests).throughput.requests
+    while latency(site, system, requests, low) > limit:
+        low /= 2
+    while latency(site, system, requests, high) <= limit:
+        high *= 2
+    while high / low > 1.005:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if latency(site, system, requests, middle) <= limit else (low, middle)
+    return low
