@@ -2,16 +2,15 @@
 
 from dataclasses import dataclass
 
-from helmsman.scheduler.policies import checked_options
-from helmsman.simulator.serving.run import Outcome, Setup, serve
-
 from benchmarks.papers.loads import SEED, at_rate
 from benchmarks.papers.sites import Site, replica
+from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.serving import ServingReport
 from helmsman.simulator.serving.metrics import per_token
 from helmsman.simulator.serving.report import report
+from helmsman.simulator.serving.run import Outcome, Setup, serve
 
 
 @dataclass(frozen=True, slots=True)
