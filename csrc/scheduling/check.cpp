@@ -52,7 +52,8 @@ void State::check() const {
   equal(kv_[1], sums.kv[1], "other tokens on the accelerator");
   equal(kv_[2], sums.kv[2], "tokens at the host");
   equal(shared_, sums.shared, "shared blocks");
-  equal(gpu_blocks_.used(), sums.blocks[1] + (prefixes_.held() + prefixes_.idle()) * hash_blocks(), "accelerator blocks");
+  const int64_t prefixes = (prefixes_.held() + prefixes_.idle()) * hash_blocks();
+  equal(gpu_blocks_.used(), sums.blocks[1] + prefixes, "accelerator blocks");
   equal(cpu_blocks_.used(), sums.blocks[2], "host blocks");
   if (running() > limits_.sequences) throw std::logic_error("more requests run than may");
 }

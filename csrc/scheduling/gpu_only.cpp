@@ -1,5 +1,5 @@
-// gpu-only: continuous batching with chunked prefill, as vLLM schedules. Decodes go first, then prompts that have begun,
-// then waiting ones in order, while tokens, places and blocks last; who finds no block drives out the last of all.
+// gpu-only: continuous batching with chunked prefill, as vLLM schedules. Decodes go first, then prompts that have
+// begun, then waiting ones in order, while tokens, places and blocks last; who finds no block drives out the last.
 #include <algorithm>
 
 #include "policies.h"

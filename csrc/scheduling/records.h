@@ -32,7 +32,9 @@ struct Gaps {
   void add(double gap, bool on_cpu);
 };
 
-enum class Happening : uint8_t { started, first_token, swapped_out, swapped_in, preempted, finished, cancelled, rejected };
+enum class Happening : uint8_t {
+  started, first_token, swapped_out, swapped_in, preempted, finished, cancelled, rejected
+};
 
 struct Event {
   double time;

@@ -42,7 +42,8 @@ double Replica::next_arrival() const {
 double Replica::next_cancel() const { return cancels_.empty() ? kNever : cancels_.top().first; }
 
 void Replica::expect(int64_t request) {
-  if (!state_.fits(requests_.prompt[request], requests_.output[request])) return records_.rejected(request, requests_.arrival[request]);
+  if (!state_.fits(requests_.prompt[request], requests_.output[request]))
+    return records_.rejected(request, requests_.arrival[request]);
   inbox_.push_back(request);
   if (std::isfinite(requests_.cancel[request])) cancels_.emplace(requests_.cancel[request], request);
 }
@@ -142,7 +143,8 @@ void Replica::land() {
 void Replica::count_one() {
   Activity& done = records_.activity;
   const Times& times = flight_.times;
-  done.busy.seconds += times.seconds, done.busy.gpu += times.gpu, done.busy.cpu += times.cpu, done.busy.link += times.link;
+  done.busy.seconds += times.seconds, done.busy.gpu += times.gpu;
+  done.busy.cpu += times.cpu, done.busy.link += times.link;
   for (size_t home = kGpu; home <= kCpu; ++home)
     done.kv_seconds[home] += static_cast<double>(flight_.held[home]) * times.seconds;
   ++done.passes[static_cast<size_t>(state_.decision().kind)];

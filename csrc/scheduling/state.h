@@ -131,7 +131,8 @@ class State {
   // Most passes that this one, which is pure, and such ones after it may be.
   int64_t repeats();
 
-  // Between passes: throws std::logic_error unless all sums are what the requests say, and no cache holds more than it has room for.
+  // Between passes: throws std::logic_error unless all sums are what the requests say, and no cache holds more than it
+  // has room for.
   void check() const;
 
  private:
