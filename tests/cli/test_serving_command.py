@@ -109,6 +109,8 @@ def test_a_sweep_runs_every_point(plan: Path, capsys: pytest.CaptureFixture[str]
         (10.0, "neo"), (10.0, "gpu-only"), (20.0, "neo")
     ]  # fmt: skip
     assert found.points[1].relative == 1.0
+    code, out, _ = run(capsys, plan, "--requests", SOME, "--sweep", "rate=1,2", "--policy", "apex,neo,apex")
+    assert code == 0 and [line.split()[1] for line in out.splitlines()[1:]] == ["apex", "neo"] * 2
     for sweep in ("rate=1,2", "input=100,200", "cpu-bandwidth=0.5,2"):
         code, out, _ = run(capsys, plan, "--requests", SOME, "--sweep", sweep, "--slo", "ttft=1s")
         assert code == 0 and out.count("gpu-only") == 2 and "SLO kept" in out
@@ -157,6 +159,8 @@ def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixt
         (("--requests", SOME, "--rate", "-1"), 2, "--rate"),
         (("--requests", SOME, "--arrivals", "poisson:3"), 2, "--arrivals"),
         (("--requests", SOME, "--slo", "speed=1s"), 2, "--slo"),
+        (("--requests", SOME, "--policy", "neo,apex"), 2, "--policy"),
+        (("--requests", SOME, "--policy", "neo,best", "--sweep", "rate=1"), 2, "--policy"),
         (("--requests", SOME, "--find-capacity"), 2, "--find-capacity"),
         (("--requests", SOME, "--seeds", "3"), 2, "--seeds"),
         (("--requests", SOME, "--relative-to", "neo"), 2, "--relative-to"),
@@ -193,5 +197,5 @@ def test_what_never_fits_is_rejected_and_counted(plan: Path, capsys: pytest.Capt
     huge = "synthetic:n=3,input=9000000,output=2,lengths=fixed"
     code, out, _ = run(capsys, plan, "--requests", huge, "--json")
     assert code == 0 and json.loads(out)["counts"]["rejected"] == 3
-    code, _, _ = run(capsys, plan, "--requests", huge, "--slo", "ttft=1000s", "-q")
-    assert code == 4
+    assert run(capsys, plan, "--requests", huge, "--slo", "ttft=1000s", "-q")[0] == 4
+    assert run(capsys, plan, "--requests", huge, "--slo", "ttft=1000s", "--find-capacity")[0] == 3

@@ -12,12 +12,13 @@ from helmsman.simulator.serving.requests.azure import read_azure
 from helmsman.simulator.serving.requests.lengths import read_lengths
 from helmsman.simulator.serving.requests.mooncake import read_mooncake
 from helmsman.simulator.serving.requests.osc import read_osc
+from helmsman.simulator.serving.requests.served_table import read_served_requests
 from helmsman.simulator.serving.requests.synthetic import PREFIX, make_synthetic, parse_synthetic
 from helmsman.simulator.serving.requests.tables import csv_header, read_start
 from helmsman.simulator.serving.requests.vllm_bench import read_vllm_bench
 
 JSON_LIMIT = 2**28
-_KNOWN = "CSV (.csv), JSON Lines (.jsonl), JSON (.json) or synthetic:..."
+_KNOWN = "CSV (.csv), JSON Lines (.jsonl), JSON (.json), a table of served requests (.parquet) or synthetic:..."
 
 
 def read_requests(source: str, seed: int = 0, sort: bool = False) -> Requests:
@@ -39,6 +40,8 @@ def _reader(path: Path) -> Callable[[Path], tuple[Requests, Place]]:
         return read_aiperf if '"metadata"' in read_start(path).partition("\n")[0] else read_mooncake
     if suffix == ".json":
         return _read_json
+    if suffix == ".parquet":
+        return read_served_requests
     raise BadInputError("not a file of requests", file=str(path), remedy=f"use {_KNOWN}")
 
 

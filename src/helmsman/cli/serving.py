@@ -3,6 +3,7 @@
 import argparse
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import emit, show, write_atomically, write_text
@@ -11,6 +12,8 @@ from helmsman.cli.serving_pictures import draw_served, draw_swept
 from helmsman.schemas.errors import TargetMissedError
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from helmsman.schemas.plan import Plan
     from helmsman.schemas.serving import ServingReport, Slo
     from helmsman.simulator.serving.requests.asking import Asking, Lengths
@@ -100,24 +103,31 @@ def _export(question: Question, outcome: "Outcome", found: "ServingReport") -> N
 
 
 def _sweep(question: Question) -> int:
-    from helmsman.cli.serving_setup import with_cpu_bandwidth, with_policy
+    from helmsman.cli.serving_setup import policies, with_cpu_bandwidth, with_policy
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.requests.asking import Lengths
     from helmsman.simulator.serving.sweep import parse_sweep, sweep
     from helmsman.simulator.serving.text import sweep_text
 
     args, asked = question.args, parse_sweep(question.args.sweep)
+    names = policies(args)
+    setups = {name: with_policy(question.setup, name, "--policy") for name in names}
+    if args.relative_to:
+        setups[args.relative_to] = with_policy(question.setup, args.relative_to)
+    bar = _progress(args, len(asked.values) * len(setups))
 
     def run(value: float, policy: str) -> "ServingReport":
-        setup = with_policy(question.setup, policy)
+        setup = setups[policy]
         setup = with_cpu_bandwidth(setup, value) if asked.over == "cpu-bandwidth" else setup
         rate = value if asked.over == "rate" else None
         tokens = round(value)
         lengths = {"input": Lengths(prompt=tokens), "output": Lengths(output=tokens)}.get(asked.over)
         outcome = question.run(setup, args.seed or 0, rate, lengths)
+        bar.update()
         return report(outcome.served, question.slo, outcome.activity)
 
-    found = sweep(asked, (question.setup.policy,), run, args.relative_to)
+    with bar:
+        found = sweep(asked, names, run, args.relative_to)
     emit(args, found.to_json(), lambda: sweep_text(found))
     if args.plot:
         draw_swept(args.plot, found)
@@ -125,6 +135,7 @@ def _sweep(question: Question) -> int:
 
 
 def _capacity(question: Question) -> int:
+    from helmsman.schemas.served import FINISHED
     from helmsman.schemas.serving import ServingCapacity
     from helmsman.simulator.serving.capacity import find_capacity
     from helmsman.simulator.serving.metrics import goodput
@@ -134,14 +145,19 @@ def _capacity(question: Question) -> int:
     args, slo = question.args, question.slo
     assert slo is not None
     together = question.run(question.setup, args.seed or 0)
-    guess = int((together.served.status == 0).sum()) / max(duration_of(together.served), 1e-9)
+    finished = int((together.served.status == FINISHED).sum())
+    guess = max(1, finished) / max(duration_of(together.served), 1e-9)
+
+    bar = _progress(args, None)
 
     def keeps(rate: float, seed: int) -> bool:
         served = question.run(question.setup, seed, rate).served
+        bar.update()
         return goodput(served, slo, duration_of(served)).met
 
     first = args.seed or 0
-    found = find_capacity(keeps, guess, range(first, first + (args.seeds or SEEDS)))
+    with bar:
+        found = find_capacity(keeps, guess, range(first, first + (args.seeds or SEEDS)))
     document = ServingCapacity(
         run=together.served.info,
         slo=slo,
@@ -155,9 +171,15 @@ def _capacity(question: Question) -> int:
     return 0
 
 
+def _progress(args: argparse.Namespace, runs: int | None) -> "tqdm[None]":
+    """A bar over runs, on a terminal and after a second only."""
+    from tqdm import tqdm
+
+    hidden = True if args.quiet or args.json else None
+    return tqdm(total=runs, desc="serve", unit="run", delay=1.0, disable=hidden, leave=False)
+
+
 def _shown(source: str) -> str:
     """The name of a file, or the line, as documents may hold it."""
-    from pathlib import Path
-
     name = source if source.startswith("synthetic:") else Path(source).name
     return "".join(letter for letter in name if letter.isprintable())[:200] or "requests"

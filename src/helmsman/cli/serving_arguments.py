@@ -23,7 +23,7 @@ def add_serving_arguments(parser: Parser) -> None:
     group = parser.add_argument_group("serving requests")
     add, described = group.add_argument, "synthetic:n=2000,input=1000,output=200,rate=2"
     add("--requests", metavar="FILE|synthetic:..", help=f"requests to serve: CSV, JSON, JSON Lines, or {described}")
-    add("--policy", metavar="NAME", help="who decides what each pass does (default gpu-only)")
+    add("--policy", metavar="NAME", help="who decides what each pass does (default gpu-only); --sweep takes several")
     add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
     add(
         "--rate",
@@ -95,6 +95,9 @@ def _check_studies(args: argparse.Namespace) -> None:
         raise UsageError("one study at a time", field="--find-capacity", remedy="leave --sweep or --find-capacity out")
     if args.find_capacity and args.slo is None:
         raise UsageError("needs an SLO", field="--find-capacity", remedy="add --slo ttft=2s,tpot=100ms")
+    if "," in (args.policy or "") and (args.sweep is None or args.policy_option):
+        remedy = "add --sweep, or name one policy" if args.sweep is None else "leave --policy-option out"
+        raise UsageError("several policies", field="--policy", value=args.policy, remedy=remedy)
     if args.relative_to is not None and args.sweep is None:
         raise UsageError("needs a sweep", field="--relative-to", remedy="add --sweep output=50:800:50")
     if args.seeds is not None and not args.find_capacity:

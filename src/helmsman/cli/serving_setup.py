@@ -24,7 +24,7 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
     from helmsman.scheduler.policies import checked_options
     from helmsman.simulator.serving.run import Setup
 
-    name, factors = args.policy or POLICY, _factors(args.mispredict)
+    name, factors = policies(args)[0], _factors(args.mispredict)
     try:
         options = checked_options(name, _pairs(args.policy_option, "--policy-option"))
         replica = replica_cost(plan, _replica_options(args))
@@ -48,8 +48,15 @@ def _argument(field: str | None) -> str:
     return "--" + field.replace("_", "-") if field in fields else "--policy-option"
 
 
-def with_policy(setup: "Setup", policy: str) -> "Setup":
-    """The same replicas under another policy, with its own defaults."""
+def policies(args: argparse.Namespace) -> list[str]:
+    """Those that --policy names, each once."""
+    return list(dict.fromkeys((args.policy or POLICY).split(",")))
+
+
+def with_policy(setup: "Setup", policy: str, field: str = "--relative-to") -> "Setup":
+    """The same replicas under another policy, with its own defaults; `field`: who asks for it.
+
+    Raises UsageError for a policy that there is not."""
     from helmsman.scheduler.policies import checked_options
 
     if policy == setup.policy:
@@ -57,7 +64,7 @@ def with_policy(setup: "Setup", policy: str) -> "Setup":
     try:
         return replace(setup, policy=policy, options=checked_options(policy, {}))
     except UsageError as error:
-        error.field = "--relative-to"
+        error.field = field
         raise
 
 

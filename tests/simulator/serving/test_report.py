@@ -173,4 +173,7 @@ def test_a_simulated_table_survives_a_file(table: Served, tmp_path: Path) -> Non
     path = tmp_path / "s.parquet"
     path.write_bytes(stream.getvalue())
     assert report(read_served(path)) == report(table)
+    again = read_requests(str(path))
+    assert again.arrival_s.tolist() == table.arrival_s.tolist()
+    assert again.output_tokens.tolist() == table.output_tokens.tolist()
     assert isinstance(read_served(path).gaps, Gaps)
