@@ -139,6 +139,9 @@ def test_exports_and_pictures_are_written(plan: Path, capsys: pytest.CaptureFixt
     assert json.loads(files[0].read_text())["completed"] == 40
     assert len(files[1].read_text().splitlines()) == 40
     assert files[2].read_bytes().startswith(b"\x89PNG")
+    for option in ("--export-vllm", "--export-aiperf", "--plot"):
+        code, out, _ = run(capsys, plan, "--requests", SOME, option, tmp_path / "none" / "p.png", "--json")
+        assert code == 2 and "cannot be written" in json.loads(out)["error"]["message"]
     again = asked(capsys, plan)
     code, out, _ = run(capsys, plan, "--requests", files[0], "--json")
     assert code == 0 and json.loads(out)["counts"]["asked"] == again.counts.asked

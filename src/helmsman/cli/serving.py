@@ -75,14 +75,14 @@ def _serve(question: Question) -> int:
     args = question.args
     outcome = question.run(question.setup, args.seed or 0)
     found = report(outcome.served, question.slo, outcome.activity)
+    _export(question, outcome, found)
+    if args.plot:
+        draw_served(args.plot, outcome, found)
     if is_table(args.out):
         write_atomically(args.out, lambda stream: write_served(outcome.served, stream))
         show(args, found.to_json(), lambda: report_text(found))
     else:
         emit(args, found.to_json(), lambda: report_text(found))
-    _export(question, outcome, found)
-    if args.plot:
-        draw_served(args.plot, outcome, found)
     missed = found.goodput is not None and not found.goodput.met
     if missed and not args.json:
         assert found.goodput is not None
@@ -128,9 +128,9 @@ def _sweep(question: Question) -> int:
 
     with bar:
         found = sweep(asked, names, run, args.relative_to)
-    emit(args, found.to_json(), lambda: sweep_text(found))
     if args.plot:
         draw_swept(args.plot, found)
+    emit(args, found.to_json(), lambda: sweep_text(found))
     return 0
 
 
