@@ -93,11 +93,22 @@ def workspace_bytes(
     q, k, v or the two sides of the FFN, and a packed copy of a layer's input, for one chunk of rows; logits.
     `divided` attention adds every head's scores over the cache's `capacity` positions (default: the most that the
     model can have); attention to pages keeps two values of every head, `paged`."""
-    rows = batch * min(tokens, chunk_tokens(batch))
-    wide = max(model.hidden, model.q_width)
-    inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
-    width = model.hidden + wide + inner + max(wide, model.ffn)
+    rows, width = batch * min(tokens, chunk_tokens(batch)), _row_values(model)
     positions = model.max_context if capacity is None else capacity
     scores = model.heads * -(-positions // 16) * 16 if divided else 0
     running = 2 * model.heads if paged else 0
     return 4 * (rows * (width + scores + running) + batch * model.vocab) + _SMALL_BUFFERS
+
+
+def ragged_workspace_bytes(model: Model, rows: int, outputs: int) -> int:
+    """The same for a pass of `rows` of several requests, which go through in one piece, `outputs` of which yield
+    logits."""
+    return 4 * (rows * _row_values(model) + outputs * model.vocab) + _SMALL_BUFFERS
+
+
+def _row_values(model: Model) -> int:
+    """Of a token's activations: hidden states, normed ones or attention's output, q, k, v or both sides of the FFN, and
+    a packed copy of a layer's input."""
+    wide = max(model.hidden, model.q_width)
+    inner = max(model.q_width + 2 * model.kv_width, 2 * model.ffn)
+    return model.hidden + wide + inner + max(wide, model.ffn)

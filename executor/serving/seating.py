@@ -46,7 +46,7 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     passing = None
     if host is not None:
         what = "keys and values on their way to the host"
-        rows = limits.batch_tokens + plan.workload.context
+        rows = passing_rows(plan, limits)
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
     spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
     stages = tuple(_stage(accelerator, spec, "activations") for _ in range(1 if host is None else 2))
@@ -58,6 +58,11 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     kept = accelerator.memory.alloc(Cohort.size(stages[0], limits.sequences), "activations of a cohort")
     cohort = Cohort(stages[0], third, kept, limits.sequences)
     return Seating(stages, gpu, (first, second), cpu, passing, cohort)
+
+
+def passing_rows(plan: Plan, limits: Limits) -> int:
+    """Tokens of a layer that may pass through at a time: of a pass, and of one prompt those before them."""
+    return limits.batch_tokens + plan.workload.context
 
 
 def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:

@@ -18,10 +18,12 @@ from helmsman.executor.sampling import Sampling
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.room import fitted
 from helmsman.executor.serving.runner import Stepped
 from helmsman.scheduler.decision import Chunk, Decision, Home, Kind
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
@@ -34,9 +36,10 @@ TOLERANCE = 1e-4
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
 
 
-def plan_of(family: str, on_cpu: int | None = 0) -> Plan:
+def plan_of(family: str, on_cpu: int | None = 0, hardware: Hardware | None = None) -> Plan:
     workload = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
-    return make_plan(small_model(family), on_cpu, workload=workload, hardware=make_hardware(latency=5e-6))
+    hardware = hardware or make_hardware(latency=5e-6)
+    return make_plan(small_model(family), on_cpu, workload=workload, hardware=hardware)
 
 
 @contextmanager
@@ -280,6 +283,34 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
     small = Limits(gpu_tokens=32, cpu_tokens=0, batch_tokens=32, sequences=2)
     with serving(checkpoints, limits=small) as engine, pytest.raises(UsageError, match="room in no cache"):
         engine.check_asked(Asked([1] * 30, 9))
+
+
+@pytest.mark.parametrize("cpu_tokens", [0, 320])
+def test_what_fits_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int) -> None:
+    wanted = Limits(gpu_tokens=1 << 20, cpu_tokens=cpu_tokens, batch_tokens=96, sequences=8)
+    vram = 12 << 20
+    plan = plan_of("qwen3", hardware=make_hardware(vram=vram))
+    limits = fitted(plan, wanted)
+    assert limits.cpu_tokens == cpu_tokens
+    with ServingEngine.load(plan, checkpoints("qwen3"), Machine.this(), limits) as engine:
+        assert engine.occupancy["gpu"][1] * 16 == limits.gpu_tokens
+        left = vram - engine.devices.memories["vram"].used
+        assert 0 <= left < 4 << 20, "bounds are close"
+    with pytest.raises(InfeasibleError, match="no block"):
+        fitted(plan_of("qwen3", hardware=make_hardware(vram=1 << 20)), wanted)
+
+
+def test_the_accelerator_never_waits_for_a_cohort(checkpoints: Checkpoints) -> None:
+    slow = plan_of("qwen3", hardware=make_hardware(latency=20e-3))
+    with ServingEngine.load(slow, checkpoints("qwen3"), Machine.this(), LIMITS) as engine:
+        for number, home in enumerate(get_args(Home)):
+            engine.add(number, Asked([1, 2, 3], 20))
+            engine.step(Decision("gpu-only", (Chunk(number, 3, 0, home),)))
+        waiting = engine.step(Decision("simple", (), (0,), (1,))).seconds.total
+        going_on = [engine.step(Decision("deferred", (), (0,), (1,))).seconds.total for _ in range(5)]
+        assert waiting > 3 * 2 * 20e-3, "both ways, in each of three layers"
+        assert min(going_on) < 20e-3, "less than one way"
+        engine.reset()
 
 
 def test_plans_that_do_not_serve_are_refused(checkpoints: Checkpoints) -> None:
