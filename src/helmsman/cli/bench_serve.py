@@ -3,7 +3,6 @@
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
@@ -133,22 +132,17 @@ def _lag(requests: "Requests", replayed: "Replayed") -> float:
 
 
 def _info(args: argparse.Namespace, server: "Described", lag: float) -> "ServedInfo":
+    from helmsman.cli.serving import shown
     from helmsman.schemas.served import ServedInfo
 
     return ServedInfo(
         source="measured",
         plan_sha256=server.plan_sha256,
         policy=server.policy or "unknown",
-        requests=_shown(args.requests),
+        requests=shown(args.requests),
         seed=args.seed,
         notes={"sent_late_s": lag},
     )
-
-
-def _shown(source: str) -> str:
-    """The name of a file, or the line, as documents may hold it."""
-    name = source if source.startswith("synthetic:") else Path(source).name
-    return "".join(letter for letter in name if letter.isprintable())[:200] or "requests"
 
 
 def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> None:

@@ -41,7 +41,7 @@ class Question:
             plan_sha256=self.plan_sha256,
             policy=setup.policy,
             options=dict(setup.options),
-            requests=_shown(self.args.requests),
+            requests=shown(self.args.requests),
             seed=seed,
             replicas=setup.replicas,
             router=setup.router,
@@ -179,7 +179,7 @@ def _progress(args: argparse.Namespace, runs: int | None) -> "tqdm[None]":
     return tqdm(total=runs, desc="serve", unit="run", delay=1.0, disable=hidden, leave=False)
 
 
-def _shown(source: str) -> str:
+def shown(source: str) -> str:
     """The name of a file, or the line, as documents may hold it."""
     name = source if source.startswith("synthetic:") else Path(source).name
     return "".join(letter for letter in name if letter.isprintable())[:200] or "requests"
