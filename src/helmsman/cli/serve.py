@@ -35,6 +35,8 @@ def build_parser() -> Parser:
     add("--name", metavar="NAME", help="what the model is called (default: as in the plan)")
     add("--policy", default="gpu-only", metavar="NAME", help="who decides what each pass does (default gpu-only)")
     add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
+    most = "most tokens in a pass: room is kept for their activations (default 2048)"
+    add("--batch-tokens", type=_count, default=2048, metavar="N", help=most)
     add("--chunk", type=_count, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
     add("--sequences", type=_count, metavar="N", help="most requests that run at a time")
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches")

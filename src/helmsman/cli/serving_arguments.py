@@ -45,6 +45,7 @@ def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
     add("--replicas", type=int, metavar="N", help="copies of the plan that share the requests (default 1)")
     add("--router", choices=ROUTERS, help="which replica a request goes to (default round-robin)")
     add("--tensor-parallel", type=int, metavar="N", help="equal accelerators that divide every layer (default 1)")
+    add("--batch-tokens", type=int, metavar="N", help="most tokens in a pass (default: as many as have room)")
     add("--chunk", type=int, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
     add("--sequences", type=int, metavar="N", help="most requests that run at a time on a replica")
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
@@ -68,10 +69,17 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
 
 _SERVING = (
     "policy", "policy_option", "rate", "arrivals", "sort", "limit", "seed", "slo", "replicas", "router",
-    "tensor_parallel", "chunk", "sequences", "utilisation", "mispredict", "sweep", "relative_to", "find_capacity",
-    "seeds", "export_vllm", "export_aiperf",
+    "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "mispredict", "sweep", "relative_to",
+    "find_capacity", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
-_COUNTS = {"limit": 10**9, "replicas": 4096, "tensor_parallel": 1024, "sequences": 10**6, "seeds": 1000}
+_COUNTS = {
+    "limit": 10**9,
+    "replicas": 4096,
+    "tensor_parallel": 1024,
+    "batch_tokens": 10**9,
+    "sequences": 10**6,
+    "seeds": 1000,
+}
 """Options that are counts of at least one, and the most they may be."""
 
 

@@ -44,7 +44,7 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
 
 def _argument(field: str | None) -> str:
     """What the command line calls a field of policies and replicas; other fields are a policy's own options."""
-    fields = ("policy", "tensor_parallel", "chunk", "sequences", "utilisation")
+    fields = ("policy", "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation")
     return "--" + field.replace("_", "-") if field in fields else "--policy-option"
 
 
@@ -78,7 +78,7 @@ def _replica_options(args: argparse.Namespace) -> "ReplicaOptions":
     """How the plan is served, by what was said of it."""
     from helmsman.planner.replica import ReplicaOptions
 
-    names = ("tensor_parallel", "chunk", "sequences", "utilisation")
+    names = ("tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation")
     return ReplicaOptions(**{name: getattr(args, name) for name in names if getattr(args, name) is not None})
 
 

@@ -1,0 +1,69 @@
+"""A plan served for real over HTTP: what many requests at once get is what each gets alone, under several policies."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+from http_service import OPTIONS
+from plans import make_hardware, make_plan
+from shapes import small_model
+
+from helmsman.cli.serve import build_parser
+from helmsman.cli.serving_generator import open_generator
+from helmsman.executor.checkpoint.write import write_checkpoint
+from helmsman.executor.machine import Machine
+from helmsman.schemas.workload import Workload
+from helmsman.service.generation import Generator
+from helmsman.service.jobs import Served
+from helmsman.service.server import address, listen, serving
+
+MODEL = small_model("qwen3")
+PLAN = make_plan(MODEL, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=96), hardware=make_hardware())
+PROMPTS = [[7 * row + place % 5 + 16 for place in range(5 + 4 * row)] for row in range(8)]
+
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint")
+    write_checkpoint(MODEL, folder, seed=1)
+    return folder
+
+
+async def answers(generator: Generator) -> tuple[list[list[int]], list[list[int]], str]:
+    """(tokens of requests one by one, of all at once, metrics)."""
+    listener = listen("127.0.0.1", 0)
+    url = address(listener)
+    async with (
+        serving(listener, generator, Served(MODEL.name, MODEL.vocab), OPTIONS) as service,
+        ClientSession() as client,
+    ):
+
+        async def ask(prompt: list[int]) -> list[int]:
+            body = {"prompt": prompt, "max_tokens": 10, "temperature": 0, "return_token_ids": True}
+            async with client.post(url + "/v1/completions", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+                found: list[int] = (await answer.json())["choices"][0]["token_ids"]
+                return found
+
+        alone = [await ask(prompt) for prompt in PROMPTS]
+        together = await asyncio.gather(*map(ask, PROMPTS))
+        assert service.health.state == "ok"
+        async with client.get(url + "/metrics") as answer:
+            return alone, list(together), await answer.text()
+
+
+@pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex"])
+def test_together_as_alone(policy: str, checkpoint: Path) -> None:
+    args = build_parser().parse_args(
+        ["plan", "--checkpoint", str(checkpoint), "--policy", policy, "--batch-tokens", "128"]
+    )
+    generator = open_generator(args, PLAN)
+    try:
+        alone, together, metrics = asyncio.run(answers(generator))
+    finally:
+        generator.close()
+    assert together == alone and all(len(tokens) == 10 for tokens in alone)
+    assert f'vllm:generation_tokens_total{{engine="0",model_name="{MODEL.name}"}} 160.0' in metrics
