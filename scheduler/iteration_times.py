@@ -49,9 +49,9 @@ def gpu_only_seconds(cost: IterationCost, work: Work) -> float:
 
 
 def simple_seconds(cost: IterationCost, work: Work) -> float:
-    """All decode attention on the host, one thing after the other (NEO-03)."""
-    layer = cost.linear(work.tokens) + prefill_attention(cost, work) + transfers(cost, work) + cpu_attention(cost, work)
-    return max(cost.layers * layer + cost.ends(work.outputs), _link(cost, work))
+    """The host's decode attention and everything else one after the other (NEO-03)."""
+    host = cost.layers * (transfers(cost, work) + cpu_attention(cost, work))
+    return max(_on_accelerator(cost, work) + host, _link(cost, work))
 
 
 def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:

@@ -13,13 +13,14 @@ constexpr double kLess = 0.9, kMore = 1.02, kLeast = 0.05;
 
 class Adaptive final : public Hybrid {
  public:
-  explicit Adaptive(const Options& options) : Hybrid({true, true}, options.whole("saturation")) {}
+  explicit Adaptive(const Options& options) : Hybrid({true, true}, {options.whole("saturation")}) {}
 
   void decide(State& state, const Cost& believed) override {
     believed_ = &believed;
     Hybrid::decide(state, correction_.corrected(believed));
   }
 
+  bool learns() const override { return true; }
   void observe(Kind kind, const Load& load, const Times&, const Times& measured) override {
     correction_.observe(kind, load, *believed_, measured);
     if (kind == Kind::pipelined && best_ == &both_) balance(measured.cpu, measured.gpu);
@@ -35,9 +36,9 @@ class Adaptive final : public Hybrid {
     best_ = nullptr;
     offer(alone_);
     if (state.cpu().empty()) return *best_;
+    schedules.paying(one_), offer(one_);
     schedules.pipelined(both_, share_), offer(both_);
-    schedules.balanced(all_), offer(all_);
-    schedules.simple(one_), offer(one_);
+    if (!both_.uses_host()) schedules.balanced(all_), offer(all_);  // with anybody hidden, more only dilute the pass
     if (!alone_.idle()) schedules.deferred(later_, share_), offer(later_);
     return *best_;
   }

@@ -103,12 +103,14 @@ bool Admission::begin(const State& state, Id id, Room& room) {
   return !cut;
 }
 
-// The accelerator while it has room for the whole prompt and nobody before it went to the host (NEO's code).
+// The accelerator while it has room for the whole prompt and nobody before it went to the host. Beside requests that wait
+// there, the host must have room for it, too: whoever comes must be able to make way (NEO's code).
 Home Admission::home_for(const State& state, Id id, const Room& room) const {
   const bool before = !prompts_.empty() && prompts_.back().optional;
   const auto blocks = [&](Home home) { return state.prompt_blocks(id, state.prompt_left(id, home), home); };
-  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu) return Home::gpu;
-  return homes_.cpu && blocks(Home::cpu) <= room.cpu ? Home::cpu : Home::none;
+  const bool host = homes_.cpu && blocks(Home::cpu) <= room.cpu;
+  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || state.cpu().empty())) return Home::gpu;
+  return host ? Home::cpu : Home::none;
 }
 
 void Admission::add(const State& state, Id id, int64_t count, Home home, bool optional, Room& room) {

@@ -1,4 +1,6 @@
 // apex: two sub-batches where the inequality holds, else a cohort on the host that nobody waits for (APEX, Algorithm 1).
+#include <algorithm>
+
 #include "hybrid.h"
 #include "inequalities.h"
 #include "policies.h"
@@ -19,7 +21,7 @@ Work average(const State& state, int64_t count) {
 class Apex final : public Hybrid {
  public:
   explicit Apex(const Options& options)
-      : Hybrid({true, true}, options.whole("saturation")),
+      : Hybrid({true, true}, {options.whole("saturation")}),
         threshold_(options.number("threshold")),
         printed_(options.flag("printed")) {}
 
@@ -55,7 +57,7 @@ class Apex final : public Hybrid {
     return {at(cost.linear, count), attention, count > 0 ? static_cast<double>(kv) / attention : 0.0, 0.0};
   }
 
-  // Most tokens that the host attends to within `window` seconds of a layer, over the seconds it takes for them.
+  // Tokens that the host attends to within `window` seconds of a layer, as far as there are any, in each of them (3.4).
   static double host_rate(const State& state, const Cost& cost, double window) {
     int64_t fits = 1, above = static_cast<int64_t>(state.cpu().size()) + 1;
     while (above - fits > 1) {
@@ -63,7 +65,7 @@ class Apex final : public Hybrid {
       (host_layer(cost, average(state, middle)) <= window ? fits : above) = middle;
     }
     const Work work = average(state, fits);
-    return static_cast<double>(work.cpu_kv) / host_layer(cost, work);
+    return static_cast<double>(work.cpu_kv) / std::max(window, host_layer(cost, work));
   }
 
   // A cohort pays for the thread that serves it if it is that many times as large as the batch (APEX-27).

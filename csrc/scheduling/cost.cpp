@@ -45,7 +45,7 @@ Times gpu_only(const Cost& cost, const Work& work) {
 }
 
 Times simple(const Cost& cost, const Work& work) {
-  const double gpu = at(cost.linear, work.tokens) + prefill_attention(cost, work);
+  const double gpu = device_layer(cost, work);
   const double cpu = host_attention(cost, work), ends = at(cost.ends, work.outputs), moved = link(cost, work);
   const double seconds = cost.layers * (gpu + transfers(cost, work) + cpu) + ends;
   return {std::max(seconds, moved), cost.layers * gpu + ends, cost.layers * cpu, moved};

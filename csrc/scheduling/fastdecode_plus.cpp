@@ -7,7 +7,7 @@ namespace {
 
 class FastDecodePlus final : public Hybrid {
  public:
-  FastDecodePlus() : Hybrid({false, true}, 0) {}
+  FastDecodePlus() : Hybrid({false, true}, {}) {}
 
   bool steady(const State&) const override { return false; }
 

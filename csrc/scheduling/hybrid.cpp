@@ -1,5 +1,7 @@
 #include "hybrid.h"
 
+#include <algorithm>
+
 namespace helm::scheduling {
 
 // Something goes on while there is anything to do: with nothing on the accelerator, the host is waited for; without a
@@ -9,8 +11,10 @@ void Hybrid::decide(State& state, const Cost& believed) {
   for (;; state.preempt(state.cpu().back())) {
     considered_.clear();
     const auto& prompts = admission_.prompts(state);
-    const Schedules schedules(state, believed, prompts, saturation_);
+    const Schedules schedules(state, believed, prompts, weighing_);
     const Schedule& chosen = anything(schedules, choose(state, believed, schedules));
+    const auto made = std::find(considered_.begin(), considered_.end(), &chosen);
+    if (made != considered_.end()) std::iter_swap(considered_.begin(), made);
     if (!chosen.idle() || state.cpu().empty()) return Schedules::make(state, prompts, chosen);
   }
 }

@@ -10,7 +10,7 @@ namespace helm::scheduling {
 
 class Hybrid : public Policy {
  public:
-  Hybrid(Homes homes, int64_t saturation) : homes_(homes), saturation_(saturation), admission_(homes) {}
+  Hybrid(Homes homes, Weighing weighing) : homes_(homes), weighing_(weighing), admission_(homes) {}
 
   Homes homes() const override { return homes_; }
   bool steady(const State& state) const override { return state.cpu().empty(); }
@@ -20,14 +20,14 @@ class Hybrid : public Policy {
  protected:
   // The schedule to be made, one of the policy's own; idle if there is none. `cost`: as believed.
   virtual const Schedule& choose(const State& state, const Cost& cost, const Schedules& schedules) = 0;
-  // To be called for each that is compared.
+  // To be called for each that is compared with others.
   void consider(const Schedule& schedule) { considered_.push_back(&schedule); }
 
  private:
   const Schedule& anything(const Schedules& schedules, const Schedule& chosen);
 
   Homes homes_;
-  int64_t saturation_;
+  Weighing weighing_;
   Admission admission_;
   Schedule rest_;
   std::vector<const Schedule*> considered_;

@@ -7,7 +7,7 @@ namespace {
 
 class Neo final : public Hybrid {
  public:
-  explicit Neo(const Options& options) : Hybrid({true, true}, options.whole("saturation")) {}
+  explicit Neo(const Options& options) : Hybrid({true, true}, {options.whole("saturation"), options.text("prompts") == "work"}) {}
 
  private:
   // The larger x / T, where the paper prints the larger T / x (E-NEO-01).

@@ -40,7 +40,7 @@ class Policy {
   // anything running, something must go on.
   virtual void decide(State& state, const Cost& believed) = 0;
 
-  // What the last decide chose from, if it compared passes; valid until the next one.
+  // What the last decide chose from, if it compared passes, and first the one it made; valid until the next one.
   virtual std::vector<const Schedule*> considered() const { return {}; }
 
   // After a pass of nothing but decodes on the accelerator: true if every further pass is the same until one of them

@@ -6,10 +6,12 @@
 
 namespace helm::scheduling {
 
-Schedules::Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts, int64_t saturation)
-    : state_(state), cost_(cost), prompts_(prompts), saturation_(saturation), decodes_(state.load().half[0]) {
+Schedules::Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts,
+                     const Weighing& weighing)
+    : state_(state), cost_(cost), prompts_(prompts), saturation_(weighing.saturation), decodes_(state.load().half[0]) {
   const int64_t count = state.gpu().count();
   decodes_.tokens += count, decodes_.outputs += count, decodes_.gpu_kv += state.gpu().kv() + count;
+  if (weighing.by_work && count > 0) decode_ = device_seconds(decodes_) / static_cast<double>(count);
 }
 
 // ---- What all of them share
@@ -30,8 +32,23 @@ void Schedules::begin(Schedule& into, Kind kind, size_t prompts) const {
 }
 
 void Schedules::price(Schedule& into) const {
-  for (size_t i = 0; i < into.prompts; ++i) into.advance += prompts_[i].advance;
+  into.advance += worth(into.prompts);
   into.seconds = time_of(cost_, into.kind, into.load).seconds;
+}
+
+// What prompts count for in x: as many decodes as take the accelerator as long, where there are any to compare with.
+double Schedules::worth(size_t prompts) const {
+  if (decode_ > 0) return (device_seconds(first(prompts)) - device_seconds(decodes_)) / decode_;
+  double sum = 0;
+  for (size_t i = 0; i < prompts; ++i) sum += prompts_[i].advance;
+  return sum;
+}
+
+// Seconds of a pass on the accelerator alone.
+double Schedules::device_seconds(const Work& work) const {
+  Load load;
+  load.half[0] = work;
+  return time_of(cost_, Kind::gpu_only, load).gpu;
 }
 
 // As many prompts as must be, or as fill up the linear stage.
@@ -150,6 +167,22 @@ void Schedules::simple(Schedule& into) const {
   price(into);
 }
 
+// Each one more adds the time of its attention, and of what it adds to other stages: more than it is worth, if the rate
+// falls. The shortest are worth most, so whoever is no longer than one that was is offered still.
+void Schedules::paying(Schedule& into) const {
+  begin(into, Kind::simple, needed());
+  price(into);
+  scan([&](Id id, int64_t cached) {
+    Load grown = into.load;
+    grown.half[0].decode_on_cpu(cached);
+    const double seconds = time_of(cost_, Kind::simple, grown).seconds;
+    if ((into.advance + 1) * into.seconds <= into.advance * seconds) return false;
+    into.load = grown, into.seconds = seconds, into.advance += 1;
+    into.cpu[0].push_back(id);
+    return true;
+  });
+}
+
 void Schedules::deferred(Schedule& into, double share) const {
   begin(into, Kind::deferred, needed());
   const double most = share * window();
@@ -170,11 +203,7 @@ void Schedules::deferred(Schedule& into, double share) const {
 }
 
 // Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.
-double Schedules::window() const {
-  Load load;
-  load.half[0] = state_.gpu().count() > 0 ? decodes_ : first(needed());
-  return time_of(cost_, Kind::gpu_only, load).seconds;
-}
+double Schedules::window() const { return device_seconds(state_.gpu().count() > 0 ? decodes_ : first(needed())); }
 
 void Schedules::make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule) {
   if (state.gpu().count() > 0) state.decode_on_gpu();

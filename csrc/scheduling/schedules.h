@@ -9,13 +9,19 @@
 
 namespace helm::scheduling {
 
+struct Weighing {
+  // Tokens from which on a linear stage takes longer with every one more: prompts that nobody misses join up to there, and
+  // beyond only where they hide attention on the host (128 in NEO's code).
+  int64_t saturation = 0;
+  // In x a prompt counts for as many decodes as take as long; else for one request, as in NEO's code.
+  bool by_work = true;
+};
+
 // Builds schedules from a state in which caches have moved and nothing decodes yet. All of them have everybody on the
 // accelerator decode, and differ in prompts and in decodes on the host.
 class Schedules {
  public:
-  // `saturation`: tokens from which on a linear stage takes longer with every one more; prompts that nobody misses do
-  // not go beyond (128 in NEO's code).
-  Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts, int64_t saturation);
+  Schedules(const State& state, const Cost& cost, const std::vector<Candidate>& prompts, const Weighing& weighing);
 
   // Prompts that may join.
   size_t prompts() const { return prompts_.size(); }
@@ -31,6 +37,8 @@ class Schedules {
   void symmetric(Schedule& into) const;
   // All of them in turn with everything else.
   void simple(Schedule& into) const;
+  // As many of them as raise the rate.
+  void paying(Schedule& into) const;
   // The cohort goes on, or a new one begins: as many as the host attends to during a pass of decodes (APEX-19, APEX-24).
   void deferred(Schedule& into, double share = 1) const;
 
@@ -48,6 +56,8 @@ class Schedules {
   static void put(Schedule& into, Halves& halves, int half, Id id, int64_t cached);
   void finish(Schedule& into, const Halves& halves) const;
   double window() const;
+  double worth(size_t prompts) const;
+  double device_seconds(const Work& work) const;
   template <typename Takes>
   void scan(Takes takes) const;
 
@@ -55,7 +65,8 @@ class Schedules {
   const Cost& cost_;
   const std::vector<Candidate>& prompts_;
   int64_t saturation_;
-  Work decodes_;  // on the accelerator, with what has been swapped
+  Work decodes_;       // on the accelerator, with what has been swapped
+  double decode_ = 0;  // seconds of one of them, if prompts are weighed by it
 };
 
 }  // namespace helm::scheduling

@@ -7,7 +7,7 @@ namespace {
 
 class SimpleOffload final : public Hybrid {
  public:
-  SimpleOffload() : Hybrid({false, true}, 0) {}
+  SimpleOffload() : Hybrid({false, true}, {}) {}
 
   bool steady(const State&) const override { return false; }
 

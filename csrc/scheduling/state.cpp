@@ -103,6 +103,7 @@ void State::swap_out(Id id, bool pause) {
     swapped_.insert(rank(id));
   } else {
     join_cpu(id);
+    std::rotate(cpu_.begin(), cpu_.end() - 1, cpu_.end());
   }
   decision_.out.push_back(id);
   load_.half[0].swap_out += cached;

@@ -7,7 +7,7 @@ namespace {
 
 class Symmetric final : public Hybrid {
  public:
-  Symmetric() : Hybrid({false, true}, 0) {}
+  Symmetric() : Hybrid({false, true}, {}) {}
 
   bool steady(const State&) const override { return false; }
 
