@@ -92,3 +92,34 @@ def pass_times(
 
     `kind`: gpu-only, simple, pipelined or deferred. `cohort`: requests on the host that join one layer's linear stage
     (deferred), or the part of `second` that has `done_layers` layers behind it (pipelined)."""
+
+def pipelining_pays(linear: float, attention: float, gpu_rate: float, cpu_rate: float) -> bool:
+    """APEX's inequality (5): seconds of a layer's linear stage and attention of decodes on the accelerator, and KV
+    tokens that accelerator and host attend to in a second (E-APEX-10)."""
+
+def below_ratio(linear: float, attention: float, gpu_rate: float, cpu_rate: float) -> bool:
+    """The same as inequality (6)."""
+
+def mixed_pays(
+    linear: float,
+    attention: float,
+    gpu_rate: float,
+    cpu_rate: float,
+    prompt_linear: float,
+    prompt_attention: float,
+    printed: bool,
+) -> bool:
+    """With prompts in the first sub-batch, whose stages then take `prompt_linear` and `prompt_attention`. `printed`:
+    over the times of decodes alone (E-APEX-03)."""
+
+def fill_halves(
+    cost: IterationCost, first: Work, cached: list[int], prompts: list[Work], tokens: int, share: float = 1.0
+) -> tuple[list[int], int, tuple[float, float], tuple[float, float]]:
+    """NEO's steps 4 and 5: for each decode on the host, in order, its half or -1; how many of `prompts`, all of them in
+    `first`, stay where at least `tokens` are left; seconds of a layer that hide each half's attention, and it takes."""
+
+def corrections(
+    cost: IterationCost, passes: list[tuple[str, Work, Work, tuple[float, float, float, float]]]
+) -> tuple[float, float, float, float]:
+    """Factors of linear stages, attention on the accelerator and on the host, and the link, after passes of a kind with
+    this work in both halves that took (seconds, accelerator, host, link)."""

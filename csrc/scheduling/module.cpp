@@ -11,6 +11,7 @@
 
 #include "convert.h"
 #include "results.h"
+#include "rules.h"
 #include "scheduler.h"
 #include "simulation.h"
 
@@ -102,4 +103,5 @@ PYBIND11_MODULE(_scheduling, module) {
   bind_scheduler(module);
   module.def("pass_times", &pass_times, py::arg("cost"), py::arg("kind"), py::arg("first"), py::arg("second"),
              py::arg("cohort"), py::arg("done_layers") = 0);
+  register_rules(module);
 }

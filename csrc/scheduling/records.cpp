@@ -80,6 +80,12 @@ void Records::moved(const State& state, double now) {
   activity.swapped_out += state.load().half[0].swap_out, activity.swapped_in += state.load().half[0].swap_in;
 }
 
+void Records::chose(const std::vector<const Schedule*>& schedules, double now) {
+  if (!log_) return;
+  for (const Schedule* each : schedules)
+    choices_.push_back({now, each->kind, each == schedules.front(), each->advance, each->seconds, each->hiding, each->host});
+}
+
 void Records::passed(const Outcome& outcome, double begin, double end, const Requests& requests) {
   for (const Chunk& chunk : outcome.started) {
     const int64_t row = request(chunk.id);

@@ -6,6 +6,7 @@
 
 #include "line.h"
 #include "requests.h"
+#include "schedule.h"
 #include "state.h"
 
 namespace helm::scheduling {
@@ -42,6 +43,15 @@ struct Event {
   int64_t request;
 };
 
+// A pass that a policy could have made, as it saw it; `made`: it did.
+struct Choice {
+  double time;
+  Kind kind;
+  bool made;
+  double advance, seconds;                 // x and T
+  std::array<double, 2> hiding, host;      // pipelined: seconds of one layer by half
+};
+
 // What one replica did.
 struct Activity {
   Times busy;                          // seconds: passes, and by side
@@ -73,11 +83,14 @@ class Records {
   void cancelled(Id id, int64_t produced, double left);
   // A pass that begins now moves and drops requests.
   void moved(const State& state, double now);
+  // What its policy chose from, the first of them.
+  void chose(const std::vector<const Schedule*>& schedules, double now);
   void passed(const Outcome& outcome, double begin, double end, const Requests& requests);
   // The number here of a request that has arrived: numbers go up with requests.
   Id number(int64_t request) const;
   int64_t request(Id id) const { return request_[static_cast<size_t>(id)]; }
   const std::vector<Event>& events() const { return events_; }
+  const std::vector<Choice>& choices() const { return choices_; }
 
   Activity activity;
   Occupancy occupancy;
@@ -92,6 +105,7 @@ class Records {
   bool log_;
   std::vector<int32_t> request_;  // by number here
   std::vector<Event> events_;
+  std::vector<Choice> choices_;
 };
 
 }  // namespace helm::scheduling

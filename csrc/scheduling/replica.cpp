@@ -87,6 +87,7 @@ void Replica::launch(double until) {
   state_.begin(clock_.now());
   policy_.decide(state_, costs_.believed);
   records_.moved(state_, clock_.now());
+  records_.chose(policy_.considered(), clock_.now());
   const Decision& made = state_.decision();
   if (made.idle()) return;
   fly();

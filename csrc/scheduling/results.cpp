@@ -98,6 +98,27 @@ void add_events(py::dict& into, std::vector<Records>& records) {
   into["event_request"] = array(std::move(request));
 }
 
+// A column of what policies chose from.
+template <typename Get>
+auto of_choices(const std::vector<Records>& records, Get get) {
+  std::vector<std::decay_t<decltype(get(records.front().choices().front()))>> values;
+  for (const Records& each : records)
+    for (const Choice& choice : each.choices()) values.push_back(get(choice));
+  return array(std::move(values));
+}
+
+void add_choices(py::dict& into, const std::vector<Records>& records) {
+  into["choice_s"] = of_choices(records, [](const Choice& each) { return each.time; });
+  into["choice_kind"] = of_choices(records, [](const Choice& each) { return static_cast<uint8_t>(each.kind); });
+  into["choice_made"] = of_choices(records, [](const Choice& each) { return static_cast<uint8_t>(each.made); });
+  into["choice_advance"] = of_choices(records, [](const Choice& each) { return each.advance; });
+  into["choice_seconds"] = of_choices(records, [](const Choice& each) { return each.seconds; });
+  into["choice_hiding0_s"] = of_choices(records, [](const Choice& each) { return each.hiding[0]; });
+  into["choice_hiding1_s"] = of_choices(records, [](const Choice& each) { return each.hiding[1]; });
+  into["choice_host0_s"] = of_choices(records, [](const Choice& each) { return each.host[0]; });
+  into["choice_host1_s"] = of_choices(records, [](const Choice& each) { return each.host[1]; });
+}
+
 }  // namespace
 
 py::dict results(Simulated done) {
@@ -107,6 +128,7 @@ py::dict results(Simulated done) {
   add_activity(found, done.records);
   add_occupancy(found, done.records);
   add_events(found, done.records);
+  add_choices(found, done.records);
   found["gpu_blocks"] = array(std::move(done.gpu_blocks));
   found["cpu_blocks"] = array(std::move(done.cpu_blocks));
   return found;
