@@ -23,7 +23,7 @@ class Adaptive final : public Hybrid {
   bool learns() const override { return true; }
   void observe(Kind kind, const Load& load, const Times&, const Times& measured) override {
     correction_.observe(kind, load, *believed_, measured);
-    if (kind == Kind::pipelined && best_ == &both_) balance(measured.cpu, measured.gpu);
+    if (kind == Kind::pipelined && (best_ == &both_ || best_ == &full_)) balance(measured.cpu, measured.gpu);
     if (kind == Kind::deferred) balance(measured.cpu, measured.seconds);
   }
 
@@ -37,7 +37,7 @@ class Adaptive final : public Hybrid {
     offer(alone_);
     if (state.cpu().empty()) return *best_;
     schedules.paying(one_), offer(one_);
-    schedules.pipelined(both_, share_), offer(both_);
+    schedules.pipelined(both_, share_, &full_), offer(both_), offer(full_);
     if (!both_.uses_host()) schedules.balanced(all_), offer(all_);  // with anybody hidden, more only dilute the pass
     if (!alone_.idle()) schedules.deferred(later_, share_), offer(later_);
     return *best_;
@@ -51,7 +51,7 @@ class Adaptive final : public Hybrid {
   Correction correction_;
   const Cost* believed_ = nullptr;
   double share_ = 1;
-  Schedule alone_, both_, all_, one_, later_;
+  Schedule alone_, both_, full_, all_, one_, later_;
   const Schedule* best_ = nullptr;
 };
 

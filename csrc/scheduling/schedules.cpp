@@ -36,12 +36,22 @@ void Schedules::price(Schedule& into) const {
   into.seconds = time_of(cost_, into.kind, into.load).seconds;
 }
 
-// What prompts count for in x: as many decodes as take the accelerator as long, where there are any to compare with.
+// What prompts count for in x: as many decodes as take the accelerator as long as they do in a full pass, where there are
+// any to compare with. Passes that take many prompts at once, or hardly more than without them, are worth more.
 double Schedules::worth(size_t prompts) const {
-  if (decode_ > 0) return (device_seconds(first(prompts)) - device_seconds(decodes_)) / decode_;
+  if (prompts == 0) return 0;
+  if (decode_ > 0) return (device_seconds(first(prompts)) - device_seconds(decodes_) - dearer(prompts)) / decode_;
   double sum = 0;
   for (size_t i = 0; i < prompts; ++i) sum += prompts_[i].advance;
   return sum;
+}
+
+// Seconds that the linear stages of prompts take more here than in a full pass.
+double Schedules::dearer(size_t prompts) const {
+  const int64_t before = decodes_.tokens, after = first(prompts).tokens, full = state_.limits().batch_tokens;
+  const auto seconds = [&](int64_t tokens) { return cost_.linear(static_cast<double>(tokens)); };
+  const double share = static_cast<double>(after - before) / static_cast<double>(full);
+  return cost_.layers * (seconds(after) - seconds(before) - share * seconds(full));
 }
 
 // Seconds of a pass on the accelerator alone.
@@ -96,7 +106,7 @@ void Schedules::gpu_only(Schedule& into) const {
   price(into);
 }
 
-void Schedules::pipelined(Schedule& into, double share) const {
+void Schedules::pipelined(Schedule& into, double share, Schedule* all) const {
   begin(into, Kind::pipelined, prompts_.size());
   Halves halves(cost_, into.load.half[0], share);
   resume(into, halves, true);
@@ -107,6 +117,7 @@ void Schedules::pipelined(Schedule& into, double share) const {
     return true;
   });
   const auto last = [&] { return prompts_[into.prompts - 1]; };
+  if (all != nullptr) finish(*all = into, halves);
   while (into.prompts > 0 && last().optional && halves.drop(last().work, saturation_)) --into.prompts;
   finish(into, halves);
 }

@@ -29,8 +29,8 @@ class Schedules {
   // Prompts and decodes on the accelerator.
   void gpu_only(Schedule& into) const;
   // Decodes on the host in order of arrival there, as long as both halves hide them, those of the cohort first
-  // (APEX-26); then fewer prompts, as few as still hide them. `share`: see Halves.
-  void pipelined(Schedule& into, double share = 1) const;
+  // (APEX-26); then fewer prompts, as few as still hide them. `share`: see Halves. `all`: the same with all prompts.
+  void pipelined(Schedule& into, double share = 1, Schedule* all = nullptr) const;
   // All decodes on the host that there is room for, hidden or not, each in the half that is better off (FastDecode+).
   void balanced(Schedule& into) const;
   // All of them, in turns to one half and the other (NEO-04).
@@ -57,6 +57,7 @@ class Schedules {
   void finish(Schedule& into, const Halves& halves) const;
   double window() const;
   double worth(size_t prompts) const;
+  double dearer(size_t prompts) const;
   double device_seconds(const Work& work) const;
   template <typename Takes>
   void scan(Takes takes) const;
