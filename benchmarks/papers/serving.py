@@ -15,17 +15,18 @@ from helmsman.simulator.serving.run import Outcome, Setup, serve
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What the papers call a system: a policy, and how many tokens of prompts go through at a time (0: all)."""
+    """What the papers call a system: a policy, its options, and how many tokens of prompts pass at a time (0: all)."""
 
     name: str
     policy: str
     chunk: int = 0
+    options: tuple[tuple[str, str], ...] = ()
 
 
 VLLM = System("vLLM", "gpu-only", 512)
 """With --enable-chunked-prefill (NEO 5.1), whose passes then had 512 tokens."""
-SWIFT = System("SwiftLLM", "gpu-only")
-"""GPU-only: what NEO and APEX are built on."""
+SWIFT = System("SwiftLLM", "gpu-only", options=(("preemption", "swap"),))
+"""GPU-only: what NEO and APEX are built on; whole prompts, and the last to come is swapped out (its scheduler.py)."""
 NEO = System("NEO", "neo")
 FASTDECODE = System("FastDecode+", "fastdecode-plus")
 APEX = System("APEX", "apex")
@@ -34,7 +35,7 @@ APEX = System("APEX", "apex")
 def outcome(site: Site, system: System, requests: Requests) -> Outcome:
     """What became of every request."""
     found = replica(site, system.chunk)
-    options = checked_options(system.policy, {})
+    options = checked_options(system.policy, dict(system.options))
     setup = Setup(found.cost, found.cost, found.limits, system.policy, options)
     about = ServedInfo(source="simulated", policy=system.policy, options=options, requests=site.name, seed=SEED)
     return serve(requests, setup, about)
