@@ -126,9 +126,7 @@ def read_served(path: Path) -> Served:
         stored = read_table(KIND, path, arrow_schema(), MAX_REQUESTS)
         served = _taken(stored)
     info = verified(KIND, stored, _parts(served), path)
-    found = _with_info(served, parse_document(ServedInfo, info, str(path)))
-    _check(found, path)
-    return found
+    return check_served(_with_info(served, parse_document(ServedInfo, info, str(path))), path)
 
 
 def _taken(stored: Stored) -> Served:
@@ -161,8 +159,8 @@ def _parts(served: Served) -> Iterator[bytes]:
         yield getattr(served.gaps, each.name).tobytes()
 
 
-def _check(served: Served, path: Path) -> None:
-    """Rows that can be. Raises BadInputError at the first that cannot."""
+def check_served(served: Served, path: Path) -> Served:
+    """The same table. Raises BadInputError at the first row that cannot be."""
     if len(served) and int(served.status.min()) < 0:
         _refuse(path, int(np.argmin(served.status)), "unknown status", None)
     times = [getattr(served, name) for name in _FLOATS]
@@ -178,6 +176,7 @@ def _check(served: Served, path: Path) -> None:
     for name in ("prompt_tokens", "output_tokens", "produced", "cpu_tokens", "preemptions", "reused_tokens"):
         _check_rows(path, getattr(served, name) < 0, f"a negative number of {name}", getattr(served, name))
     _check_gaps(served.gaps, path)
+    return served
 
 
 def _check_gaps(gaps: Gaps, path: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_sweep_runs_every_point(plan: Path, capsys: pytest.CaptureFixture[str]
     assert rates[1] == pytest.approx(2.0 * rates[0])
 
 
-def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     study = ("--requests", SOME, "--slo", "ttft=1s", "--arrivals", "poisson")
     code, out, _ = run(capsys, plan, *study, "--find-capacity", "--seeds", "2", "--json")
     found = parse_document(ServingCapacity, out.encode(), "stdout")
@@ -129,6 +129,10 @@ def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFix
     assert run(capsys, plan, *study, "--rate", str(first.misses), "-q")[0] == 4
     code, out, _ = run(capsys, plan, *study, "--find-capacity", "--seeds", "2")
     assert "95 % interval" in out and "2 seeds" in out
+    timed = tmp_path / "t.csv"
+    timed.write_text("arrival_s,prompt,output\n" + "".join(f"{row},300,30\n" for row in range(80)))
+    code, out, _ = run(capsys, plan, "--requests", timed, "--slo", "ttft=1s", "--find-capacity")
+    assert code == 0 and "(1 seed," in out
     code, _, err = run(capsys, plan, "--requests", SOME, "--slo", "ttft=1ns", "--find-capacity")
     assert code == 3 and "no rate keeps" in err
 

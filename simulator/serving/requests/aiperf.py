@@ -2,35 +2,71 @@
 
 Source: docs.nvidia.com/aiperf, working with profile export files."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helmsman.schemas.requests import Place, Requests, make_requests
+from helmsman.schemas.requests import Floats, Ints, Place, Requests, make_requests
 from helmsman.simulator.serving.requests.tables import line_of, read_jsonl
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def read_aiperf(path: Path) -> tuple[Requests, Place]:
-    """Requests as they were sent; those that failed or were cancelled are left out.
+NAMES = {
+    "arrival_s": "metadata.request_start_ns",
+    "prompt_tokens": "metrics.input_sequence_length",
+    "output_tokens": "metrics.output_sequence_length",
+}
 
-    Raises BadInputError."""
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records with an output, as they were sent: seconds after the first, and lengths; `row` counts all records.
+
+    `metrics`: what AIPerf measured of them, in the same order."""
+
+    row: Ints
+    sent_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+    metrics: "pa.StructArray"
+
+
+def read_records(path: Path) -> Records:
+    """Those that neither failed nor were cancelled. Raises BadInputError."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    tokens = pa.struct({"value": pa.int64()})
-    metrics = pa.struct({"input_sequence_length": tokens, "output_sequence_length": tokens})
-    table = read_jsonl(path, pa.schema({"metadata": pa.struct({"request_start_ns": pa.int64()}), "metrics": metrics}))
+    metadata = pa.struct({"request_start_ns": pa.int64()})
+    table = read_jsonl(path, pa.schema({"metadata": metadata, "metrics": _metrics()}))
     sent = pc.struct_field(table.column("metadata"), "request_start_ns")
-    prompt, output = (pc.struct_field(table.column("metrics"), [name, "value"]) for name in metrics.names)
-    came = pc.and_(pc.is_valid(sent), pc.and_(pc.is_valid(prompt), pc.is_valid(output)))
-    rows = np.flatnonzero(came.to_numpy())
-    times, *lengths = (np.array(column.filter(came).to_numpy(), np.int64) for column in (sent, prompt, output))
+    metrics = table.column("metrics").combine_chunks()
+    prompt, output = (pc.struct_field(metrics, [f"{side}_sequence_length", "value"]) for side in ("input", "output"))
+    came = np.flatnonzero(pc.and_(pc.is_valid(sent), pc.and_(pc.is_valid(prompt), pc.is_valid(output))).to_numpy())
+    times = sent.take(came).to_numpy()
     order = np.argsort(times, kind="stable")
-    arrival = (times - (times.min() if len(times) else 0)) / 1e9
-    found = make_requests(arrival[order], lengths[0][order], lengths[1][order])
-    names = {
-        "arrival_s": "metadata.request_start_ns",
-        "prompt_tokens": "metrics.input_sequence_length",
-        "output_tokens": "metrics.output_sequence_length",
+    row, times = came[order], times[order]
+    lengths = [each.take(pa.array(row)).to_numpy() for each in (prompt, output)]
+    return Records(row, (times - times[:1]) / 1e9, lengths[0], lengths[1], metrics.take(pa.array(row)))
+
+
+def _metrics() -> "pa.StructType":
+    import pyarrow as pa
+
+    kinds = {
+        "input_sequence_length": pa.int64(),
+        "output_sequence_length": pa.int64(),
+        "time_to_first_token": pa.float64(),
+        "request_latency": pa.float64(),
+        "inter_chunk_latency": pa.list_(pa.float64()),
     }
-    return found, Place(str(path), names, lambda row: line_of(path, int(rows[order[row]])))
+    return pa.struct({name: pa.struct({"value": kind}) for name, kind in kinds.items()})
+
+
+def read_aiperf(path: Path) -> tuple[Requests, Place]:
+    """Requests as they were sent. Raises BadInputError."""
+    found = read_records(path)
+    requests = make_requests(found.sent_s, found.prompt_tokens, found.output_tokens)
+    return requests, Place(str(path), NAMES, lambda row: line_of(path, int(found.row[row])))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from helmsman.schemas.requests import Ints, Requests, make_requests, take_requests
-from helmsman.simulator.serving.requests.arrivals import Arrivals, arrive
+from helmsman.simulator.serving.requests.arrivals import Arrivals, arrive, own_rate
 from helmsman.simulator.serving.requests.read import read_requests
 from helmsman.simulator.serving.requests.synthetic import PREFIX, Synthetic, make_synthetic, parse_synthetic
 
@@ -28,6 +28,13 @@ class Asking:
     source: Requests | Synthetic
     rate: float | None = None
     arrivals: Arrivals | None = None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether another seed gives other requests."""
+        if isinstance(self.source, Requests):
+            return self.arrivals is not None or own_rate(self.source) is None
+        return True
 
     def requests(self, seed: int, rate: float | None = None, lengths: Lengths = AS_THEY_ARE) -> Requests:
         """The requests with a seed, a rate and lengths of a study. Raises UsageError."""

@@ -1,20 +1,30 @@
 """What `vllm bench serve --save-result --save-detailed` wrote: lengths of requests, and when they were sent."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.requests import Floats, Place, Requests, make_requests
+from helmsman.schemas.requests import Floats, Ints, Place, Requests, make_requests
 from helmsman.simulator.serving.requests.objects import numbers, whole_numbers
 
+NAMES = {"arrival_s": "start_times", "prompt_tokens": "input_lens", "output_tokens": "output_lens"}
 
-def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Place]:
-    """Requests as they were sent, by `start_times`; all at once in older files, which lack them. Raises BadInputError.
 
-    Failed requests (their output is 0 tokens long) are left out: nobody knows how long they would have been."""
-    file = str(path)
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Requests with an output, as they were sent: `row` in the file's lists, seconds after the first, and lengths."""
+
+    row: Ints
+    sent_s: Floats
+    prompt_tokens: Ints
+    output_tokens: Ints
+
+
+def answered(content: dict[str, Any], file: str) -> Answered:
+    """Those that got an output, by `start_times`; all at once in older files, which lack them. Raises BadInputError."""
     prompt, output = (whole_numbers(_list(content, name, file), file, name) for name in ("input_lens", "output_lens"))
     sent = numbers(content["start_times"], file, "start_times") if "start_times" in content else np.zeros(len(prompt))
     if not len(prompt) == len(output) == len(sent):
@@ -22,13 +32,14 @@ def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Plac
         message = f"input_lens, output_lens and start_times have {lengths} values"
         raise BadInputError(message, file=file, remedy="write as many of each")
     came = output > 0
-    order = np.flatnonzero(came)[np.argsort(sent[came], kind="stable")]
-    names = {"arrival_s": "start_times", "prompt_tokens": "input_lens", "output_tokens": "output_lens"}
-    return make_requests(_from_first(sent[order]), prompt[order], output[order]), Place(file, names)
+    row = np.flatnonzero(came)[np.argsort(sent[came], kind="stable")]
+    return Answered(row, sent[row] - sent[row[:1]], prompt[row], output[row])
 
 
-def _from_first(times: Floats) -> Floats:
-    return times - times[:1]
+def read_vllm_bench(content: dict[str, Any], path: Path) -> tuple[Requests, Place]:
+    """Requests that got an output: nobody knows how long the others' would have been. Raises BadInputError."""
+    found = answered(content, str(path))
+    return make_requests(found.sent_s, found.prompt_tokens, found.output_tokens), Place(str(path), NAMES)
 
 
 def _list(content: dict[str, Any], name: str, file: str) -> Any:

@@ -25,7 +25,7 @@ def build_parser() -> Parser:
     parser.add_argument("plan", type=Path, metavar="PLAN", help="the Plan that was run")
     made = parser.add_mutually_exclusive_group(required=True)
     made.add_argument("--measured", type=Path, metavar="FILE", help="the Trace that helm-run --trace wrote")
-    made.add_argument("--served", type=Path, metavar="FILE", help="the table that helm-bench-serve -o wrote")
+    made.add_argument("--served", type=Path, metavar="FILE", help="the table of helm-bench-serve -o, vLLM or AIPerf")
     simulated = (
         "the Trace that helm-sim --trace wrote (default: replay); with --served the table that helm-sim -o wrote"
     )
@@ -63,6 +63,7 @@ def _served(args: argparse.Namespace) -> int:
     from helmsman.cli.documents import read_plan
     from helmsman.schemas.read import digest
     from helmsman.schemas.served import read_served
+    from helmsman.simulator.serving.imports import read_measured
 
     if args.simulated is None:
         remedy = "add the table of helm-sim PLAN --requests .. -o FILE.parquet"
@@ -71,7 +72,7 @@ def _served(args: argparse.Namespace) -> int:
     if unknown := set(judged) - set(JUDGED):
         raise UsageError("unknown figure", field="--judge", value=min(unknown), remedy=f"use {', '.join(JUDGED)}")
     plan = digest(read_plan(args.plan))
-    simulated, measured = read_served(args.simulated), read_served(args.served)
+    simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
     found = compare_served(plan, simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: served_table(found))

@@ -155,9 +155,9 @@ def _capacity(question: Question) -> int:
         bar.update()
         return goodput(served, slo, duration_of(served)).met
 
-    first = args.seed or 0
+    first, seeds = args.seed or 0, (args.seeds or SEEDS) if question.asking.drawn else 1
     with bar:
-        found = find_capacity(keeps, guess, range(first, first + (args.seeds or SEEDS)))
+        found = find_capacity(keeps, guess, range(first, first + seeds))
     document = ServingCapacity(
         run=together.served.info,
         slo=slo,

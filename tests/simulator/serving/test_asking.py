@@ -58,6 +58,11 @@ def test_the_first_requests_only(trace: str) -> None:
     assert len(asking(MADE_UP, limit=7).requests(0)) == 7
 
 
+def test_a_file_s_own_times_are_the_same_for_every_seed(trace: str) -> None:
+    assert not asking(trace, rate=3.0).drawn
+    assert asking(trace, arrivals=Arrivals("poisson")).drawn and asking(MADE_UP).drawn
+
+
 def test_another_process_replaces_the_file_s_times(trace: str) -> None:
     found = asking(trace, arrivals=Arrivals("uniform")).requests(0)
     assert found.arrival_s.tolist() == [2.0, 4.0, 6.0, 8.0]

@@ -9,12 +9,13 @@ import pytest
 from serving_oracle import serve, simple_cost
 
 from helmsman.scheduler.limits import Limits
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.requests import make_requests
 from helmsman.schemas.served import CANCELLED, FAILED, FINISHED, REJECTED, Gaps, Served, write_served
 from helmsman.schemas.serving import ServingReport, Slo
 from helmsman.simulator.serving.exports import aiperf_records, vllm_bench
+from helmsman.simulator.serving.imports import read_measured
 from helmsman.simulator.serving.in_system import present, running
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.read import read_requests
@@ -163,6 +164,41 @@ def test_what_is_exported_is_read_as_requests(table: Served, tmp_path: Path) -> 
     first = json.loads(records.read_text().splitlines()[0])["metrics"]
     assert first["time_to_first_token"]["value"] == pytest.approx(1e3 * (table.first_token_s[0] - table.arrival_s[0]))
     assert first["inter_token_latency"]["unit"] == "ms"
+
+
+def test_what_other_tools_measured_is_a_table_too(table: Served, tmp_path: Path) -> None:
+    import json
+
+    measured = replace(table, info=table.info.model_copy(update={"source": "measured"}))
+    ours = report(measured)
+    bench, records = tmp_path / "bench.json", tmp_path / "profile_export.jsonl"
+    bench.write_text(json.dumps(vllm_bench(measured, ours)))
+    records.write_text("".join(json.dumps(record) + "\n" for record in aiperf_records(measured)))
+    for path in (bench, records):
+        found = read_measured(path)
+        assert found.info.source == "measured" and (found.status == FINISHED).all() and len(found) == 57
+        for name in ("ttft", "tpot", "e2e", "per_token"):
+            theirs, expected = getattr(report(found).latency, name), getattr(ours.latency, name)
+            assert (theirs.count, theirs.mean, theirs.p99) == pytest.approx((57, expected.mean, expected.p99), rel=1e-6)
+        again = read_requests(str(path))
+        assert found.arrival_s.tolist() == again.arrival_s.tolist()
+        assert found.output_tokens.tolist() == again.output_tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [({"ttfts": [1.0]}, "ttfts"), ({"itls": None}, "itls"), ({"itls": [[0.1], ["a"]]}, "itls.1.0"),
+     ({"ttfts": [-1.0, 1.0]}, "row 0"), ({"itls": [[0.1], [-0.3]]}, "row 1")],
+)  # fmt: skip
+def test_measured_times_that_cannot_be_are_refused(tmp_path: Path, change: dict[str, object], field: str) -> None:
+    import json
+
+    path = tmp_path / "bench.json"
+    whole = {"input_lens": [5, 6], "output_lens": [2, 2], "start_times": [0.0, 1.0], "ttfts": [0.5, 0.5]}
+    path.write_text(json.dumps({**whole, "itls": [[0.1], [0.1]], **change}))
+    with pytest.raises(BadInputError) as caught:
+        read_measured(path)
+    assert (caught.value.file, caught.value.field) == (str(path), field)
 
 
 def test_a_simulated_table_survives_a_file(table: Served, tmp_path: Path) -> None:
