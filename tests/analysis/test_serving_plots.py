@@ -7,27 +7,33 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from serving_oracle import serve, simple_cost
+from serving_oracle import INFO, simple_cost
 
 from helmsman.analysis.plots.picture import image
 from helmsman.analysis.plots.serving_curves import describe, draw_sweep
 from helmsman.analysis.plots.serving_run import draw_latencies, draw_run
+from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
-from helmsman.schemas.requests import make_requests
+from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served import Served
 from helmsman.schemas.serving import ServingReport, ServingSweep
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.requests.asking import asking
-from helmsman.simulator.serving.run import Occupancy
+from helmsman.simulator.serving.run import Occupancy, Setup
+from helmsman.simulator.serving.run import serve as run_requests
 from helmsman.simulator.serving.sweep import Over, Sweep, sweep
 from helmsman.simulator.serving.text import report_text, sweep_text
 
 LIMITS = Limits(gpu_tokens=3000, cpu_tokens=0, batch_tokens=512, sequences=16)
 
 
+def serve(requests: Requests, cost: IterationCost) -> Served:
+    return run_requests(requests, Setup(cost, cost, LIMITS, "gpu-only", {"preemption": "recompute"}), INFO).served
+
+
 def served(rate: float = 8.0, policy: str = "gpu-only") -> Served:
     requests = asking("synthetic:n=60,input=200,output=30").requests(0, rate)
-    found = serve(requests, simple_cost(0.02 if policy == "gpu-only" else 0.01, 1e-5), LIMITS)
+    found = serve(requests, simple_cost(0.02 if policy == "gpu-only" else 0.01, 1e-5))
     return replace(found, info=found.info.model_copy(update={"policy": policy}))
 
 
@@ -106,12 +112,12 @@ def test_one_run_shows_requests_and_caches_over_time() -> None:
 def test_long_runs_are_drawn_in_few_points() -> None:
     count = 5000
     requests = make_requests(np.arange(count) * 0.1, np.full(count, 8), np.ones(count, np.int64))
-    figure = draw_latencies([("gpu-only", serve(requests, simple_cost(), LIMITS))], "many requests")
+    figure = draw_latencies([("gpu-only", serve(requests, simple_cost()))], "many requests")
     assert len(figure.axes[0].lines[0].get_xdata()) == 4000
 
 
 def test_what_is_missing_is_a_dash() -> None:
     ones = make_requests(np.zeros(3), np.full(3, 10), np.ones(3, np.int64))
-    lines = report_text(report(serve(ones, simple_cost(), LIMITS))).splitlines()
+    lines = report_text(report(serve(ones, simple_cost()))).splitlines()
     assert next(line for line in lines if line.startswith("TPOT")).split() == ["TPOT", *"-----"]
     assert any("all at once" in line for line in lines)

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
+from helmsman.cli.documents import read_plan
 from helmsman.planner import iteration_cost
 from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.planner.replica import ReplicaOptions
@@ -31,7 +33,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def remembered() -> Iterator[None]:
-    """What a replica costs is found once: every run here is of one plan."""
+    """Every run here is of one plan: it is read once, and what a replica costs is found once."""
     find, found = iteration_cost.replica_cost, {}
 
     def remember(placed: Plan, options: ReplicaOptions) -> ReplicaCost:
@@ -41,6 +43,7 @@ def remembered() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(iteration_cost, "replica_cost", remember)
+        patch.setattr(helm_sim, "read_plan", cache(read_plan))
         yield
 
 
