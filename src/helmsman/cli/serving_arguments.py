@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from helmsman.cli.app import Parser
+from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import UsageError
 
 ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
@@ -20,10 +21,17 @@ SEEDS = 5
 
 def add_serving_arguments(parser: Parser) -> None:
     """Options that --requests needs or allows."""
-    group = parser.add_argument_group("serving requests")
+    group = parser.add_argument_group(
+        "serving requests",
+        "-o FILE.parquet writes the table of requests, --plot latencies, requests and caches over time",
+    )
     add, described = group.add_argument, "synthetic:n=2000,input=1000,output=200,rate=2"
     add("--requests", metavar="FILE|synthetic:..", help=f"requests to serve: CSV, JSON, JSON Lines, or {described}")
-    add("--policy", metavar="NAME", help="who decides what each pass does (default gpu-only); --sweep takes several")
+    add(
+        "--policy",
+        metavar="NAME",
+        help=f"who decides what each pass does: {', '.join(POLICIES)} (default gpu-only); --sweep takes several",
+    )
     add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
     add(
         "--rate",
