@@ -1,5 +1,6 @@
 #include "serving.h"
 
+#include <cstring>
 #include <deque>
 #include <stdexcept>
 #include <string>
@@ -22,7 +23,8 @@ using Part = double ServingSeconds::*;
 // What items fill; each field is written by one thread, and read when all is done.
 struct ServingPass::Run {
   ServingIteration it;
-  std::vector<int32_t> chosen[2];
+  SharedRows ends;  // outputs of both sub-batches, in the workspace of the first
+  std::vector<int32_t> chosen;
   ServingSeconds seconds;
   std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
   Events last;
@@ -33,8 +35,8 @@ namespace {
 using Run = ServingPass::Run;
 using Shared = std::shared_ptr<Run>;
 
-// Whose rows a range of operations is for: the sub-batch's, or those that join as well, if they do.
-enum class Who { own, joint, perhaps };
+// Whose rows a range of operations is for: the sub-batch's; those that join as well, if they do; outputs of both.
+enum class Who { own, joint, perhaps, ends };
 
 void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
   bool crosses = it.joining != nullptr;
@@ -57,6 +59,7 @@ class Submitter {
     for (size_t b = 0; b < it_.batches.size(); ++b) check(b);
     for (size_t layer = 0; layer < it_.layers; ++layer) submit(layer);
     for (size_t b = 0; b < it_.batches.size(); ++b) end(b);
+    finish();
     run_->last.push_back(mark());
   }
 
@@ -125,8 +128,29 @@ class Submitter {
     const bool entering = joins(b, it_.layers - 1);
     if (entering) enter(b);
     const Who who = after(b, it_.layers - 1);
-    add(b, stage(b).find(Op::o, it_.layers - 1), operations(b), who, std::move(back_[b]));
-    if (entering && !joining(b)->stays) item([joining = it_.joining] { if (joining->joined) joining->end(); });
+    add(b, stage(b).find(Op::o, it_.layers - 1), stage(b).find(Op::final_norm), who, std::move(back_[b]));
+  }
+
+  // The final norm and the head, of both sub-batches together: the head's weights are read once.
+  void finish() {
+    const size_t norm = stage(0).find(Op::final_norm);
+    if (it_.batches.size() == 1) {
+      add(0, norm, operations(0), after(0, it_.layers - 1), {});
+      if (joins(0, it_.layers - 1)) item([joining = it_.joining] { if (joining->joined) joining->end(); });
+      return;
+    }
+    const Ragged &first = *it_.batches[0].rows, &second = joining(1) != nullptr ? *joining(1)->joint : *it_.batches[1].rows;
+    std::vector<size_t> outputs = first.outputs;
+    for (size_t i = 0; i < second.outputs.size(); ++i) outputs.push_back(first.rows() + i);
+    std::vector<size_t> positions(first.rows() + second.outputs.size());
+    run_->ends = std::make_shared<Ragged>(std::move(positions), std::vector<RaggedSequence>{}, std::vector<CacheRun>{}, outputs);
+    stage(0).check_ragged(*run_->ends, run_->ends->rows(), false, norm, operations(0));
+    item([run = run_, from = second.outputs, to = first.rows()] {
+      const Seat &mine = run->it.batches[0].seat, &other = run->it.batches[1].seat;
+      for (size_t i = 0; i < from.size(); ++i)
+        memcpy(mine.at(mine.hidden, to + i), other.at(other.hidden, from[i]), mine.hidden.row_bytes);
+    });
+    add(0, norm, operations(0), Who::ends, {});
   }
 
   // The host's share of a layer's attention.
@@ -250,13 +274,12 @@ class Submitter {
     Stage& s = *batch.seat.stage;
     const Joining* joining = run.it.joining.get();
     const bool joint = open.who == Who::joint || (open.who == Who::perhaps && joining->joined);
-    const Ragged& rows = joint ? *joining->joint : *batch.rows;
+    const Ragged& rows = open.who == Who::ends ? *run.ends : joint ? *joining->joint : *batch.rows;
     const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(open.last, norm) : open.last;
     if (rows.rows() == 0 || open.first >= last) return;
     std::vector<double> stamps(last - open.first + 1);
-    std::vector<int32_t>& chosen = run.chosen[open.batch];
-    chosen.resize(rows.outputs.size());
-    s.run_ragged(rows, rows.rows(), run.it.ids[open.batch].data(), chosen.data(), open.first, last, stamps.data());
+    run.chosen.resize(rows.outputs.size());
+    s.run_ragged(rows, rows.rows(), run.it.ids[open.batch].data(), run.chosen.data(), open.first, last, stamps.data());
     for (size_t op = open.first; op < last; ++op) {
       const double took = stamps[op - open.first + 1] - stamps[op - open.first];
       (s.is(op, Op::attention)                  ? run.seconds.gpu_attention
@@ -299,6 +322,6 @@ ServingSeconds ServingPass::seconds() const {
   return found;
 }
 
-const std::vector<int32_t>& ServingPass::chosen(size_t batch) const { return run_->chosen[batch]; }
+const std::vector<int32_t>& ServingPass::chosen() const { return run_->chosen; }
 
 }  // namespace helm

@@ -3,7 +3,7 @@
 // Rows of a sub-batch go through the accelerator's stage together; those at its end belong to requests whose keys and
 // values are in the host's memory: their queries, keys and values go over the link, the host appends and attends, and
 // what attention gives comes back before the operation `o`. Two sub-batches take turns on the accelerator, so that the
-// host works for one while the accelerator works for the other (NEO). A cohort goes on by a layer in an iteration, and
+// host works for one while the accelerator works for the other (NEO); the head sees both together, once. A cohort goes on by a layer in an iteration, and
 // the accelerator does not wait for it (APEX): see cohort.h.
 #pragma once
 #include <memory>
@@ -59,7 +59,7 @@ struct LayerCopies {
 
 struct ServingIteration {
   size_t layers;
-  std::vector<SubBatch> batches;   // one or two
+  std::vector<SubBatch> batches;   // one or two; the second one's stage needs no head
   std::vector<int32_t> ids[2];     // by sub-batch: of every row, of sub-batch 0 also those that join
   LayerCopies swap_out, swap_in;   // before anything else of a layer
   LayerCopies fetch, store;        // of prompts whose caches only pass through the accelerator: before and after attention
@@ -82,7 +82,7 @@ class ServingPass {
   void wait();
 
   ServingSeconds seconds() const;
-  const std::vector<int32_t>& chosen(size_t batch) const;  // by output, once done
+  const std::vector<int32_t>& chosen() const;  // by output, those of sub-batch 0 first, once done
 
   struct Run;
 

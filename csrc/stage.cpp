@@ -207,7 +207,7 @@ void Stage::check_ragged(const Ragged& rows, size_t count, bool ids, size_t firs
       throw std::invalid_argument(std::string(what) + " (" + std::to_string(value) + ") exceed " + std::to_string(most));
   };
   expect("rows", count, std::min(rows.rows(), spec_.max_tokens));
-  expect("outputs", rows.outputs.size(), spec_.sequences);
+  if (chooses(last)) expect("outputs", rows.outputs.size(), spec_.sequences);
   expect("rows of caches", rows.caches, spec_.attention.capacity + spec_.passing);
   for (const size_t position : rows.positions) expect("positions", position + 1, spec_.context);
   check_range(ids, false, count, first, last);

@@ -583,7 +583,8 @@ Lanes = tuple[Queue, Queue | None, CopyEngine | None, CopyEngine | None, CopyEng
 """The accelerator's queue and the host's; engines to the host and to the device for caches, and for activations."""
 SubBatch = tuple[Stage, Ragged, SupportsBuffer, Stage | None, Ragged | None]
 """The accelerator's stage, rows, int32 ids of all of them (and of those that join), and for the last rows, whose
-attention is the host's, the host's stage and its rows."""
+attention is the host's, the host's stage and its rows. The second sub-batch's stage needs neither final norm nor
+head."""
 LayerSide = tuple[Buffer, int, int]
 """A buffer in which layer l's bytes begin at (l % layers) * stride: buffer, stride, layers."""
 LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
@@ -622,8 +623,8 @@ class ServingPass:
     ) -> None: ...
     def wait(self) -> None:
         """Until it is done, but for what a cohort has under way. Raises what failed."""
-    def chosen(self, batch: int) -> list[int]:
-        """The likeliest tokens, by output; logits are in the same order in the stage."""
+    def chosen(self) -> list[int]:
+        """The likeliest tokens, by output, those of sub-batch 0 first; logits of all of them are in its stage."""
     def seconds(self) -> Seconds: ...
     @property
     def joined(self) -> bool:

@@ -115,7 +115,7 @@ class BoundPass {
     pass_->wait();
   }
   bool joined() const { return joining_ != nullptr && joining_->joined; }
-  std::vector<int32_t> chosen(long long batch) const { return pass_->chosen(count_of("batch", batch, 0) % 2); }
+  std::vector<int32_t> chosen() const { return pass_->chosen(); }
   py::dict seconds() const {
     const ServingSeconds s = pass_->seconds();
     return py::dict(py::arg("linear") = std::make_pair(s.linear[0], s.linear[1]), py::arg("ends") = s.ends,
@@ -233,7 +233,7 @@ void register_serving(py::module_& module) {
            py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
            py::arg("joining") = py::none())
       .def("wait", &BoundPass::wait)
-      .def("chosen", &BoundPass::chosen, py::arg("batch"))
+      .def("chosen", &BoundPass::chosen)
       .def("seconds", &BoundPass::seconds)
       .def_property_readonly("joined", &BoundPass::joined);
 }

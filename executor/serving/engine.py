@@ -1,6 +1,7 @@
 """The serving engine: executes decisions, pass by pass, over requests whose keys and values are in blocks."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +22,6 @@ from helmsman.executor.serving.deferred import Deferred
 from helmsman.executor.serving.homes import Homes
 from helmsman.executor.serving.places import open_places, open_serving_lanes, places_of
 from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.rows import Rows
 from helmsman.executor.serving.runner import Seconds, Stepped
 from helmsman.executor.serving.running import Running
 from helmsman.executor.serving.seating import Seating, seat
@@ -164,15 +164,13 @@ class ServingEngine:
             for member in ended:
                 member.cached += 1
                 batches.on_cpu.add(member.id)
-        made = {**self._tokens(0, rows[0], done), **self._tokens(1, rows[1], done)}
+        made = self._tokens([*rows[0].yields, *rows[1].yields], done)
         return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
 
-    def _tokens(self, batch: int, rows: Rows, done: ServingPass) -> dict[int, int]:
-        """By request, the next token of everybody whose logits the pass has made."""
-        if not rows.yields:
-            return {}
-        logits = np.asarray(self._seating.stages[batch].logits())
-        found = zip(rows.yields, done.chosen(batch), logits, strict=False)
+    def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
+        """The next tokens of everybody whose logits the pass has made, in that order."""
+        logits = np.asarray(self._seating.stages[0].logits())[: len(requests)]
+        found = zip(requests, done.chosen() if requests else (), logits, strict=True)
         return {request: self._running[request].take(token, row) for request, token, row in found}
 
 

@@ -42,7 +42,8 @@ def beside(plan: Plan, limits: Limits, places: Places) -> int:
     model = plan.model
     cohort = 4 * limits.sequences * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
     layer = token_bytes(plan) // model.layers
-    return weights + 2 * work + cohort + PASSING_LAYERS * layer * passing_rows(plan, limits)
+    work += ragged_workspace_bytes(model, limits.batch_tokens, 1)
+    return weights + work + cohort + PASSING_LAYERS * layer * passing_rows(plan, limits)
 
 
 def token_bytes(plan: Plan) -> int:

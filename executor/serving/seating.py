@@ -27,8 +27,9 @@ PASSING_LAYERS = 2
 
 @dataclass(frozen=True)
 class Seating:
-    """`stages`: of the sub-batches, on the accelerator; `hosts`: of their rows on the host; `passing`: caches of
-    prompts that go to the host's memory. Without a host all but `stages` and `gpu` are empty."""
+    """`stages`: of the sub-batches, on the accelerator, of which the first has the head for both; `hosts`: of their
+    rows on the host; `passing`: caches of prompts that go to the host's memory. Without a host all but one stage and
+    `gpu` are missing."""
 
     stages: tuple[Stage, ...]
     gpu: BlockCache
@@ -49,15 +50,17 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
         rows = passing_rows(plan, limits)
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
     spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
-    stages = tuple(_stage(accelerator, spec, "activations") for _ in range(1 if host is None else 2))
+    first = _stage(accelerator, spec, "activations")
     if host is None:
-        return Seating(stages, gpu)
+        return Seating((first,), gpu)
+    headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
+    stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
-    first, second, third = (_stage(host, aside, "activations of attention") for _ in range(3))
+    one, other, third = (_stage(host, aside, "activations of attention") for _ in range(3))
     kept = accelerator.memory.alloc(Cohort.size(stages[0], limits.sequences), "activations of a cohort")
     cohort = Cohort(stages[0], third, kept, limits.sequences)
-    return Seating(stages, gpu, (first, second), cpu, passing, cohort)
+    return Seating(stages, gpu, (one, other), cpu, passing, cohort)
 
 
 def passing_rows(plan: Plan, limits: Limits) -> int:

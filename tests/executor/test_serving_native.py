@@ -49,7 +49,7 @@ class Served:
         lanes, tokens = (self.queue, None, None, None, None, None), np.array(ids, np.int32).data
         done = ServingPass(lanes, self.shape.layers, [(self.stage, rows, tokens, None, None)], **more)
         done.wait()
-        return done.chosen(0)
+        return done.chosen()
 
     def logits(self) -> NDArray[np.float32]:
         return np.array(self.stage.logits())
