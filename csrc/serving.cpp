@@ -1,11 +1,8 @@
 #include "serving.h"
 
-#include <cstring>
-#include <deque>
 #include <stdexcept>
-#include <string>
 
-#include "cohort.h"
+#include "serving_run.h"
 
 namespace helm {
 
@@ -17,32 +14,16 @@ Seat::Seat(Stage& seated, Buffer memory) : stage(&seated), workspace(std::move(m
       if (name == sought) *place = region;
 }
 
-// A part of the seconds.
-using Part = double ServingSeconds::*;
-
-// What items fill; each field is written by one thread, and read when all is done.
-struct ServingPass::Run {
-  ServingIteration it;
-  SharedRows ends;  // outputs of both sub-batches, in the workspace of the first
-  std::vector<int32_t> chosen;
-  ServingSeconds seconds;
-  std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
-  Events last;
-};
-
 namespace {
 
-using Run = ServingPass::Run;
-using Shared = std::shared_ptr<Run>;
-
-// Whose rows a range of operations is for: the sub-batch's; those that join as well, if they do; outputs of both.
-enum class Who { own, joint, perhaps, ends };
+using Shared = std::shared_ptr<ServingRun>;
 
 void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
   bool crosses = it.joining != nullptr;
   for (const SubBatch& batch : it.batches) crosses = crosses || batch.apart != nullptr;
   bool copies = false;
-  for (const LayerCopies* each : {&it.swap_out, &it.swap_in, &it.fetch, &it.store}) copies = copies || !each->pieces.empty();
+  for (const LayerCopies* each : {&it.swap_out, &it.swap_in, &it.fetch, &it.store})
+    copies = copies || !each->pieces.empty();
   if (crosses && (lanes.host == nullptr || lanes.queries == nullptr || lanes.outputs == nullptr))
     throw std::invalid_argument("attention on the host needs its queue, and a link both ways");
   if (copies && (lanes.to_host == nullptr || lanes.to_device == nullptr))
@@ -56,7 +37,6 @@ class Submitter {
       : lanes_(lanes), run_(std::move(run)), it_(run_->it), back_(it_.batches.size()) {}
 
   void all() {
-    for (size_t b = 0; b < it_.batches.size(); ++b) check(b);
     for (size_t layer = 0; layer < it_.layers; ++layer) submit(layer);
     for (size_t b = 0; b < it_.batches.size(); ++b) end(b);
     finish();
@@ -64,40 +44,15 @@ class Submitter {
   }
 
  private:
-  struct Open {  // a range that has not been submitted
-    size_t batch, first, last;
-    Who who;
-    Events wait;
-  };
-
   Stage& stage(size_t b) const { return *it_.batches[b].seat.stage; }
   size_t operations(size_t b) const { return stage(b).ops().size(); }
-  const Joining* joining(size_t b) const {
-    return it_.joining != nullptr && it_.joining->batch() == b ? it_.joining.get() : nullptr;
-  }
+  const Joining* joining(size_t b) const { return run_->joining(b); }
   // Whether a cohort's rows come in after the attention of `layer`; kNone: with the embedding.
   bool joins(size_t b, size_t layer) const { return joining(b) != nullptr && joining(b)->at == layer; }
   // Whose rows go from the attention of `layer` to that of the next one.
   Who after(size_t b, size_t layer) const {
     if (joining(b) != nullptr && joining(b)->stays && layer != Cohort::kNone && layer >= joining(b)->at) return Who::joint;
     return !joins(b, layer) ? Who::own : layer == Cohort::kNone ? Who::joint : Who::perhaps;
-  }
-
-  void check(size_t b) const {
-    const SubBatch& batch = it_.batches[b];
-    const Ragged& rows = joining(b) != nullptr ? *joining(b)->joint : *batch.rows;
-    if (it_.ids[b].size() < rows.rows()) throw std::invalid_argument("every row needs a token");
-    for (const int32_t id : it_.ids[b])
-      if (id < 0 || static_cast<size_t>(id) >= stage(b).spec().vocab)
-        throw std::invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
-                                    std::to_string(stage(b).spec().vocab));
-    for (const Ragged* each : {&rows, batch.rows.get()})
-      stage(b).check_ragged(*each, each->rows(), true, 0, operations(b));
-    const auto apart = [&](const Seat& seat, const Ragged& found) {
-      seat.stage->check_ragged(found, found.rows(), false, seat.stage->find(Op::append), seat.stage->find(Op::o));
-    };
-    if (batch.apart != nullptr) apart(batch.host, *batch.apart);
-    if (joining(b) != nullptr && joining(b)->stays) apart(batch.host, *joining(b)->apart);
   }
 
   void submit(size_t layer) {
@@ -139,17 +94,7 @@ class Submitter {
       if (joins(0, it_.layers - 1)) item([joining = it_.joining] { if (joining->joined) joining->end(); });
       return;
     }
-    const Ragged &first = *it_.batches[0].rows, &second = joining(1) != nullptr ? *joining(1)->joint : *it_.batches[1].rows;
-    std::vector<size_t> outputs = first.outputs;
-    for (size_t i = 0; i < second.outputs.size(); ++i) outputs.push_back(first.rows() + i);
-    std::vector<size_t> positions(first.rows() + second.outputs.size());
-    run_->ends = std::make_shared<Ragged>(std::move(positions), std::vector<RaggedSequence>{}, std::vector<CacheRun>{}, outputs);
-    stage(0).check_ragged(*run_->ends, run_->ends->rows(), false, norm, operations(0));
-    item([run = run_, from = second.outputs, to = first.rows()] {
-      const Seat &mine = run->it.batches[0].seat, &other = run->it.batches[1].seat;
-      for (size_t i = 0; i < from.size(); ++i)
-        memcpy(mine.at(mine.hidden, to + i), other.at(other.hidden, from[i]), mine.hidden.row_bytes);
-    });
+    item([run = run_] { run->gather(); });
     add(0, norm, operations(0), Who::ends, {});
   }
 
@@ -250,7 +195,7 @@ class Submitter {
       return;
     }
     flush(nullptr);
-    open_ = Open{b, first, last, who, std::move(wait)};
+    open_ = ServingRange{b, first, last, who, std::move(wait)};
   }
 
   // What is signalled when all so far is done.
@@ -265,27 +210,8 @@ class Submitter {
       if (done) lanes_.accelerator->submit({[] {}, {}, done});
       return;
     }
-    lanes_.accelerator->submit({[run = run_, o = *open_] { perform(*run, o); }, open_->wait, done});
+    lanes_.accelerator->submit({[run = run_, o = *open_] { run->perform(o); }, open_->wait, done});
     open_.reset();
-  }
-
-  static void perform(Run& run, const Open& open) {
-    const SubBatch& batch = run.it.batches[open.batch];
-    Stage& s = *batch.seat.stage;
-    const Joining* joining = run.it.joining.get();
-    const bool joint = open.who == Who::joint || (open.who == Who::perhaps && joining->joined);
-    const Ragged& rows = open.who == Who::ends ? *run.ends : joint ? *joining->joint : *batch.rows;
-    const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(open.last, norm) : open.last;
-    if (rows.rows() == 0 || open.first >= last) return;
-    std::vector<double> stamps(last - open.first + 1);
-    run.chosen.resize(rows.outputs.size());
-    s.run_ragged(rows, rows.rows(), run.it.ids[open.batch].data(), run.chosen.data(), open.first, last, stamps.data());
-    for (size_t op = open.first; op < last; ++op) {
-      const double took = stamps[op - open.first + 1] - stamps[op - open.first];
-      (s.is(op, Op::attention)                  ? run.seconds.gpu_attention
-       : s.is(op, Op::embedding) || op >= norm ? run.seconds.ends
-                                                : run.seconds.linear[open.batch]) += took;
-    }
   }
 
   const ServingLanes lanes_;
@@ -293,19 +219,20 @@ class Submitter {
   const ServingIteration& it_;
   std::vector<Events> back_;  // by sub-batch: outputs of the layer's attention that the host has
   std::shared_ptr<Event> stored_[2];  // by parity of the layer: that what passed through has left
-  std::optional<Open> open_;
+  std::optional<ServingRange> open_;
 };
 
 }  // namespace
 
 ServingPass::ServingPass(const ServingLanes& lanes, ServingIteration iteration)
-    : lanes_(lanes), run_(std::make_shared<Run>()) {
+    : lanes_(lanes), run_(std::make_shared<ServingRun>()) {
   check_lanes(lanes, iteration);
   for (Queue* queue : {lanes.accelerator, lanes.host})
     if (queue != nullptr) queue->collect();
   for (CopyEngine* engine : {lanes.to_host, lanes.to_device, lanes.queries, lanes.outputs})
     if (engine != nullptr) engine->collect();
   run_->it = std::move(iteration);
+  run_->prepare();
   Submitter(lanes_, run_).all();
 }
 

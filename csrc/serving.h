@@ -3,8 +3,8 @@
 // Rows of a sub-batch go through the accelerator's stage together; those at its end belong to requests whose keys and
 // values are in the host's memory: their queries, keys and values go over the link, the host appends and attends, and
 // what attention gives comes back before the operation `o`. Two sub-batches take turns on the accelerator, so that the
-// host works for one while the accelerator works for the other (NEO); the head sees both together, once. A cohort goes on by a layer in an iteration, and
-// the accelerator does not wait for it (APEX): see cohort.h.
+// host works for one while the accelerator works for the other (NEO); the head sees both together, once. A cohort goes
+// on by a layer in an iteration, and the accelerator does not wait for it (APEX): see cohort.h.
 #pragma once
 #include <memory>
 #include <vector>
@@ -16,6 +16,7 @@
 namespace helm {
 
 struct Joining;
+struct ServingRun;
 
 // What works; all but `accelerator` may be missing where nothing is the host's.
 struct ServingLanes {
@@ -62,7 +63,7 @@ struct ServingIteration {
   std::vector<SubBatch> batches;   // one or two; the second one's stage needs no head
   std::vector<int32_t> ids[2];     // by sub-batch: of every row, of sub-batch 0 also those that join
   LayerCopies swap_out, swap_in;   // before anything else of a layer
-  LayerCopies fetch, store;        // of prompts whose caches only pass through the accelerator: before and after attention
+  LayerCopies fetch, store;        // before and after attention: of prompts whose caches only pass through
   std::shared_ptr<Joining> joining;  // rows of a cohort behind those of sub-batch 0; or null
 };
 
@@ -84,11 +85,9 @@ class ServingPass {
   ServingSeconds seconds() const;
   const std::vector<int32_t>& chosen() const;  // by output, those of sub-batch 0 first, once done
 
-  struct Run;
-
  private:
   ServingLanes lanes_;
-  std::shared_ptr<Run> run_;
+  std::shared_ptr<ServingRun> run_;
 };
 
 }  // namespace helm

@@ -1,0 +1,50 @@
+// ServingRun: what the items of a submitted iteration share, and what one of them does.
+#pragma once
+#include <deque>
+#include <utility>
+
+#include "cohort.h"
+
+namespace helm {
+
+// A part of the seconds.
+using Part = double ServingSeconds::*;
+
+// Whose rows a range of operations is for: the sub-batch's; those that join as well, if they do; outputs of both.
+enum class Who { own, joint, perhaps, ends };
+
+// Operations [first, last) of a sub-batch's stage, after `wait`.
+struct ServingRange {
+  size_t batch, first, last;
+  Who who;
+  Events wait;
+};
+
+// Each field is written by one thread, and read when all is done.
+struct ServingRun {
+  ServingIteration it;
+  SharedRows ends;  // of two sub-batches: outputs of both, in the workspace of the first
+  std::vector<int32_t> chosen;
+  ServingSeconds seconds;
+  std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
+  Events last;
+
+  // A cohort's part in sub-batch `b`, or null.
+  const Joining* joining(size_t b) const { return it.joining != nullptr && it.joining->batch() == b ? it.joining.get() : nullptr; }
+  // Rows of sub-batch `b` at its end, where none of them leave again.
+  const Ragged& staying(size_t b) const {
+    return joining(b) != nullptr && joining(b)->stays ? *joining(b)->joint : *it.batches[b].rows;
+  }
+
+  // Throws std::invalid_argument for what stages cannot run, and lays out `ends`.
+  void prepare();
+  // On the accelerator's queue.
+  void perform(const ServingRange& range);
+  // Hidden states of the second sub-batch's outputs go to where `ends` has them.
+  void gather() const;
+
+ private:
+  void check(size_t b) const;
+};
+
+}  // namespace helm
