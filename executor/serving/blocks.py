@@ -14,9 +14,25 @@ Run = tuple[int, int, int]
 
 @dataclass(slots=True)
 class Table:
-    """The blocks of one request, in the order of its positions."""
+    """The blocks of one request, in the order of its positions; `runs`: of blocks next to each other, how many come
+    before, how many they are, and the first."""
 
     blocks: list[int] = field(default_factory=list)
+    runs: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def append(self, block: int) -> None:
+        """One more."""
+        before, count, first = self.runs[-1] if self.runs else (0, 0, block)
+        if block == first + count:
+            self.runs[-1:] = [(before, count + 1, first)]
+        else:
+            self.runs.append((before + count, 1, block))
+        self.blocks.append(block)
+
+    def clear(self) -> None:
+        """None."""
+        self.blocks.clear()
+        self.runs.clear()
 
 
 class BlockPool:
@@ -43,7 +59,7 @@ class BlockPool:
             block = self._next(table, needed)
             self._free[block] = False
             self.left -= 1
-            table.blocks.append(block)
+            table.append(block)
 
     def lacks(self, table: Table, tokens: int) -> bool:
         """Whether there are not enough blocks for `tokens` positions in all."""
@@ -53,23 +69,23 @@ class BlockPool:
         """Give back all blocks of a table, which is empty then."""
         self._free[table.blocks] = True
         self.left += len(table.blocks)
-        table.blocks.clear()
+        table.clear()
 
     def runs(self, table: Table, tokens: int) -> list[Run]:
         """Where the first `tokens` positions are."""
-        found: list[list[int]] = []
-        for number, block in enumerate(table.blocks[: -(-tokens // self.block)]):
-            row = block * self.block
-            if found and found[-1][2] + found[-1][1] == row:
-                found[-1][1] += self.block
-            else:
-                found.append([number * self.block, self.block, row])
-        return [(position, min(count, tokens - position), row) for position, count, row in found]
+        size = self.block
+        return [
+            (before * size, min(count * size, tokens - before * size), first * size)
+            for before, count, first in table.runs
+            if before * size < tokens
+        ]
 
     def check_integrity(self, tables: Sequence[Table]) -> None:
         """Raise AssertionError unless every block is free or in exactly one of `tables`."""
         used = [block for table in tables for block in table.blocks]
         assert len(used) == len(set(used)), "no block holds two things"
+        for table in tables:
+            assert [first + k for _, n, first in table.runs for k in range(n)] == table.blocks, "runs are of its blocks"
         assert not self._free[used].any(), "blocks in use are not free"
         assert self.left == self._free.sum() == self.total - len(used), "every block is free or in a table"
 
