@@ -44,7 +44,7 @@ class Footprint:
 
 def _serve(sequences: int, step_s: float) -> None:
     """In the server's process: prints its address, and at every SIGUSR1 its tasks and objects."""
-    capacity = Capacity(context=8192, home_tokens=8192, kv_tokens=10**7, block=16, sequences=sequences)
+    capacity = Capacity(context=8192, homes={"gpu": 10**7}, block=16, sequences=sequences)
     engine, listener = VirtualEngine(capacity, step_s), listen("127.0.0.1", 0)
 
     def ready(url: str) -> None:

@@ -11,7 +11,7 @@ from threading import Condition, Thread
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.service.generation import Cancel, Capacity, Ended, Job, Load, OnEnd, OnToken
 
-ROOM = Capacity(context=4096, home_tokens=4096, kv_tokens=65536, block=16, sequences=8)
+ROOM = Capacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
 
 
 def tokens_of(job: Job, vocab: int) -> list[int]:

@@ -1,6 +1,6 @@
 """What the service needs from what generates tokens: submit, cancel, load, faults, a canary."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -37,14 +37,23 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What an engine can hold: tokens of one sequence (`context`), tokens of keys and values of the largest home
-    (`home_tokens`) and of all homes (`kv_tokens`), in blocks of `block`, and `sequences` that run at once."""
+    """What an engine can hold: tokens of one sequence (`context`), of keys and values by home (`homes`: gpu, cpu;
+    a sequence is in one of them) in blocks of `block`, and `sequences` that run at once."""
 
     context: int
-    home_tokens: int
-    kv_tokens: int
+    homes: Mapping[str, int]
     block: int
     sequences: int
+
+    @property
+    def home_tokens(self) -> int:
+        """Tokens of the largest home."""
+        return max(self.homes.values())
+
+    @property
+    def kv_tokens(self) -> int:
+        """Tokens of all homes."""
+        return sum(self.homes.values())
 
     def blocks(self, tokens: int) -> int:
         """Tokens that so many take up, in whole blocks."""

@@ -73,7 +73,7 @@ def test_it_serves_until_it_is_told_to_stop(command: Command, tmp_path: Path, nu
     visitor.join()
     assert (code, err) == (0, "")
     assert json.loads(out) == visitor.found["ready"]
-    assert visitor.found["ready"]["kv_tokens"] == ROOM.kv_tokens and visitor.found["/health"]["status"] == "ok"
+    assert visitor.found["ready"]["kv_tokens"] == ROOM.homes and visitor.found["/health"]["status"] == "ok"
     model = visitor.found["/v1/models"]["data"][0]
     assert (model["id"], model["policy"], len(model["plan_sha256"])) == ("small", "neo", 64)
 
@@ -106,6 +106,8 @@ def test_a_device_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
         (["--promise", "nan"], "--promise: must be between"),
         (["--max-body", "1B"], "--max-body: out of range"),
         (["--stall", "-1"], "--stall"),
+        (["--policy", "neo,apex"], "--policy: one policy at a time"),
+        (["--gpu-tokens", "-5"], "--gpu-tokens: not a number of tokens"),
         (["--name", "\n"], "--name: not a name"),
     ],
 )

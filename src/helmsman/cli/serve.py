@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.serving_arguments import add_cache_arguments
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.units import parse_bytes, parse_seconds
 
@@ -40,6 +41,7 @@ def build_parser() -> Parser:
     add("--chunk", type=_count, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
     add("--sequences", type=_count, metavar="N", help="most requests that run at a time")
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches")
+    add_cache_arguments(parser.add_argument_group("caches"))
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
@@ -115,6 +117,8 @@ def _check(args: argparse.Namespace) -> None:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"serving needs {', '.join(missing)}", remedy="pip install 'helmsman[serve]'")
+    if "," in args.policy:
+        raise UsageError("one policy at a time", field="--policy", value=args.policy)
     if not 1.0 <= args.promise <= 1e6:
         raise UsageError("must be between 1 and 1000000", field="--promise", value=args.promise)
     if args.name is not None and not (args.name.isprintable() and 0 < len(args.name) <= 200):
@@ -167,6 +171,6 @@ def _say(args: argparse.Namespace, url: str, served: "Served", generator: "Gener
         "model": served.name,
         "policy": args.policy,
         "sequences": most.sequences,
-        "kv_tokens": most.kv_tokens,
+        "kv_tokens": dict(most.homes),
     }
     emit(args, to_json(content), lambda: f"{served.name} under {args.policy} at {url} (Ctrl-C stops)")

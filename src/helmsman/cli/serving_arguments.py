@@ -57,8 +57,22 @@ def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
     add("--chunk", type=int, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
     add("--sequences", type=int, metavar="N", help="most requests that run at a time on a replica")
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
+    add_cache_arguments(group)
     add("--mispredict", action="append", default=[], metavar="STAGE=FACTOR",
         help=f"a stage takes that many times what the policy believes: {', '.join(STAGES)}")  # fmt: skip
+
+
+def add_cache_arguments(group: "argparse._ArgumentGroup") -> None:
+    """Options of whoever serves, in virtual time or for real: the same ones make the same limits."""
+    for home, where in (("gpu", "accelerator's"), ("cpu", "host's")):
+        what = f"KV tokens in the {where} cache at most (default: as many as have room)"
+        group.add_argument(f"--{home}-tokens", type=_tokens, metavar="N", help=what)
+
+
+def _tokens(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        raise UsageError("not a number of tokens", value=text, remedy="write a whole number, 0 or more")
+    return int(text)
 
 
 def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
@@ -77,8 +91,8 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
 
 _SERVING = (
     "policy", "policy_option", "rate", "arrivals", "sort", "limit", "seed", "slo", "replicas", "router",
-    "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "mispredict", "sweep", "relative_to",
-    "find_capacity", "seeds", "export_vllm", "export_aiperf",
+    "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens", "cpu_tokens", "mispredict",
+    "sweep", "relative_to", "find_capacity", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
     "limit": 10**9,

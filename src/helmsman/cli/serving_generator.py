@@ -50,8 +50,8 @@ def capacity_of(plan: "Plan", limits: "Limits", policy: str) -> "Capacity":
     from helmsman.service.generation import Capacity
 
     tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
-    homes = [tokens[home] for home in policy_options(policy).homes]
-    return Capacity(plan.workload.context, max(homes), sum(homes), limits.block, limits.sequences)
+    homes: dict[str, int] = {home: tokens[home] for home in policy_options(policy).homes}
+    return Capacity(plan.workload.context, homes, limits.block, limits.sequences)
 
 
 def _share(engine: "ServingEngine") -> float:

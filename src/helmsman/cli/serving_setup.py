@@ -10,6 +10,7 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.replica import ReplicaOptions
+    from helmsman.scheduler.limits import Limits
     from helmsman.schemas.plan import Plan
     from helmsman.simulator.serving.run import Setup
 
@@ -34,12 +35,22 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
     return Setup(
         cost=replica.cost.scaled(**factors),
         believed=replica.cost,
-        limits=replica.limits,
+        limits=_held(replica.limits, args),
         policy=name,
         options=options,
         replicas=args.replicas or 1,
         router=args.router or ROUTERS[0],
     )
+
+
+def _held(limits: "Limits", args: argparse.Namespace) -> "Limits":
+    """The limits with no more tokens in their caches than is said, in whole blocks. Raises UsageError."""
+    asked = {"gpu_tokens": args.gpu_tokens, "cpu_tokens": args.cpu_tokens}
+    if asked["gpu_tokens"] is not None and asked["gpu_tokens"] < limits.block:
+        remedy = f"use {limits.block} or more"
+        raise UsageError("less than a block", field="--gpu-tokens", value=asked["gpu_tokens"], remedy=remedy)
+    found = {name: min(most, getattr(limits, name)) for name, most in asked.items() if most is not None}
+    return replace(limits, **{name: most // limits.block * limits.block for name, most in found.items()})
 
 
 def _argument(field: str | None) -> str:
