@@ -132,7 +132,11 @@ def main() -> None:
     elif args.probe:
         _probe(int(one), float(other))
     else:
-        _measure(Server(int(one), float(other)), args.rounds, args.seconds)
+        server = Server(int(one), float(other))
+        try:
+            _measure(server, args.rounds, args.seconds)
+        finally:
+            print("exit status", server.stop())
 
 
 def _measure(server: Server, rounds: int, seconds: float) -> None:
@@ -146,7 +150,6 @@ def _measure(server: Server, rounds: int, seconds: float) -> None:
         )
         print(dict(sorted(tally.met.items())))
         print(server.footprint())
-    print("exit status", server.stop())
 
 
 if __name__ == "__main__":
