@@ -39,7 +39,7 @@ def build_parser() -> Parser:
     most = "most tokens in a pass: room is kept for their activations (default 2048)"
     add("--batch-tokens", type=_count, default=2048, metavar="N", help=most)
     add("--chunk", type=_count, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
-    add("--sequences", type=_count, metavar="N", help="most requests that run at a time")
+    add("--sequences", type=_count, default=64, metavar="N", help="most requests that run at a time (default 64)")
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches")
     add_cache_arguments(parser.add_argument_group("caches"))
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
