@@ -14,13 +14,8 @@ class GpuOnly final : public Policy {
   Homes homes() const override { return {true, false}; }
   bool learns() const override { return false; }
 
-  // Whoever could not go on or begin now finds no more blocks, places or tokens until a decode ends. But who finds less
-  // of its prefix in the cache may then begin with fewer blocks.
-  bool steady(const State& state) const override {
-    if (state.waiting().empty() || state.running() >= state.limits().sequences) return true;
-    const Id next = state.waiting().begin()->second;
-    return state.prompt_left(next, Home::gpu) == state.sequence(next).prompt;
-  }
+  // Whoever could not go on or begin now finds no more blocks, places or tokens until a decode ends.
+  bool steady(const State& state) const override { return state.settled(); }
 
   void decide(State& state, const Cost&) override {
     bool crowded = make_room(state);

@@ -13,7 +13,7 @@ class Hybrid : public Policy {
   Hybrid(Homes homes, Weighing weighing) : homes_(homes), weighing_(weighing), admission_(homes) {}
 
   Homes homes() const override { return homes_; }
-  bool steady(const State& state) const override { return state.cpu().empty(); }
+  bool steady(const State& state) const override { return state.cpu().empty() && state.settled(); }
   std::vector<const Schedule*> considered() const override { return considered_; }
   void decide(State& state, const Cost& believed) override;
 

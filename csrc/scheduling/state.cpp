@@ -34,6 +34,10 @@ int64_t State::tokens(Home home) const {
   return kv_[index(home)] + once;
 }
 
+bool State::settled() const {
+  return waiting_.empty() || running() >= limits_.sequences || matched(waiting_.begin()->second) == 0;
+}
+
 // At least one token of a prompt is computed: it yields the next one.
 int64_t State::matched(Hashes hashes, int64_t prompt) const {
   return hash_block_ == 0 ? 0 : prefixes_.match(hashes, (prompt - 1) / hash_block_);

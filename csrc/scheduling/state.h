@@ -80,6 +80,9 @@ class State {
   int64_t free(Home home) const;
   // Most blocks that requests held at a time.
   int64_t most_blocks(Home home) const { return most_[static_cast<size_t>(home)]; }
+  // Whether the next one waiting wants as many blocks as long as nobody ends: who finds less of its prefix in the cache
+  // may want fewer.
+  bool settled() const;
   // KV tokens that requests hold, shared ones once.
   int64_t tokens(Home home) const;
 

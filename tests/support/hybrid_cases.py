@@ -1,6 +1,6 @@
 """Random replicas, and requests that come in bursts and leave, for policies that use the host's attention."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -54,17 +54,32 @@ def random_limits(chance: Random) -> Limits:
 
 
 def random_requests(chance: Random, count: int) -> Requests:
-    """Bursts; a fifth leave before they are done; some come first."""
+    """Bursts; a fifth leave before they are done; some come first, and some prompts begin alike."""
     bursts = sorted(chance.uniform(0, 3) for _ in range(1 + count // 12))
     arrival = np.array(sorted(chance.choice(bursts) for _ in range(count)))
+    prompt = np.array([chance.choice([5, 40, 150, 600]) + chance.randint(0, 30) for _ in range(count)])
     leave = [start + chance.expovariate(2) if chance.random() < 0.2 else np.inf for start in arrival]
-    return make_requests(
+    found = make_requests(
         arrival,
-        np.array([chance.choice([5, 40, 150, 600]) + chance.randint(0, 30) for _ in range(count)]),
+        prompt,
         np.array([chance.choice([1, 8, 60]) + chance.randint(0, 20) for _ in range(count)]),
         np.array([chance.choice([0, 0, 0, 1]) for _ in range(count)]),
         np.array(leave),
     )
+    return _with_prefixes(chance, found) if chance.random() < 0.3 else found
+
+
+def _with_prefixes(chance: Random, requests: Requests) -> Requests:
+    """Prompts that begin like others, for some blocks of 32 tokens."""
+    counts = requests.prompt_tokens // 32
+    hashes = [
+        family * 100 + place if place < shared else 1000 * (row + 1) + place
+        for row, blocks in enumerate(counts)
+        for family, shared in [(chance.randint(0, 2), chance.randint(0, 20))]
+        for place in range(blocks)
+    ]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    return replace(requests, hash_start=starts, hashes=np.array(hashes, np.int64), hash_block=32)
 
 
 @dataclass(frozen=True)
