@@ -3,7 +3,7 @@
 What attention takes does not depend on what it reads, as long as it is no page of zeros that all lie in one place, and
 no number that is slower than others."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -21,11 +21,16 @@ _PERIOD = 65521
 
 def assume(caches: Caches, pagers: Mapping[str, Pager], tokens: int) -> None:
     """Fill all caches with noise, and have the pages of windows where they are after `tokens` tokens."""
-    noise = np.random.default_rng(0).integers(_LOW, _HIGH, _PERIOD, np.uint8)
-    for buffer in _buffers(caches):
-        view(buffer, np.uint8)[:] = np.resize(noise, buffer.size)
+    fill(_buffers(caches))
     for pager in pagers.values():
         pager.assume(tokens)
+
+
+def fill(buffers: Iterable[Buffer]) -> None:
+    """Noise everywhere."""
+    noise = np.random.default_rng(0).integers(_LOW, _HIGH, _PERIOD, np.uint8)
+    for buffer in buffers:
+        view(buffer, np.uint8)[:] = np.resize(noise, buffer.size)
 
 
 def _buffers(caches: Caches) -> Iterator[Buffer]:

@@ -1,7 +1,7 @@
 """The serving engine: executes decisions, pass by pass, over requests whose keys and values are in blocks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from helmsman.executor._kernels import ServingPass
+from helmsman.executor.depth import fill
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.loading import open_store
@@ -26,7 +27,7 @@ from helmsman.executor.serving.runner import Seconds, Stepped
 from helmsman.executor.serving.running import Running
 from helmsman.executor.serving.seating import Seating, seat
 from helmsman.executor.storage import open_storage
-from helmsman.scheduler.decision import Decision
+from helmsman.scheduler.decision import Decision, Home
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
@@ -86,6 +87,16 @@ class ServingEngine:
         """A request that decisions may name from now on."""
         assert request not in self._running, "requests have numbers of their own"
         self._running[request] = Running.of(request, asked)
+
+    def assume(self, homes: Mapping[int, Home]) -> None:
+        """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
+        all requests are noise. For measuring at depths that prompts would take minutes to reach."""
+        fill(cache.buffer for cache in self._homes.caches.values())
+        for request, home in homes.items():
+            running = self._running[request]
+            running.home = home
+            self._homes.place(running, len(running.tokens) - 1)
+            running.cached = len(running.tokens) - 1
 
     def release(self, request: int) -> None:
         """Forget a request, and free its blocks."""
