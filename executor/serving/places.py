@@ -40,7 +40,7 @@ def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
     found = {device for each in passes for device in each.devices}
     moved = any(task.kind == "transfer" for each in passes for task in each.tasks)
     if len(found) > 1 or moved:
-        remedy = "plan a layer split with all units on one device (--split 0), and a shorter context if it does not fit"
+        remedy = "plan with helm-plan --strategy vllm, and smaller formats or a shorter context where it does not fit"
         raise UsageError("requests are served by one device that holds all weights", field="plan", remedy=remedy)
     (accelerator,) = found
     kind = plan.hardware.device(accelerator).kind
