@@ -1,21 +1,23 @@
 """NEO: load-latency curves, FastDecode+, gains over lengths, CPU capacity, SwiftLLM beside vLLM."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from benchmarks.papers.chart import Chart
-from benchmarks.papers.curves import curves, relative
+from benchmarks.papers.curves import curves, made, relative
 from benchmarks.papers.figure import Axis, Drawing, Figure, Found, Series, Traces
 from benchmarks.papers.loads import AC, OSC, Load, lengths
 from benchmarks.papers.published import NEO as FACTS
 from benchmarks.papers.serving import FASTDECODE, NEO, SWIFT, VLLM, latencies, load_at, throughput
-from benchmarks.papers.sites import A10G, G5, H100, T4, Site
+from benchmarks.papers.sites import A10G, G5, H100, T4, Site, replica
 
 OUTPUTS = (10, 25, 50, 75, 100, 150, 200, 300, 400, 600, 800)
 SWEEPS: dict[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 2000), T4: (100, 300, 500)}
 """Prompts of Fig 9; its lengths are not in the copy at hand (E-NEO-04)."""
 PEAKS = {H100: "NEO-F020", A10G: "NEO-F021", T4: "NEO-F022"}
+HOSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 RATE = 1.6
 """Requests a second in Fig 7."""
 
@@ -36,10 +38,12 @@ def figures() -> Iterator[Figure]:
     capped = Axis(token.label, high=3.0)
     yield Chart("neo-8a", title, load, capped, FACTS, fastdecode_latency, traces=(AC.file,)).figure
     output = Axis("output tokens", base=2)
-    gain = Axis("throughput, % of GPU-only")
+    gain = Axis("throughput, % of GPU-only", low=80.0)
     yield Chart("neo-8b", "NEO Fig 8b: FastDecode+, throughput", output, gain, FACTS, fastdecode_throughput).figure
     yield Chart("neo-9", "NEO Fig 9: gain over lengths", output, gain, FACTS, sweep).figure
     yield Chart("neo-10a", "NEO Fig 10a: CPU capacity", output, gain, FACTS, capacity).figure
+    times = Axis("times the host's speed in the record", base=2)
+    yield Chart("neo-hosts", "NEO on the T4, by how fast its host attends", times, gain, FACTS, hosts).figure
     percent = Axis("SwiftLLM, % of vLLM")
     yield Chart("neo-10b", "NEO Fig 10b: SwiftLLM and vLLM", Axis(""), percent, FACTS, bases, "bars").figure
 
@@ -105,6 +109,22 @@ def capacity(traces: Traces) -> Drawing:
     series = tuple(relative(site, NEO, SWIFT, 1000, OUTPUTS, site.name) for site in G5)
     found = (Found("NEO-F025", max(y for y in series[1].y if y is not None) - 100, None),)
     return Drawing("Llama-3.1-8B, prompts of 1000 tokens, all requests at once", series, found)
+
+
+def hosts(traces: Traces) -> Drawing:
+    """What a gain of several times would take (E-NEO-03)."""
+    series = tuple(_by_host(prompt, output) for prompt, output in ((100, 100), (300, 100), (500, 200)))
+    rate = replica(T4).limits.gpu_tokens
+    note = (
+        f"A pass of the GPU alone reads {rate} tokens of keys and values at most; hosts add what they read meanwhile."
+    )
+    return Drawing(f"{T4.name}, all requests at once", series, notes=(note,))
+
+
+def _by_host(prompt: int, output: int) -> Series:
+    sites = [replace(T4, host_time=1 / each) for each in HOSTS]
+    gains = tuple(100 * made(site, NEO, prompt, output) / made(T4, SWIFT, prompt, output) for site in sites)
+    return Series(f"{prompt} + {output} tokens", HOSTS, gains)
 
 
 def bases(traces: Traces) -> Drawing:

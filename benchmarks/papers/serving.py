@@ -8,6 +8,7 @@ from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.serving import ServingReport
+from helmsman.simulator.serving.capacity import find_capacity
 from helmsman.simulator.serving.metrics import per_token
 from helmsman.simulator.serving.report import report
 from helmsman.simulator.serving.run import Outcome, Setup, serve
@@ -63,13 +64,10 @@ def latency(site: Site, system: System, requests: Requests, rate: float) -> floa
 
 
 def load_at(site: Site, system: System, requests: Requests, limit: float) -> float:
-    """The highest rate at which the per-token latency is within `limit` seconds, to 0.5 %."""
-    low = high = run(site, system, requests).throughput.requests
-    while latency(site, system, requests, low) > limit:
-        low /= 2
-    while latency(site, system, requests, high) <= limit:
-        high *= 2
-    while high / low > 1.005:
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if latency(site, system, requests, middle) <= limit else (low, middle)
-    return low
+    """The highest rate at which the per-token latency is within `limit` seconds. Raises InfeasibleError."""
+
+    def keeps(rate: float, seed: int) -> bool:
+        return latency(site, system, requests, rate) <= limit
+
+    guess = run(site, system, requests).throughput.requests
+    return find_capacity(keeps, guess, (SEED,)).rate

@@ -1,6 +1,6 @@
 """Where NEO and APEX ran: models on records, as replicas of the planner (NEO-32, 33, APEX-32, 33)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from helmsman.hwdb.load_hardware import load_hardware
@@ -16,12 +16,15 @@ from helmsman.schemas.workload import Workload
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A model in f16 on `accelerators` of a machine of the catalogue, all weights there."""
+    """A model in f16 on `accelerators` of a machine of the catalogue, all weights there.
+
+    `host_time`: attention on the host takes so many times as long as by the record, to see what hangs on it."""
 
     name: str
     model: str
     machine: str
     accelerators: int = 1
+    host_time: float = 1.0
 
 
 H100 = Site("2x H100, 70B", "Llama-3.1-70B", "h100x2-hgx", 2)
@@ -36,7 +39,15 @@ APEX_T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-xeon6130")
 def replica(site: Site, chunk: int = 0) -> ReplicaCost:
     """What passes cost there, and what fits; `chunk`: of prompts, 0 for whole ones."""
     hardware = load_hardware(site.machine, None)
-    return replica_on(hardware, site.model, ReplicaOptions(tensor_parallel=site.accelerators, chunk=chunk))
+    found = replica_on(hardware, site.model, ReplicaOptions(tensor_parallel=site.accelerators, chunk=chunk))
+    return replace(found, cost=found.cost.scaled(cpu_attention=site.host_time))
+
+
+def host_share(site: Site) -> float:
+    """Speed of decode attention on the host over that on the accelerator (APEX's N_C / N_G), of a full cache."""
+    found = replica(site)
+    tokens = found.limits.gpu_tokens
+    return found.cost.gpu_attention(tokens) / found.cost.cpu_attention(tokens)
 
 
 def replica_on(hardware: Hardware, model: str, options: ReplicaOptions) -> ReplicaCost:

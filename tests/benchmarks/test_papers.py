@@ -1,12 +1,19 @@
 """Redrawn figures: what is written, what is compared, what is refused."""
 
 import csv
+import json
+from dataclasses import replace
 
 import pytest
+from benchmarks.papers import bars
 from benchmarks.papers.__main__ import main, named
+from benchmarks.papers.bars import one_peak
 from benchmarks.papers.catalogue import figures
 from benchmarks.papers.chart import Chart
 from benchmarks.papers.figure import Axis, Drawing, Fact, Found, Series, Traces, compare
+from benchmarks.papers.loads import OSC, lengths, with_output
+from benchmarks.papers.serving import NEO, SWIFT, VLLM, latency, load_at, run
+from benchmarks.papers.sites import T4, host_share
 
 from helmsman.schemas.errors import BadInputError, UsageError
 
@@ -74,3 +81,59 @@ def test_a_missing_trace_is_named(tmp_path):
     assert Traces().file("azure.csv") is None
     with pytest.raises(BadInputError, match=r"azure\.csv"):
         Traces(tmp_path).file("azure.csv")
+
+
+def test_lengths_are_those_of_the_trace_or_made_up(tmp_path):
+    rows = [{"prompt": 10 * n, "max_tokens": n} for n in range(1, 6)]
+    (tmp_path / OSC.file).write_text(json.dumps(rows))
+    found = OSC.requests(Traces(tmp_path))
+    assert list(found.prompt_tokens) == [10, 20, 30, 40, 50] and not found.arrival_s.any()
+    assert list(with_output(found, 6).output_tokens) == [2, 4, 6, 8, 10]
+    made_up = OSC.requests(Traces())
+    assert len(made_up) == 2000
+    assert made_up.prompt_tokens.min() >= round(0.9 * OSC.prompt) and made_up.output_tokens.mean() == pytest.approx(
+        45, 0.02
+    )
+
+
+def test_hosts_are_as_slow_as_asked():
+    slower = replace(T4, host_time=4.0)
+    assert host_share(slower) == pytest.approx(host_share(T4) / 4)
+
+
+def test_baselines_differ_in_how_they_make_room():
+    """SwiftLLM keeps what it swaps out, vLLM computes it again; the same tokens come of both."""
+    requests = lengths(200, 60, 120)
+    swift, vllm, neo = (run(T4, system, requests) for system in (SWIFT, VLLM, NEO))
+    assert swift.preemptions > 0 and vllm.preemptions > 0
+    assert swift.activity.swapped_out > 0 and vllm.activity.swapped_out == 0
+    assert swift.counts.finished == vllm.counts.finished == neo.counts.finished == 120
+    assert neo.throughput.output_tokens > swift.throughput.output_tokens
+
+
+def test_load_is_where_latency_crosses():
+    requests = lengths(200, 20, 100)
+    load = load_at(T4, SWIFT, requests, 0.2)
+    assert latency(T4, SWIFT, requests, load) <= 0.2 < latency(T4, SWIFT, requests, 1.02 * load)
+
+
+@pytest.mark.parametrize(
+    ("gains", "peak"),
+    [
+        ([0.0, 5.0, 9.0, 4.0, 1.0], True),
+        ([0.0, 5.0, 4.5, 9.0, 1.0], True),  # within a point
+        ([0.0, 5.0, 3.0, 9.0, 1.0], False),  # two peaks
+        ([0.0, 2.0, 5.0, 9.0, 9.5], False),  # does not fall
+        ([9.0, 5.0, 3.0, 2.0, 1.0], False),  # does not rise
+    ],
+)
+def test_one_peak(gains, peak):
+    assert one_peak(gains) is peak
+
+
+def test_missed_bars_are_told(monkeypatch, capsys):
+    monkeypatch.setattr(bars, "CHECKS", (lambda: iter([bars.Bar("gain", "+1 %", True)]),))
+    assert bars.main() == 0
+    monkeypatch.setattr(bars, "CHECKS", (lambda: iter([bars.Bar("gain", "-9 %", False)]),))
+    assert bars.main() == 4
+    assert "FAIL gain: -9 %" in capsys.readouterr().out
