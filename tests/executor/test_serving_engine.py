@@ -250,6 +250,17 @@ def test_parts_of_an_iteration_are_timed(checkpoints: Checkpoints) -> None:
         assert third.total >= third.swap_out
 
 
+def test_depths_are_assumed_without_their_prompts(checkpoints: Checkpoints) -> None:
+    with serving(checkpoints) as engine:
+        for number in range(3):
+            engine.add(number, Asked([1] * 40, OUTPUT))
+        engine.assume({0: "gpu", 1: "cpu", 2: "cpu"})
+        engine.check_integrity()
+        assert engine.occupancy == {"gpu": (3, 16), "cpu": (6, 20)}
+        made = engine.step(Decision("pipelined", decode0_gpu=(0,), decode0_cpu=(1,), decode1_cpu=(2,))).tokens
+        assert made.keys() == {0, 1, 2}
+
+
 def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
     canary = Canary()
     with serving(checkpoints) as engine:
