@@ -2,7 +2,7 @@
 
 The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from helmsman.scheduler.cost import IterationCost
@@ -77,11 +77,13 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
 
-def deferred_seconds(cost: IterationCost, work: Work, joining: int) -> float:
+def deferred_seconds(cost: IterationCost, work: Work, joining: int, yielding: int = 0) -> float:
     """As on the accelerator alone, but that `joining` requests whose attention the host has done take part in the
-    linear stage of one layer (APEX-13..16). `work` is without them; the host is not waited for (APEX-17)."""
+    linear stage of one layer (APEX-13..16), and `yielding` of them yield their token: all of them in the pass that has
+    the stage after the last layer. `work` is without them; the host is not waited for (APEX-17)."""
     joined = cost.linear(work.tokens + joining) - cost.linear(work.tokens)
-    return max(_on_accelerator(cost, work) + joined, _link(cost, work))
+    alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
+    return max(alone + joined, _link(cost, work))
 
 
 def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> int:

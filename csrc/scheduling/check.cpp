@@ -16,7 +16,7 @@ void equal(int64_t kept, int64_t found, const char* what) {
 struct Sums {
   std::array<int64_t, 6> count{};         // by status
   std::array<int64_t, 3> kv{}, blocks{};  // by home; kv without those on_gpu
-  int64_t shared = 0, group_kv = 0, cpu_kv = 0, growth = 0;
+  int64_t shared = 0, group_kv = 0, cpu_kv = 0, growth = 0, in_cohort = 0, cohort_kv = 0;
 };
 
 }  // namespace
@@ -38,7 +38,9 @@ void State::check() const {
       sums.kv[home] += has;
     }
     if (produced(id) >= sequence.output) throw std::logic_error("a request has all its tokens and has not ended");
-    if (sequence.in_cohort) sums.blocks[home] += limits_.blocks(has + 1) - limits_.blocks(has);
+    if (!sequence.in_cohort) continue;
+    sums.blocks[home] += limits_.blocks(has + 1) - limits_.blocks(has);
+    ++sums.in_cohort, sums.cohort_kv += has + 1;
   }
   const auto of = [&](Status status) { return sums.count[static_cast<size_t>(status)]; };
   equal(static_cast<int64_t>(waiting_.size()), of(Status::waiting), "requests waiting");
@@ -49,6 +51,8 @@ void State::check() const {
   equal(group_.kv(), sums.group_kv, "their tokens");
   equal(group_.growth(1), sums.growth, "blocks that their next tokens need");
   equal(cpu_kv_, sums.cpu_kv, "tokens of those on the host");
+  equal(static_cast<int64_t>(cohort_.members.size()), sums.in_cohort, "requests of the cohort");
+  equal(cohort_.work.cpu_kv, sums.cohort_kv, "tokens that they read");
   equal(kv_[1], sums.kv[1], "other tokens on the accelerator");
   equal(kv_[2], sums.kv[2], "tokens at the host");
   equal(shared_, sums.shared, "shared blocks");

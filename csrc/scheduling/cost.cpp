@@ -82,9 +82,9 @@ Times pipelined(const Cost& cost, const Load& load) {
 Times deferred(const Cost& cost, const Load& load) {
   const Work &work = load.half[0], &cohort = load.cohort;
   Times times = gpu_only(cost, work);
-  if (cohort.cpu_requests == 0) return times;
   times.gpu += at(cost.linear, work.tokens + cohort.tokens) - at(cost.linear, work.tokens);
   times.seconds = std::max(times.gpu, times.link);
+  if (cohort.cpu_requests == 0) return times;
   times.cpu = host_attention(cost, cohort);
   times.link += transfers(cost, cohort);
   return times;

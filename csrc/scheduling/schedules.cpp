@@ -197,20 +197,21 @@ void Schedules::paying(Schedule& into) const {
 void Schedules::deferred(Schedule& into, double share) const {
   begin(into, Kind::deferred, needed());
   const double most = share * window();
-  Work cohort = state_.cohort().work;
+  Cohort begun;
   if (state_.cohort().members.empty())
     scan([&](Id id, int64_t cached) {
-      Work grown = cohort;
+      Work grown = begun.work;
       grown.decode_on_cpu(cached);
       if (host_layer(cost_, grown) > most) return false;
-      cohort = grown;
+      begun.work = grown;
       into.cpu[0].push_back(id);
       return true;
     });
-  into.load.cohort = cohort;
+  const Cohort& cohort = state_.cohort().members.empty() ? begun : state_.cohort();
+  cohort.join(into.load, cost_.layers);
   price(into);
-  const double passes = std::max(1.0, std::ceil(host_layer(cost_, cohort) / into.seconds));
-  into.advance += static_cast<double>(cohort.outputs) / (cost_.layers * passes);
+  const double passes = std::max(1.0, std::ceil(host_layer(cost_, cohort.work) / into.seconds));
+  into.advance += static_cast<double>(cohort.work.outputs) / (cost_.layers * passes + 1);
 }
 
 // Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.

@@ -190,9 +190,7 @@ void State::defer(const std::vector<Id>& members) {
     cohort_.members.push_back(id);
   }
   decision_.cpu[0] = cohort_.members;
-  if (cohort_.left > 0) return;
-  load_.cohort = cohort_.work;
-  if (cohort_.layers == layers_ - 1) load_.half[0].outputs += cohort_.work.outputs;
+  cohort_.join(load_, layers_);
 }
 
 }  // namespace helm::scheduling

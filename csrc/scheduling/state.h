@@ -35,6 +35,16 @@ struct Cohort {
   Work work;           // of one layer, all members
   int layers = 0;      // attention done
   double left = 0;     // seconds until the host is done with the layer under way; 0: the next may begin
+
+  // Its part in a deferred pass of `all` layers, none while the host is busy: a linear stage and the attention that
+  // follows, but after the last layer's stage come its tokens. So L + 1 passes make one (E-APEX-05, E-APEX-11).
+  void join(Load& load, int all) const {
+    if (left > 0) return;
+    load.cohort = work;
+    if (layers < all) return;
+    load.cohort.cpu_requests = load.cohort.cpu_kv = 0;
+    load.half[0].outputs += work.outputs;
+  }
 };
 
 // What a pass brought. A token that did not come one pass after the token before it is an `Odd` one.

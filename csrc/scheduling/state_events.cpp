@@ -91,26 +91,24 @@ void State::yield_odd(Id id, double end, bool on_cpu) {
 void State::commit_cohort(double end, double seconds, double layer, std::optional<bool> came) {
   if (cohort_.members.empty()) return;
   const bool done = cohort_done(seconds, layer);
-  if (!came.value_or(done)) {
-    cohort_.layers = std::min(cohort_.layers, layers_ - 1);
-    return;
-  }
+  if (!came.value_or(done)) return;
   const std::vector<Id> members = cohort_.members;
   for (const Id id : members) leave_cohort(id);
   for (const Id id : members) commit_cpu(id, end);
 }
 
 // The host works through the pass, whatever its kind; a layer that began with it takes `layer` seconds of it. True when
-// the last layer is done.
+// the pass had the stage after the last layer.
 bool State::cohort_done(double seconds, double layer) {
   if (cohort_.left <= 0) {
     if (decision_.kind != Kind::deferred) return false;
+    if (cohort_.layers == layers_) return true;
     cohort_.left = layer;
   }
   cohort_.left -= seconds;
   if (cohort_.left > 1e-12 * seconds) return false;
-  cohort_.left = 0;
-  return ++cohort_.layers >= layers_;
+  cohort_.left = 0, ++cohort_.layers;
+  return false;
 }
 
 void State::commit_prompt(const Chunk& chunk, double end) {
