@@ -21,11 +21,13 @@ Id last(const State& state) {
                            [&](Id one, Id other) { return state.rank(one) < state.rank(other); });
 }
 
-// The one that waits longest at the host for the accelerator, or -1. Work under way there is not interrupted.
+// The one that waits longest at the host for the accelerator, or -1. Work under way there is interrupted only where all are
+// part of it: a cohort takes as many passes as layers, and the accelerator would lack whoever ends meanwhile.
 Id first(const State& state) {
   const auto& queue = state.cpu();
   const auto found = std::find_if(queue.begin(), queue.end(), [&](Id id) { return !state.sequence(id).in_cohort; });
-  return found == queue.end() ? -1 : *found;
+  if (found != queue.end()) return *found;
+  return queue.empty() ? -1 : queue.front();
 }
 
 // Blocks of the host's cache that prompts leave to those who must make room on the accelerator, and to the tokens of
