@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from helmsman.executor.passes import passes_of
 from helmsman.executor.serving.places import Places, places_of
-from helmsman.executor.serving.seating import PASSING_LAYERS, passing_rows
+from helmsman.executor.serving.seating import PASSING_LAYERS, joint_rows, passing_rows
 from helmsman.lowering.buffers import kept_bytes, ragged_workspace_bytes
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.memory import memory_use
@@ -36,13 +36,12 @@ def beside(plan: Plan, limits: Limits, places: Places) -> int:
     """Bytes of the accelerator's memory that are no blocks, at most: weights, activations, what passes through."""
     name = plan.hardware.device(places.accelerator).memory
     weights = sum(use.weights for use in memory_use(plan) if use.memory == name) + kept_bytes(plan.model, plan.workload)
-    work = ragged_workspace_bytes(plan.model, limits.batch_tokens, limits.sequences)
+    model, rows = plan.model, joint_rows(limits)
     if places.host is None or not limits.cpu_tokens:
-        return weights + work
-    model = plan.model
+        return weights + ragged_workspace_bytes(model, limits.batch_tokens, limits.sequences)
+    work = ragged_workspace_bytes(model, rows, limits.sequences) + ragged_workspace_bytes(model, rows, 1)
     cohort = 4 * limits.sequences * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
     layer = token_bytes(plan) // model.layers
-    work += ragged_workspace_bytes(model, limits.batch_tokens, 1)
     return weights + work + cohort + PASSING_LAYERS * layer * passing_rows(plan, limits)
 
 

@@ -63,6 +63,11 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     return Seating(stages, gpu, (one, other), cpu, passing, cohort)
 
 
+def joint_rows(limits: Limits) -> int:
+    """Rows that a sub-batch may have at a time: a pass's, and those of a cohort or of the other's outputs."""
+    return limits.batch_tokens + limits.sequences
+
+
 def passing_rows(plan: Plan, limits: Limits) -> int:
     """Tokens of a layer that may pass through at a time: of a pass, and of one prompt those before them."""
     return limits.batch_tokens + plan.workload.context
@@ -85,7 +90,8 @@ def _spec(
     builder = StageBuilder(
         plan, store, _caches(plan, device, gpu), rope_tables(plan.model, plan.workload.context), False
     )
-    uniform = builder.spec(found, Staging({}), device, 0, limits.batch_tokens)
+    most = limits.batch_tokens if passing is None else joint_rows(limits)
+    uniform = builder.spec(found, Staging({}), device, 0, most)
     if passing is not None:
         for layer, block in enumerate(uniform["blocks"]):
             block["passing_keys"], block["passing_values"] = passing.parts(layer)

@@ -261,6 +261,20 @@ def test_depths_are_assumed_without_their_prompts(checkpoints: Checkpoints) -> N
         assert made.keys() == {0, 1, 2}
 
 
+def test_a_cohort_joins_passes_that_are_full(checkpoints: Checkpoints) -> None:
+    """Its rows have room of their own beside as many tokens as a pass may have."""
+    with serving(checkpoints) as engine:
+        for number in range(3):
+            engine.add(number, Asked([1 + number] * 80, OUTPUT))
+        engine.add(3, Asked([1] * (LIMITS.batch_tokens + 1), 1))
+        everybody = (0, 1, 2)
+        engine.assume(dict.fromkeys(everybody, "cpu"))
+        full = Decision("deferred", (Chunk(3, LIMITS.batch_tokens, 0, "gpu"),), (), everybody)
+        steps = [full, *[Decision("deferred", (), (), everybody)] * 3]
+        made = [engine.step(step).tokens.keys() for step in steps]
+        assert made == [set(), set(), set(), set(everybody)]
+
+
 def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
     canary = Canary()
     with serving(checkpoints) as engine:
