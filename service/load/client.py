@@ -23,12 +23,13 @@ class _OtherError(Exception):
 class Observed:
     """Moments in seconds of the loop's clock: `sent`, `moments` of the tokens that came, `ended` when it was over.
 
-    Where chunks do not say which tokens they have, each that has text counts as one. `prompt_tokens`, `produced`: as
+    Where chunks do not say which `tokens` they have, each that has text counts as one. `prompt_tokens`, `produced`: as
     the server counts them; None, and as many as moments, where it does not."""
 
     row: int
     sent: float
     moments: list[float] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
     ended: float = 0.0
     status: Status = "failed"
     prompt_tokens: int | None = None
@@ -97,6 +98,7 @@ def _note_content(chunk: dict[str, Any], moment: float, found: Observed) -> None
         found.error = str(chunk["error"].get("message", chunk["error"]))
     if choices := chunk.get("choices"):
         found.moments.extend([moment] * _tokens(choices[0]))
+        found.tokens.extend(choices[0].get("token_ids") or ())
     if usage := chunk.get("usage"):
         found.prompt_tokens, found.produced = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
 

@@ -1,0 +1,71 @@
+"""The speeds of this machine's devices and links now, and a plan at these speeds."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from helmsman.analysis.scaling import Scaling
+from helmsman.executor.devices.opening import open_devices
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import computed_format
+from helmsman.executor.probe import PRODUCT_TOKENS, probe_pieces, product_matrix
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Device, Hardware, Link
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.trace import Probe
+
+
+class Speeds:
+    """Probes of what a plan serves with, `resources` of its hardware, as often as asked."""
+
+    def __init__(self, plan: Plan, resources: Sequence[str]) -> None:
+        self._plan, self._resources = plan, resources
+        self._format = computed_format(plan)
+        self._machine = Machine.this()
+        self._read, self._matrix = probe_pieces(self._machine.cache_bytes), product_matrix(self._format)
+
+    def now(self) -> list[Probe]:
+        """Probes of all, one after the other; devices are open only meanwhile."""
+        opened = open_devices(self._plan.hardware, self._resources, self._machine)
+        found: list[Probe] = []
+        for name, device in opened.by_name.items():
+            found.append(Probe(what="read", name=name, run=0, value=device.read_rate(self._read)))
+            rate = device.product_rate(self._format, self._matrix)
+            probe = Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+            found.append(probe)
+        found += [Probe(what="link", name=name, run=0, value=lane.sample().rate) for name, lane in opened.lanes.items()]
+        return found
+
+
+def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, float]]:
+    """The plan on its machine as fast as it was when probed, and by probe the rate over that of the record."""
+    factors = Scaling(plan.hardware, probes).factors()
+    return plan.model_copy(update={"hardware": _as_fast(plan.hardware, factors)}), factors
+
+
+def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
+    devices = tuple(_device(each, factors) for each in hardware.devices)
+    links = tuple(_link(each, factors) for each in hardware.links)
+    return hardware.model_copy(update={"devices": devices, "links": links})
+
+
+def _device(device: Device, factors: dict[str, float]) -> Device:
+    read, compute = (factors.get(f"{what} {device.name}", 1.0) for what in ("read", "compute"))
+    rates = tuple(each.model_copy(update={"flops": _times(each.flops, compute)}) for each in device.compute)
+    return device.model_copy(update={"read": _times(device.read, read), "compute": rates})
+
+
+def _link(link: Link, factors: dict[str, float]) -> Link:
+    factor = factors.get(f"link {link.name}", 1.0)
+    return link.model_copy(update={"bandwidth": _times(link.bandwidth, factor)})
+
+
+def _times(figure: Figure, factor: float) -> Figure:
+    return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
+
+
+def middle(probes: Sequence[Sequence[Probe]]) -> list[Probe]:
+    """Of each probe the median of several turns."""
+    return [
+        each.model_copy(update={"value": median(turn[place].value for turn in probes)})
+        for place, each in enumerate(probes[0])
+    ]
