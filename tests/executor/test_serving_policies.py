@@ -19,8 +19,11 @@ from helmsman.scheduler.policies import POLICIES, checked_options
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
 
 ALL_ON_HOST = ("simple-offload", "symmetric", "fastdecode-plus")
-AT_LEAST = {"apex": OUTPUT, "adaptive": 1}
+AT_LEAST = {"neo": 1, "apex": OUTPUT, "adaptive": 1}
 """Tokens whose attention the host did."""
+
+OPTIONS = {"apex": {"threshold": "0"}}
+"""Cohorts also of the few requests that there are."""
 
 
 def line(base: float, slope: float) -> Line:
@@ -66,8 +69,8 @@ class Client:
 @pytest.mark.parametrize("chunk", [0, 24])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, chunk: int) -> None:
-    limits = Limits(gpu_tokens=128, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=chunk)
-    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, {}))
+    limits = Limits(gpu_tokens=96, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=chunk)
+    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, OPTIONS.get(policy, {})))
     clients = [Client(prompt) for seed in range(2) for prompt in prompts_of(seed)]
     directory = checkpoints("qwen3")
     with ServingEngine.load(plan_of("qwen3"), directory, Machine.this(), limits) as engine:
