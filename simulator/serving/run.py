@@ -9,6 +9,8 @@ import numpy as np
 from helmsman.scheduler._scheduling import simulate
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.policies import POLICIES, policy_options
+from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.requests import Floats, Ints, Requests
 from helmsman.schemas.served import Gaps, Served, ServedInfo
 from helmsman.schemas.serving import Activity, Busy, Cache
@@ -21,7 +23,8 @@ Found = Mapping[str, Any]
 class Setup:
     """What serves: `cost` is what passes take, `believed` what the policy takes them to (APEX-43).
 
-    `policy`, `options`: checked names and values. `reference`: one pass at a time instead of whole runs of them."""
+    `policy`, `options`: checked names and values. `reference`: one pass at a time instead of whole runs of them.
+    Raises InfeasibleError where none of the caches that the policy uses has room for a block."""
 
     cost: IterationCost
     believed: IterationCost
@@ -31,6 +34,15 @@ class Setup:
     replicas: int = 1
     router: str = "round-robin"
     reference: bool = False
+
+    def __post_init__(self) -> None:
+        tokens = {"gpu": self.limits.gpu_tokens, "cpu": self.limits.cpu_tokens}
+        homes = policy_options(self.policy).homes
+        if max(tokens[home] for home in homes) < self.limits.block:
+            others = [name for name, each in POLICIES.items() if any(tokens[at] for at in each.homes)]
+            remedy = f"use one of {', '.join(others)}, or more memory"
+            message = "no room where this policy has the caches of its requests"
+            raise InfeasibleError(message, field="--policy", value=self.policy, remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def _cache(name: str, found: Cache) -> str:
 def _verdict(found: Goodput | None) -> Iterator[str]:
     if found is not None:
         verdict = "kept" if found.met else "missed"
-        yield f"{'SLO':<14}{slo_text(found.slo)}: {verdict}, by {found.share:.2%} of the requests"
+        yield f"{'SLO':<14}{slo_text(found.slo)}: {verdict}; {found.share:.2%} of the requests keep all limits"
         yield f"{'goodput':<14}{found.requests:.4g} requests/s"
 
 

@@ -203,6 +203,13 @@ def test_bad_rows_name_their_line(plan: Path, capsys: pytest.CaptureFixture[str]
     assert (code, error["file"], error["field"], error["value"]) == (5, str(trace), "line 2, GeneratedTokens", -44)
 
 
+def test_a_policy_without_room_for_any_request_is_refused(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, plan, "--requests", SOME, "--policy", "symmetric", "--cpu-tokens", "0", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["field"], error["value"]) == (3, "--policy", "symmetric")
+    assert error["remedy"] == "use one of gpu-only, neo, apex, adaptive, or more memory"
+
+
 def test_what_never_fits_is_rejected_and_counted(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     huge = "synthetic:n=3,input=9000000,output=2,lengths=fixed"
     code, out, _ = run(capsys, plan, "--requests", huge, "--json")
