@@ -123,9 +123,13 @@ class ServingLoop:
             _tell(handle, "failed", self._fault)
             return
         asked = handle.asked
+        try:
+            self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority)
+        except Exception as error:  # refused: this request alone
+            _tell(handle, "failed", _words(error))
+            return
         self._requests[handle.id] = handle
         self._engine.add(handle.id, asked)
-        self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority)
 
     def _iterate(self) -> bool:
         """One iteration; False when there is nothing to do."""

@@ -55,6 +55,8 @@ class Turns:
         self.running: list[int] = []
 
     def add(self, request: int, prompt: int, output: int, priority: int) -> None:
+        if priority < 0:
+            raise ValueError("no such priority")
         self.new.append((request, prompt))
 
     def cancel(self, request: int) -> None:
@@ -136,6 +138,19 @@ def test_tokens_and_clients_end_requests() -> None:
             submit(loop, client, Asked([0], 9, ignore_eos=ignored))
         assert [client.result().reason for client in clients] == ["stop", "stop", "length", "cancelled"]
     assert [len(client.tokens) for client in clients] == [7, 3, 9, 1]
+
+
+def test_what_the_scheduler_refuses_fails_alone() -> None:
+    engine, before, refused, after = Counting(), Client(), Client(), Client()
+    with serving(engine) as loop:
+        submit(loop, before, Asked([1], 50))
+        submit(loop, refused, Asked([1], 50, priority=-1))
+        submit(loop, after, Asked([1], 50))
+        end = refused.result()
+        assert (end.status, end.produced, end.error) == ("failed", 0, "no such priority")
+        assert before.result().produced == after.result().produced == 50
+        assert loop.state.healthy and loop.state.running == loop.state.waiting == 0
+    assert not engine.asked
 
 
 def test_a_cancelled_request_ends_and_others_go_on() -> None:
