@@ -11,7 +11,7 @@ from benchmarks.papers.figure import Axis, Drawing, Figure, Found, Series, Trace
 from benchmarks.papers.loads import AC, OSC, Load, lengths
 from benchmarks.papers.published import NEO as FACTS
 from benchmarks.papers.serving import FASTDECODE, NEO, SWIFT, VLLM, latencies, load_at, throughput
-from benchmarks.papers.sites import A10G, G5, H100, T4, Site, replica
+from benchmarks.papers.sites import A10G, A10G_RUN, G5, H100, T4, T4_RUN, Site, replica
 
 OUTPUTS = (10, 25, 50, 60, 75, 100, 150, 200, 300, 400, 600, 800, 1200, 1600)
 SWEEPS: dict[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 2000), T4: (100, 300, 500)}
@@ -46,6 +46,7 @@ def figures() -> Iterator[Figure]:
     yield Chart("neo-10a", "NEO Fig 10a: CPU capacity", output, gain, FACTS, capacity).figure
     times = Axis("times the host's speed in the record", base=2)
     yield Chart("neo-hosts", "NEO on the T4, by how fast its host attends", times, gain, FACTS, hosts).figure
+    yield Chart("neo-caches", "NEO with the caches of its own configuration", output, gain, FACTS, caches).figure
     percent = Axis("SwiftLLM, % of vLLM")
     yield Chart("neo-10b", "NEO Fig 10b: SwiftLLM and vLLM", Axis(""), percent, FACTS, bases, "bars").figure
 
@@ -132,6 +133,18 @@ def _by_host(prompt: int, output: int) -> Series:
     sites = [replace(T4, host_time=1 / each) for each in HOSTS]
     gains = tuple(100 * made(site, NEO, prompt, output) / made(T4, SWIFT, prompt, output) for site in sites)
     return Series(f"{prompt} + {output} tokens", HOSTS, gains)
+
+
+def caches(traces: Traces) -> Drawing:
+    """Gains with the caches that NEO's configuration files give its GPUs, and with what fits (E-NEO-03)."""
+    shown = {T4: (T4_RUN, 300), A10G: (A10G_RUN, 1000)}
+    short = OUTPUTS[: OUTPUTS.index(400) + 1]
+    series = tuple(
+        relative(site, NEO, SWIFT, prompt, short, f"{replica(site).limits.gpu_tokens} tokens", fits.name)
+        for fits, (run, prompt) in shown.items()
+        for site in (fits, run)
+    )
+    return Drawing("prompts of 300 (T4) and 1000 tokens, all requests at once", series)
 
 
 def bases(traces: Traces) -> Drawing:

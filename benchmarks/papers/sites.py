@@ -18,19 +18,25 @@ from helmsman.schemas.workload import Workload
 class Site:
     """A model in f16 on `accelerators` of a machine of the catalogue, all weights there.
 
-    `host_time`: attention on the host takes so many times as long as by the record, to see what hangs on it."""
+    `host_time`: attention on the host takes so many times as long as by the record, to see what hangs on it.
+    `gpu_tokens`, `batch_tokens`: of the accelerator's cache and in a pass, as a run was configured; 0: what fits."""
 
     name: str
     model: str
     machine: str
     accelerators: int = 1
     host_time: float = 1.0
+    gpu_tokens: int = 0
+    batch_tokens: int = 0
 
 
 H100 = Site("2x H100, 70B", "Llama-3.1-70B", "h100x2-hgx", 2)
 A10G = Site("A10G, 8B", "Llama-3.1-8B", "a10g-g5.4xlarge")
 T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-g4dn.4xlarge")
 G5 = tuple(Site(f"g5.{size}xlarge", "Llama-3.1-8B", f"a10g-g5.{size}xlarge") for size in (2, 4, 8, 16))
+T4_RUN = replace(T4, name="T4, 7B, NEO's cache", gpu_tokens=54 * 16, batch_tokens=832)
+A10G_RUN = replace(A10G, name="A10G, 8B, NEO's cache", gpu_tokens=1_650 * 16, batch_tokens=20_480)
+"""As the configuration files of NEO's evaluation have it (its repository, b55aaab): less than fits."""
 APEX_A10 = Site("A10, 8B", "Llama-3.1-8B", "a10-xeon6342")
 APEX_T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-xeon6130")
 
@@ -40,7 +46,12 @@ def replica(site: Site, chunk: int = 0) -> ReplicaCost:
     """What passes cost there, and what fits; `chunk`: of prompts, 0 for whole ones."""
     hardware = load_hardware(site.machine, None)
     found = replica_on(hardware, site.model, ReplicaOptions(tensor_parallel=site.accelerators, chunk=chunk))
-    return replace(found, cost=found.cost.scaled(cpu_attention=site.host_time))
+    limits = replace(
+        found.limits,
+        gpu_tokens=site.gpu_tokens or found.limits.gpu_tokens,
+        batch_tokens=site.batch_tokens or found.limits.batch_tokens,
+    )
+    return ReplicaCost(found.cost.scaled(cpu_attention=site.host_time), limits)
 
 
 def host_share(site: Site) -> float:
