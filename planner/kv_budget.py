@@ -4,22 +4,31 @@ Within `utilisation` of its capacity an accelerator holds weights and caches; ac
 left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
 which leaves the record's reserve to the system."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cache_bytes import caches_by_memory
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
+from helmsman.planner.native_room import host_beside, host_bytes, native_device, staying_bytes, working_bytes
 from helmsman.planner.replica import Replica, ReplicaOptions
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import Format, rows_size, size_of
+from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
 
 LEAST_TOKENS = 2048
 """Tokens of a pass for whose activations room is kept, whatever the utilisation: vLLM's default of a pass."""
+
+SEQUENCES = 512
+"""Requests that run at a time."""
+
+NATIVE_SEQUENCES = 64
+"""The same where native devices serve, which allocate for them."""
 
 _SPAN = 2**15
 """Tokens over which a cache's bytes are averaged."""
@@ -39,17 +48,45 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
+    device = native_device(replica.plan) if replica.parts == 1 else None
+    return _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
+
+
+def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:
+    """Where native devices serve, what their engine allocates."""
+    plan, each = replica.plan, cached_token_bytes(replica)
+    batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
+    limits = Limits(0, 0, batch, sequences, options.block, options.chunk)
+    host = host_beside(plan.hardware, device.name) if replica.away is not None else None
+    left = 0 if host is None else plan.hardware.memory(host.memory).available - host_bytes(plan, limits)
+    cpu = _tokens(left // each, options.cpu_tokens, options)
+    memory = plan.hardware.memory(device.memory)
+    within = min(
+        int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
+    )
+    rooms = {memory.name: within - staying_bytes(plan, device)}
+    gpu = _gpu_tokens(rooms, {memory.name: each}, options)
+    return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
+
+
+def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
+    """For everything else, what engines of GPUs do (NEO-20)."""
     rooms, passing = _rooms(replica, options), _passing(replica, options)
     each = _token_bytes(replica)
-    here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
-    gpu = _blocks(min(here.values()), options.block)
-    if gpu < options.block:
-        raise _no_room(replica, {m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
-    cpu = 0
+    gpu, cpu = _gpu_tokens(rooms, each, options), 0
     if replica.away is not None:
         left = rooms[replica.host.memory] - gpu * each.get(replica.host.memory, 0.0)
-        cpu = _blocks(int(left // cached_token_bytes(replica)), options.block)
-    return Limits(gpu, cpu, passing, options.sequences, options.block, options.chunk)
+        cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
+    return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk)
+
+
+def _gpu_tokens(rooms: Mapping[str, int], each: Mapping[str, float], options: ReplicaOptions) -> int:
+    """Tokens for whose every part there is room. Raises InfeasibleError where that is no block."""
+    here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
+    gpu = _tokens(min(here.values()), options.gpu_tokens, options)
+    if gpu < options.block:
+        raise _no_room({m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
+    return gpu
 
 
 def cached_token_bytes(replica: Replica) -> int:
@@ -88,7 +125,7 @@ def _working(replica: Replica) -> set[str]:
 
 
 def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
-    return activation_bytes(replica.plan.model, tokens, options.sequences, replica.plan.activations)
+    return activation_bytes(replica.plan.model, tokens, options.sequences or SEQUENCES, replica.plan.activations)
 
 
 def _token_bytes(replica: Replica) -> dict[str, float]:
@@ -98,12 +135,12 @@ def _token_bytes(replica: Replica) -> dict[str, float]:
     return {memory: size / _SPAN for memory, size in sizes.items()}
 
 
-def _blocks(tokens: int, block: int) -> int:
-    """So many tokens in whole blocks."""
-    return max(0, tokens) // block * block
+def _tokens(room: int, most: int | None, options: ReplicaOptions) -> int:
+    """Tokens in whole blocks: as many as have room, and as were asked for at most."""
+    return max(0, room if most is None else min(room, most)) // options.block * options.block
 
 
-def _no_room(replica: Replica, lacks: dict[str, int]) -> InfeasibleError:
+def _no_room(lacks: dict[str, int]) -> InfeasibleError:
     memory, missing = max(lacks.items(), key=lambda lack: lack[1])
     return InfeasibleError(
         f"no room for keys and values in {memory} beside weights and activations",

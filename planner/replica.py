@@ -19,23 +19,27 @@ class ReplicaOptions:
 
     `tensor_parallel`: equal accelerators that divide every layer's weights, heads and caches (NEO-30). `utilisation`:
     share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that is the
-    replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`: most tokens in a pass; None: as
-    many as activations have room for. `chunk`, `sequences`, `block`: as in `Limits`. Raises UsageError."""
+    replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens and
+    requests in a pass; None: as `planner.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache at
+    most; None: as many as have room. `chunk`, `block`: as in `Limits`. Raises UsageError."""
 
     tensor_parallel: int = 1
     utilisation: float = 0.9
     host_share: float | None = None
     batch_tokens: int | None = None
     chunk: int = 0
-    sequences: int = 512
+    sequences: int | None = None
     block: int = BLOCK
+    gpu_tokens: int | None = None
+    cpu_tokens: int | None = None
 
     def __post_init__(self) -> None:
         for field in ("utilisation", "host_share"):
             share = getattr(self, field)
             if share is not None and not 0 < share <= 1:
                 raise UsageError("not a share", field=field, value=share, remedy="more than 0, at most 1")
-        for field, least in (("tensor_parallel", 1), ("batch_tokens", 1), ("chunk", 0), ("sequences", 1), ("block", 1)):
+        counts = {"tensor_parallel": 1, "batch_tokens": 1, "chunk": 0, "sequences": 1, "block": 1}
+        for field, least in {**counts, "gpu_tokens": self.block, "cpu_tokens": 0}.items():
             count = getattr(self, field)
             if count is not None and count < least:
                 raise UsageError("too few", field=field, value=count, remedy=f"at least {least}")

@@ -6,15 +6,13 @@ from typing import TYPE_CHECKING
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import Pass
+from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, activation_lane
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Lanes
-
-NATIVE = ("cpu", "loopback")
-"""Kinds of devices whose kernels take rows of several requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +49,13 @@ def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
 
 
 def _beside(hardware: Hardware, accelerator: str) -> Places:
-    record = hardware.device(accelerator)
-    for host in hardware.devices:
-        if host.kind != "cpu" or host.name == accelerator or host.name in record.excludes:
-            continue
-        out, back = hardware.link(record.memory, host.memory), hardware.link(host.memory, record.memory)
-        if out is not None and back is not None:
-            return Places(accelerator, host.name, out.name, back.name)
-    return Places(accelerator, None, None, None)
+    host = host_beside(hardware, accelerator)
+    if host is None:
+        return Places(accelerator, None, None, None)
+    here = hardware.device(accelerator).memory
+    out, back = hardware.link(here, host.memory), hardware.link(host.memory, here)
+    assert out is not None and back is not None, "what host_beside looks for"
+    return Places(accelerator, host.name, out.name, back.name)
 
 
 def open_places(plan: Plan, places: Places, machine: Machine) -> Devices:

@@ -15,14 +15,12 @@ from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.rules import Cached
+from helmsman.planner.native_room import PASSING_LAYERS, joint_rows, passing_rows
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block, RaggedSpec
-
-PASSING_LAYERS = 2
-"""Layers whose caches may pass through the accelerator at a time: one is computed while the one before leaves."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,6 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     kept = accelerator.memory.alloc(Cohort.size(stages[0], limits.sequences), "activations of a cohort")
     cohort = Cohort(stages[0], third, kept, limits.sequences)
     return Seating(stages, gpu, (one, other), cpu, passing, cohort)
-
-
-def joint_rows(limits: Limits) -> int:
-    """Rows that a sub-batch may have at a time: a pass's, and those of a cohort or of the other's outputs."""
-    return limits.batch_tokens + limits.sequences
-
-
-def passing_rows(plan: Plan, limits: Limits) -> int:
-    """Tokens of a layer that may pass through at a time: of a pass, and of one prompt those before them."""
-    return limits.batch_tokens + plan.workload.context
 
 
 def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:

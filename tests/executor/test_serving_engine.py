@@ -18,8 +18,9 @@ from helmsman.executor.sampling import Sampling
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.room import fitted
 from helmsman.executor.serving.runner import Stepped
+from helmsman.planner.kv_budget import limits_of
+from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.decision import Chunk, Decision, Home, Kind
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError, InfeasibleError, UsageError
@@ -311,18 +312,16 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
 
 
 @pytest.mark.parametrize("cpu_tokens", [0, 320])
-def test_what_fits_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int) -> None:
-    wanted = Limits(gpu_tokens=1 << 20, cpu_tokens=cpu_tokens, batch_tokens=96, sequences=8)
+def test_what_the_planner_finds_room_for_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int) -> None:
+    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens)
     vram = 12 << 20
     plan = plan_of("qwen3", hardware=make_hardware(vram=vram))
-    limits = fitted(plan, wanted)
+    limits = limits_of(replica_of(plan, options), options)
     assert limits.cpu_tokens == cpu_tokens
     with ServingEngine.load(plan, checkpoints("qwen3"), Machine.this(), limits) as engine:
         assert engine.occupancy["gpu"][1] * 16 == limits.gpu_tokens
         left = vram - engine.devices.memories["vram"].used
         assert 0 <= left < 4 << 20, "bounds are close"
-    with pytest.raises(InfeasibleError, match="no block"):
-        fitted(plan_of("qwen3", hardware=make_hardware(vram=1 << 20)), wanted)
 
 
 def test_the_accelerator_never_waits_for_a_cohort(checkpoints: Checkpoints) -> None:

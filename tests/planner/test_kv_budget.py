@@ -1,8 +1,10 @@
 """What a replica's memories hold: budgets of published systems, and nothing twice."""
 
 import pytest
+from plans import make_hardware, make_plan
 from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split
 
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
 from helmsman.planner.kv_budget import activation_bytes, limits_of
 from helmsman.planner.memory import memory_use
@@ -66,3 +68,16 @@ def test_nothing_is_served_without_room_for_a_block() -> None:
 def test_a_host_alone_has_no_second_cache() -> None:
     limits = _limits(layer_split("opt-125m", "epyc9554-cpu", 14))
     assert limits.cpu_tokens == 0 < limits.gpu_tokens
+
+
+@pytest.mark.parametrize("on_host", [0, 5])
+def test_native_devices_hold_what_their_engine_allocates(on_host: int) -> None:
+    """Where one computes everything; a plan that divides work is no engine's, and estimated as GPUs' are."""
+    plan = make_plan(load_model("Qwen3-0.6B"), on_host, weights="bf16", kv="f16", hardware=make_hardware(vram=4 * GIB))
+    limits = _limits(plan)
+    assert (limits.batch_tokens == 2048 and limits.sequences == 64) == (on_host == 0)
+    few, many = (_limits(plan, batch_tokens=tokens, sequences=8, utilisation=1.0) for tokens in (256, 4096))
+    assert few.gpu_tokens > many.gpu_tokens and (few.cpu_tokens == many.cpu_tokens) == (on_host == 0)
+    alone = _limits(plan, batch_tokens=4096, sequences=8, utilisation=1.0, cpu_tokens=0)
+    assert (alone.gpu_tokens > many.gpu_tokens) == (on_host == 0), "no caches pass through, no second sub-batch"
+    assert _limits(plan, gpu_tokens=33).gpu_tokens == 32

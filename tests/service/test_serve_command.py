@@ -15,7 +15,8 @@ from benchmarks.virtual_engine import ROOM, VirtualEngine
 from http_service import MODEL
 from plans import make_plan
 
-from helmsman.cli import serve, serving_generator
+from helmsman.cli import serve, serving_generator, sim
+from helmsman.cli.serving_setup import setup_of
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.service.server import listen
@@ -78,6 +79,18 @@ def test_it_serves_until_it_is_told_to_stop(command: Command, tmp_path: Path, nu
     assert (model["id"], model["policy"], len(model["plan_sha256"])) == ("small", "neo", 64)
 
 
+@pytest.mark.parametrize("on_cpu", [0, None])
+@pytest.mark.parametrize("said", [[], ["--sequences", "5", "--chunk", "64", "--cpu-tokens", "32"]])
+def test_what_is_not_said_is_as_in_a_simulation(on_cpu: int | None, said: list[str]) -> None:
+    plan = make_plan(MODEL, on_cpu)
+    serving = serve.build_parser().parse_args(["plan.json", "--checkpoint", "somewhere", *said])
+    simulating = sim.build_parser().parse_args(["plan.json", "--requests", "some.csv", *said])
+    served, simulated = (setup_of(args, plan) for args in (serving, simulating))
+    assert served == simulated
+    assert (served.limits.sequences, served.limits.batch_tokens) == (5 if said else 64, 2048)
+    assert (served.limits.cpu_tokens > 0) == (on_cpu == 0)
+
+
 def test_an_occupied_port_is_said_before_anything_is_loaded(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving_generator, "open_generator", lambda args, plan: pytest.fail("loaded"))
     with listen("127.0.0.1", 0) as listener:
@@ -107,6 +120,7 @@ def test_a_device_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
         (["--max-body", "1B"], "--max-body: out of range"),
         (["--stall", "-1"], "--stall"),
         (["--policy", "neo,apex"], "--policy: one policy at a time"),
+        (["--sequences", "0"], "--sequences: must be between"),
         (["--gpu-tokens", "-5"], "--gpu-tokens: not a number of tokens"),
         (["--name", "\n"], "--name: not a name"),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
-from helmsman.cli.serving_arguments import add_cache_arguments
+from helmsman.cli.serving_arguments import add_limit_arguments, check_limit_arguments
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.units import parse_bytes, parse_seconds
 
@@ -36,12 +36,7 @@ def build_parser() -> Parser:
     add("--name", metavar="NAME", help="what the model is called (default: as in the plan)")
     add("--policy", default="gpu-only", metavar="NAME", help="who decides what each pass does (default gpu-only)")
     add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
-    most = "most tokens in a pass: room is kept for their activations (default 2048)"
-    add("--batch-tokens", type=_count, default=2048, metavar="N", help=most)
-    add("--chunk", type=_count, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
-    add("--sequences", type=_count, default=64, metavar="N", help="most requests that run at a time (default 64)")
-    add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches")
-    add_cache_arguments(parser.add_argument_group("caches"))
+    add_limit_arguments(parser.add_argument_group("passes and caches"))
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
@@ -119,6 +114,7 @@ def _check(args: argparse.Namespace) -> None:
         raise UsageError(f"serving needs {', '.join(missing)}", remedy="pip install 'helmsman[serve]'")
     if "," in args.policy:
         raise UsageError("one policy at a time", field="--policy", value=args.policy)
+    check_limit_arguments(args)
     if not 1.0 <= args.promise <= 1e6:
         raise UsageError("must be between 1 and 1000000", field="--promise", value=args.promise)
     if args.name is not None and not (args.name.isprintable() and 0 < len(args.name) <= 200):

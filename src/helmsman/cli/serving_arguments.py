@@ -53,20 +53,23 @@ def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
     add("--replicas", type=int, metavar="N", help="copies of the plan that share the requests (default 1)")
     add("--router", choices=ROUTERS, help="which replica a request goes to (default round-robin)")
     add("--tensor-parallel", type=int, metavar="N", help="equal accelerators that divide every layer (default 1)")
-    add("--batch-tokens", type=int, metavar="N", help="most tokens in a pass (default: as many as have room)")
-    add("--chunk", type=int, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
-    add("--sequences", type=int, metavar="N", help="most requests that run at a time on a replica")
-    add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
-    add_cache_arguments(group)
+    add_limit_arguments(group)
     add("--mispredict", action="append", default=[], metavar="STAGE=FACTOR",
         help=f"a stage takes that many times what the policy believes: {', '.join(STAGES)}")  # fmt: skip
 
 
-def add_cache_arguments(group: "argparse._ArgumentGroup") -> None:
-    """Options of whoever serves, in virtual time or for real: the same ones make the same limits."""
+def add_limit_arguments(group: "argparse._ArgumentGroup") -> None:
+    """Options of whoever serves, in virtual time or for real: the same ones, or none, make the same limits."""
+    add, native = group.add_argument, "where native devices serve"
+    batch = f"most tokens in a pass (default: 2048 {native}, else as many as have room)"
+    add("--batch-tokens", type=int, metavar="N", help=batch)
+    add("--chunk", type=int, metavar="TOKENS", help="most tokens of prompts and decodes in a pass; 0: prompts whole")
+    running = f"most requests that run at a time on a replica (default: 64 {native}, else 512)"
+    add("--sequences", type=int, metavar="N", help=running)
+    add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
     for home, where in (("gpu", "accelerator's"), ("cpu", "host's")):
         what = f"KV tokens in the {where} cache at most (default: as many as have room)"
-        group.add_argument(f"--{home}-tokens", type=_tokens, metavar="N", help=what)
+        add(f"--{home}-tokens", type=_tokens, metavar="N", help=what)
 
 
 def _tokens(text: str) -> int:
@@ -98,11 +101,12 @@ _COUNTS = {
     "limit": 10**9,
     "replicas": 4096,
     "tensor_parallel": 1024,
-    "batch_tokens": 10**9,
-    "sequences": 10**6,
     "seeds": 1000,
 }
 """Options that are counts of at least one, and the most they may be."""
+
+_LIMITS = {"batch_tokens": (1, 10**9), "chunk": (0, 10**9), "sequences": (1, 10**6)}
+"""The least and the most that limits may be."""
 
 
 def check_serving_arguments(args: argparse.Namespace) -> None:
@@ -114,10 +118,16 @@ def check_serving_arguments(args: argparse.Namespace) -> None:
     for name, most in _COUNTS.items():
         _check_number(name, getattr(args, name), 1, most)
     _check_number("seed", args.seed, 0, 2**31 - 1)
-    _check_number("chunk", args.chunk, 0, 10**9)
+    check_limit_arguments(args)
     if args.rate is not None and not 1e-9 <= args.rate <= 1e9:
         raise UsageError("not a rate", field="--rate", value=args.rate, remedy="write requests a second")
     _check_studies(args)
+
+
+def check_limit_arguments(args: argparse.Namespace) -> None:
+    """Raise UsageError for limits out of range."""
+    for name, (least, most) in _LIMITS.items():
+        _check_number(name, getattr(args, name), least, most)
 
 
 def _check_studies(args: argparse.Namespace) -> None:

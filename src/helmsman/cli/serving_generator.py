@@ -1,7 +1,6 @@
 """What `helm-serve` serves with: the plan's engine under a policy, on this machine."""
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,18 +12,15 @@ if TYPE_CHECKING:
 
 
 def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
-    """Load the plan's weights, and start the loop that serves it, with the costs that helm-sim has, and its limits
-    where there is room for them.
+    """Load the plan's weights, and start the loop that serves it, with the costs and limits that helm-sim has.
 
     Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
     from helmsman.cli.serving_setup import setup_of
     from helmsman.executor.machine import Machine
     from helmsman.executor.serving.engine import ServingEngine
-    from helmsman.executor.serving.room import fitted
 
     setup = setup_of(args, plan)
-    setup = replace(setup, limits=fitted(plan, setup.limits))
     engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
     try:
         return _started(engine, plan, setup)

@@ -10,11 +10,13 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.replica import ReplicaOptions
-    from helmsman.scheduler.limits import Limits
     from helmsman.schemas.plan import Plan
     from helmsman.simulator.serving.run import Setup
 
 POLICY = "gpu-only"
+
+_OPTIONS = ("tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens", "cpu_tokens")
+"""Of ReplicaOptions, what the command line says."""
 
 
 def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
@@ -35,7 +37,7 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
     return Setup(
         cost=replica.cost.scaled(**factors),
         believed=replica.cost,
-        limits=_held(replica.limits, args),
+        limits=replica.limits,
         policy=name,
         options=options,
         replicas=args.replicas or 1,
@@ -43,19 +45,9 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
     )
 
 
-def _held(limits: "Limits", args: argparse.Namespace) -> "Limits":
-    """The limits with no more tokens in their caches than is said, in whole blocks. Raises UsageError."""
-    asked = {"gpu_tokens": args.gpu_tokens, "cpu_tokens": args.cpu_tokens}
-    if asked["gpu_tokens"] is not None and asked["gpu_tokens"] < limits.block:
-        remedy = f"use {limits.block} or more"
-        raise UsageError("less than a block", field="--gpu-tokens", value=asked["gpu_tokens"], remedy=remedy)
-    found = {name: min(most, getattr(limits, name)) for name, most in asked.items() if most is not None}
-    return replace(limits, **{name: most // limits.block * limits.block for name, most in found.items()})
-
-
 def _argument(field: str | None) -> str:
     """What the command line calls a field of policies and replicas; other fields are a policy's own options."""
-    fields = ("policy", "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation")
+    fields = ("policy", *_OPTIONS)
     return "--" + field.replace("_", "-") if field in fields else "--policy-option"
 
 
@@ -89,8 +81,7 @@ def _replica_options(args: argparse.Namespace) -> "ReplicaOptions":
     """How the plan is served, by what was said of it."""
     from helmsman.planner.replica import ReplicaOptions
 
-    names = ("tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation")
-    return ReplicaOptions(**{name: getattr(args, name) for name in names if getattr(args, name) is not None})
+    return ReplicaOptions(**{name: getattr(args, name) for name in _OPTIONS if getattr(args, name) is not None})
 
 
 def _factors(given: list[str]) -> dict[str, float]:

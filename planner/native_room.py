@@ -1,0 +1,73 @@
+"""What native devices allocate to serve beside blocks of keys and values, in closed form: the engine's seats
+(`executor.serving.seating`) have their sizes from here."""
+
+from helmsman.lowering.buffers import kept_bytes, ragged_workspace_bytes
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import homes, kv_rule
+from helmsman.planner.alike_blocks import counted_tensors
+from helmsman.planner.cache_bytes import caches_by_memory
+from helmsman.planner.devices_used import devices_used
+from helmsman.planner.memory import memory_use
+from helmsman.scheduler.limits import Limits
+from helmsman.schemas.formats import rows_size
+from helmsman.schemas.hardware import Device, Hardware
+
+NATIVE = ("cpu", "loopback")
+"""Kinds of devices whose kernels take rows of several requests."""
+
+PASSING_LAYERS = 2
+"""Layers whose caches may pass through the accelerator at a time: one is computed while the one before leaves."""
+
+
+def native_device(placed: Placed) -> Device | None:
+    """The one native device that computes everything from what lives there; None for other placements."""
+    used = devices_used(placed)
+    device = placed.hardware.device(used[0])
+    if len(used) > 1 or device.kind not in NATIVE or set(caches_by_memory(placed)) != {device.memory}:
+        return None
+    pieces = (piece for tensor, _ in counted_tensors(placed) for piece in homes(placed, tensor))
+    return device if all(piece.rule.memory == device.memory for piece in pieces) else None
+
+
+def host_beside(hardware: Hardware, accelerator: str) -> Device | None:
+    """The CPU that attends beside `accelerator`, of cores of its own and with links both ways."""
+    record = hardware.device(accelerator)
+    for host in hardware.devices:
+        if host.kind != "cpu" or host.name == accelerator or host.name in record.excludes:
+            continue
+        if hardware.link(record.memory, host.memory) and hardware.link(host.memory, record.memory):
+            return host
+    return None
+
+
+def joint_rows(limits: Limits) -> int:
+    """Rows that a sub-batch may have at a time: a pass's, and those of a cohort or of the other's outputs."""
+    return limits.batch_tokens + limits.sequences
+
+
+def passing_rows(placed: Placed, limits: Limits) -> int:
+    """Tokens of a layer that may pass through at a time: of a pass, and of one prompt those before them."""
+    return limits.batch_tokens + placed.workload.context
+
+
+def staying_bytes(placed: Placed, device: Device) -> int:
+    """Weights, and what is kept in f32, in the memory of the device that computes."""
+    weights = sum(use.weights for use in memory_use(placed) if use.memory == device.memory)
+    return weights + kept_bytes(placed.model, placed.workload)
+
+
+def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
+    """Activations of the device that computes; with a `host` beside it those of two sub-batches and of a cohort, and
+    caches that pass through."""
+    model, rows, sequences = placed.model, joint_rows(limits), limits.sequences
+    if not host:
+        return ragged_workspace_bytes(model, limits.batch_tokens, sequences)
+    work = ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
+    cohort = 4 * sequences * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
+    layer = rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
+    return work + cohort + PASSING_LAYERS * layer * passing_rows(placed, limits)
+
+
+def host_bytes(placed: Placed, limits: Limits) -> int:
+    """Activations of the host's attention: of both sub-batches, and of a cohort."""
+    return 3 * ragged_workspace_bytes(placed.model, limits.sequences, 1)
