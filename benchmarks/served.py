@@ -42,7 +42,7 @@ from helmsman.simulator.serving.run import Setup, serve
 JUDGED = ("throughput", "tpot")
 TOLERANCE = 0.15
 GAIN, SIMULATED_GAIN = 1.2, 1.3
-OPTIONS = "--gpu-tokens 80 --cpu-tokens 8192 --batch-tokens 128 --chunk 64 --sequences 16"
+OPTIONS = "--gpu-tokens 80 --cpu-tokens 8192 --batch-tokens 128 --chunk 64 --sequences 16 --promise 1e4"
 """Of five blocks two requests take two each, and at least one that is growing three: no third has room beside them."""
 UNDECIDED = 0.02
 """The largest share of positions at which the two likeliest tokens may be too close to tell."""
@@ -114,8 +114,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--policies", nargs="+", default=["gpu-only", "neo", "apex"], help="the first is the baseline")
     parser.add_argument("--limit", type=int, default=200)
     parser.add_argument("--rate", type=float, default=4.0, help="requests a second: more than any policy serves")
-    parser.add_argument("--prompt", type=Shortened.parse, default=Shortened(32.0, 17, 56))
-    parser.add_argument("--output", type=Shortened.parse, default=Shortened(20.0, 3, 16))
+    parser.add_argument("--prompt", type=Shortened.parse, default=Shortened(40.0, 17, 40))
+    parser.add_argument("--output", type=Shortened.parse, default=Shortened(28.0, 3, 12))
     parser.add_argument("--serve", default=OPTIONS, help=f"options of helm-serve (default: {OPTIONS})")
     parser.add_argument("--sample", type=int, default=20, help="requests whose tokens are compared")
     parser.add_argument("--seed", type=int, default=0)
@@ -197,10 +197,10 @@ def _tell(run: Run, factors: dict[str, float], load: Load) -> None:
         for what, seconds in (("server", load.server_s), ("client", load.client_s))
     )
     print(f"CPUs         {', '.join(shares)}")
-    tokens, largest = run.tokens, max(run.tokens.margins, default=0.0)
+    tokens, margins = run.tokens, run.tokens.margins
+    counts = f"{tokens.differ} differ, {len(margins) - tokens.differ} within rounding, {tokens.undecided} undecided"
     print(
-        f"tokens       {tokens.positions} compared, {tokens.differ} differ, {len(tokens.margins) - tokens.differ} others "
-        f"within rounding (largest margin {largest:.1e}), {tokens.undecided} undecided",
+        f"tokens       {tokens.positions} compared: {counts}; largest margin {max(margins, default=0.0):.1e}",
         flush=True,
     )
 

@@ -4,14 +4,20 @@ from collections.abc import Sequence
 from statistics import median
 
 from helmsman.analysis.scaling import Scaling
+from helmsman.executor._kernels import packed_size, time_linear
+from helmsman.executor.devices import base
+from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import computed_format
-from helmsman.executor.probe import PRODUCT_TOKENS, probe_pieces, product_matrix
+from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS, probe_pieces, product_matrix
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
+
+CACHES = 4
+"""Matrices of a probe are together this many times the last-level cache."""
 
 
 class Speeds:
@@ -21,7 +27,9 @@ class Speeds:
         self._plan, self._resources = plan, resources
         self._format = computed_format(plan)
         self._machine = Machine.this()
-        self._read, self._matrix = probe_pieces(self._machine.cache_bytes), product_matrix(self._format)
+        self._read = probe_pieces(self._machine.cache_bytes)
+        size = packed_size(self._format, *PRODUCT)
+        self._matrices = [product_matrix(self._format) for _ in range(CACHES * self._machine.cache_bytes // size + 1)]
 
     def now(self) -> list[Probe]:
         """Probes of all, one after the other; devices are open only meanwhile."""
@@ -29,11 +37,17 @@ class Speeds:
         found: list[Probe] = []
         for name, device in opened.by_name.items():
             found.append(Probe(what="read", name=name, run=0, value=device.read_rate(self._read)))
-            rate = device.product_rate(self._format, self._matrix)
+            rate = self._product(device)
             probe = Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
             found.append(probe)
         found += [Probe(what="link", name=name, run=0, value=lane.sample().rate) for name, lane in opened.lanes.items()]
         return found
+
+    def _product(self, device: base.Device) -> float:
+        """FLOP/s of the product that a profile times, over as many matrices: one in a cache would be a tenth faster."""
+        assert isinstance(device, CpuDevice), "what serves is native"
+        times = time_linear(device.pool, self._format, self._matrices, *PRODUCT, PRODUCT_TOKENS, len(self._matrices))
+        return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
 
 
 def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, float]]:
