@@ -45,7 +45,7 @@ class _Order:
             "two-sub-batches": self._two,
             "deferred": self._deferred,
         }
-        self.tasks.swap(it.swap_out, it.swap_in)
+        self.tasks.swap(it.swap_out, it.swap_in + it.batches[0].returning)
         self.tasks.embed(sum(batch.tokens for batch in it.batches) + len(it.joining(0)), it.phase, count)
         orders[it.overlap]()
         outputs = it.outputs + len(it.joining(self.layers))

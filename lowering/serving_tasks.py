@@ -3,8 +3,8 @@
 Operations are placed and sized by the plan's rules, as in any pass; requests of the host's cache are attended to by the
 host CPU, whatever the rules say about attention. Beside the names of operations there are `attention.prompt` (of prompt
 chunks), `attention.host`, and of transfers `qkv` (TrQKV), `attention` (TrO), `kv.new` (of prompts, block by block),
-`kv.out` and `kv.in` (whole requests that are swapped). What requests wait for has a lane of the link to itself, so that
-it does not queue behind caches."""
+`kv.out` and `kv.in` (whole requests that are swapped, and what chunks at the host read again). What requests wait for
+has a lane of the link to itself, so that it does not queue behind caches."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -33,7 +33,7 @@ Amount = tuple[int, int, int]
 class ServingTasks:
     """Makes the tasks of one online pass; `values` maps (sub-batch, operation) to its latest output.
 
-    `left`, `came`: by block, what moved whole requests out of the accelerator's cache, and into it."""
+    `left`, `came`: by block, what moved keys and values out of the accelerator's cache, and into its memory."""
 
     plan: KnownPlan
     index: int
@@ -54,7 +54,7 @@ class ServingTasks:
         return tuple(task for _, task, _ in self.values[batch, name].made)
 
     def swap(self, tokens_out: int, tokens_in: int) -> None:
-        """Whole requests change cache, block after block (NEO-45)."""
+        """Whole requests change cache, block after block (NEO-45), and what chunks at the host attend to comes."""
         for layer in range(self.plan.model.layers):
             if tokens_out:
                 self.left[layer] = self._move("kv.out", layer, tokens_out, True)

@@ -67,6 +67,11 @@ class SubBatch:
         """Prompt tokens whose keys and values leave for the host's cache."""
         return sum(chunk.tokens for chunk in self.prompts if chunk.home == "cpu")
 
+    @property
+    def returning(self) -> int:
+        """Tokens before them, which left with earlier chunks: they come to be attended to, and stay at the host."""
+        return sum(chunk.past for chunk in self.prompts if chunk.home == "cpu")
+
 
 @dataclass(frozen=True, slots=True)
 class Cohort:

@@ -102,8 +102,13 @@ class Activity(Frozen):
     gpu_cache: Cache
     cpu_cache: Cache
     iterations: Total
-    swapped_out: Total = Field(description="KV tokens moved to the host")
-    swapped_in: Total = Field(description="KV tokens moved back")
+    swapped_out: Total = Field(
+        description="KV tokens moved to the host: of whole requests, and of prompts, layer by layer"
+    )
+    swapped_in: Total = Field(
+        description="KV tokens moved to the accelerator: of whole requests, tokens made at the host included, and "
+        "those that later chunks of prompts at the host attend to, chunk by chunk"
+    )
 
 
 class ServingReport(Document):

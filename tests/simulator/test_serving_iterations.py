@@ -133,6 +133,17 @@ def test_whole_requests_come_and_go_beside_the_pass(factor: float) -> None:
         assert expected <= replayed(iteration, cost).makespan <= expected + swap + FLAT.linear(2) + FLAT.ends(2)
 
 
+@pytest.mark.parametrize("factor", [0.3, 2.0])
+def test_what_a_chunk_at_the_host_attends_to_comes_back_beside_the_pass(factor: float) -> None:
+    members = SubBatch((PromptChunk(20, past=40, home="cpu"),), gpu=(50,))
+    alone = replayed(ServingIteration(1, "none", (replace(members, prompts=(PromptChunk(20, 40),)),)), FLAT).makespan
+    swap = factor * alone / LAYERS
+    cost, iteration = replace(FLAT, swap_in=line(swap / 40)), ServingIteration(1, "none", (members,))
+    expected, made = gpu_only_seconds(cost, work_of(members)), replayed(iteration, cost)
+    assert expected == pytest.approx(max(alone, LAYERS * swap)) and made.busy["h2d"] == pytest.approx(LAYERS * swap)
+    assert expected <= made.makespan <= expected + swap + FLAT.linear(21) + FLAT.ends(2)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_cohort_costs_a_pass_its_rows_in_one_linear_stage_and_nothing_else(seed: int) -> None:
     chance = Random(seed)

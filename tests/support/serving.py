@@ -42,7 +42,7 @@ def work_of(batch: SubBatch, swap_out: int = 0, swap_in: int = 0) -> Work:
         cpu_requests=len(batch.cpu),
         cpu_kv=sum(batch.cpu),
         swap_out=swap_out + batch.leaving,
-        swap_in=swap_in,
+        swap_in=swap_in + batch.returning,
     )
 
 
