@@ -166,6 +166,17 @@ def test_chunks_of_other_servers() -> None:
         )
     )
     assert (found.status, len(found.moments), found.prompt_tokens, found.produced) == ("finished", 2, 3, 5)
+    assert found.tokens == []
+
+
+def test_tokens_of_chunks_that_say_them() -> None:
+    found = answered(
+        sending(
+            b'data: {"choices":[{"text":"ab","token_ids":[7,9]}]}\n\n',
+            b'data: {"choices":[{"text":"","token_ids":[3],"finish_reason":"length"}]}\n\ndata: [DONE]\n\n',
+        )
+    )
+    assert (found.status, len(found.moments), found.tokens) == ("finished", 3, [7, 9, 3])
 
 
 @pytest.mark.parametrize(
