@@ -326,6 +326,8 @@ class Stage:
     def __init__(self, pool: Pool, spec: StageSpec, workspace: Buffer, first_layer: int) -> None: ...
     @property
     def ops(self) -> list[str]: ...
+    @property
+    def workspace(self) -> Buffer: ...
     def regions(self) -> dict[str, Region]:
         """Where hidden, normed, q, k, v, attended, gate, up and (divided) scores are in the workspace, all f32.
 
@@ -422,6 +424,17 @@ class Queue:
         wait: Sequence[Event] = (),
         done: Event | None = None,
     ) -> None: ...
+    def attend_ragged(
+        self,
+        stage: Stage,
+        rows: Ragged,
+        layer: int,
+        times: SupportsBuffer | None = None,
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """`append` and attention of a layer, of rows of several sequences that are in the stage's workspace."""
+
     def decompress(
         self,
         pool: Pool,
@@ -559,6 +572,17 @@ class Ragged:
     ) -> None: ...
     @property
     def rows(self) -> int: ...
+    @property
+    def positions(self) -> list[int]: ...
+    @property
+    def outputs(self) -> list[int]: ...
+    @property
+    def cached(self) -> list[int]:
+        """By row, the row of caches; -1 for rows of no sequence."""
+
+    @property
+    def sequences(self) -> list[tuple[int, int, int, list[tuple[int, int, int]]]]:
+        """First row, tokens, past, and runs: position, count, row of caches."""
 
 class Cohort:
     """Requests whose attention the host does, a layer in an iteration, while the accelerator goes on (csrc/cohort.h).

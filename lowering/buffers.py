@@ -14,6 +14,9 @@ EXPANDED_VALUES = 1 << 22
 """Values of a quantised matrix, or of keys, that are in f32 at a time, for a product that reads nothing else: caches of
 GPUs hold them."""
 
+GATHERED_VALUES = 1 << 24
+"""Keys that are gathered from blocks at a time, or scores of them, where attention reads no blocks by itself."""
+
 _SMALL_BUFFERS = 1 << 20
 """Token ids, and the padding of every buffer to 64 bytes."""
 
@@ -44,6 +47,18 @@ def cache_expansion_bytes(model: Model, workload: Workload) -> int:
     """Bytes where the f32 keys and values of a part of a cache in 8 bits are while it is attended to."""
     values = workload.batch * model.kv_width
     return 2 * 4 * values * min(workload.context, expanded_positions(values))
+
+
+def gathered_positions(sequences: int, rows: int, values: int) -> int:
+    """Positions of each of `sequences` that are gathered at a time, where the keys of one are so many `values` and so
+    many `rows` of queries see it."""
+    return max(1, GATHERED_VALUES // (sequences * max(rows, values)))
+
+
+def gathering_bytes(model: Model, context: int, sequences: int) -> int:
+    """Bytes where gathered keys and values are while they are attended to, and scores with what is made of them."""
+    most = context * max(sequences * max(model.heads, model.kv_width), CHUNK_ROWS * model.heads)
+    return 5 * 4 * min(GATHERED_VALUES, most)
 
 
 def held_together(ahead: bool, batch: int, batches: int, prompt_tokens: int) -> bool:

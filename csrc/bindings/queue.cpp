@@ -2,6 +2,7 @@
 #include "../queue.h"
 
 #include "../disk.h"
+#include "../stage.h"
 #include "bindings.h"
 
 namespace helm {
@@ -60,6 +61,20 @@ void run_attend(BoundQueue& queue, const py::object& stage, long long block, con
   queue.submit(stage_attention(stage, block, spans, first, last, tokens, past), nullptr, Times(times), wait, done);
 }
 
+// `append` and attention of a layer, for rows whose queries, keys and values are in the stage's workspace.
+void run_attend_ragged(BoundQueue& queue, const py::object& stage, const std::shared_ptr<Ragged>& rows, long long layer,
+                       const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done) {
+  const std::shared_ptr<Stage> own = stage_of(stage);
+  if (count_of("layer", layer, 0) >= own->spec().blocks.size()) throw py::value_error("the stage has no such layer");
+  const size_t first = own->find(Op::append, layer), last = own->find(Op::o, layer);
+  own->check_ragged(*rows, rows->rows(), false, first, last);
+  const auto work = [own, rows, first, last] {
+    std::vector<double> stamps(last - first + 1);
+    own->run_ragged(*rows, rows->rows(), nullptr, nullptr, first, last, stamps.data());
+  };
+  queue.submit(work, nullptr, Times(times), wait, done);
+}
+
 void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, const Buffer& target,
                     const std::string& format, long long rows, long long columns, const py::object& times,
                     const Waits& wait, const std::shared_ptr<Event>& done) {
@@ -106,6 +121,8 @@ void register_queue(py::module_& module) {
       .def("attend", &run_attend, py::arg("stage"), py::arg("block"), py::arg("spans"), py::arg("first"),
            py::arg("last"), py::arg("tokens"), py::arg("past"), py::arg("times") = py::none(),
            py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+      .def("attend_ragged", &run_attend_ragged, py::arg("stage"), py::arg("rows"), py::arg("layer"),
+           py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
            py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
            py::arg("done") = nullptr)

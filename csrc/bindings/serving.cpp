@@ -49,6 +49,25 @@ std::shared_ptr<Ragged> ragged(const py::buffer& positions, const py::buffer& se
       Counts("outputs", outputs, 1).plain());
 }
 
+// By row, the row of caches; -1 for rows that are cached elsewhere.
+std::vector<int64_t> cached(const Ragged& rows) {
+  std::vector<int64_t> found;
+  for (const size_t row : rows.cached) found.push_back(row == kNowhere ? -1 : static_cast<int64_t>(row));
+  return found;
+}
+
+// (first, tokens, past, runs of positions) of every sequence.
+py::list sequences(const Ragged& rows) {
+  py::list found;
+  for (const RaggedSequence& s : rows.sequences) {
+    py::list runs;
+    for (const CacheRun* run = rows.runs_of(s); run < rows.runs_of(s) + s.runs; ++run)
+      runs.append(py::make_tuple(run->position, run->count, run->row));
+    found.append(py::make_tuple(s.first, s.tokens, s.past, runs));
+  }
+  return found;
+}
+
 // A Cohort with its stages; what it has under way ends before it does.
 class BoundCohort {
  public:
@@ -212,7 +231,11 @@ class BoundPass {
 void register_serving(py::module_& module) {
   py::class_<Ragged, std::shared_ptr<Ragged>>(module, "Ragged")
       .def(py::init(&ragged), py::arg("positions"), py::arg("sequences"), py::arg("runs"), py::arg("outputs"))
-      .def_property_readonly("rows", &Ragged::rows);
+      .def_property_readonly("rows", &Ragged::rows)
+      .def_readonly("positions", &Ragged::positions)
+      .def_readonly("outputs", &Ragged::outputs)
+      .def_property_readonly("cached", &cached)
+      .def_property_readonly("sequences", &sequences);
   py::class_<BoundCohort, std::shared_ptr<BoundCohort>>(module, "Cohort")
       .def(py::init<const py::object&, const py::object&, const Buffer&, long long>(), py::arg("stage"), py::arg("host"),
            py::arg("kept"), py::arg("rows"))

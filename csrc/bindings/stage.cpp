@@ -166,6 +166,7 @@ void register_stage(py::module_& module) {
           py::arg("spec"))
       .def_property_readonly("ops", &BoundStage::ops)
       .def("regions", &BoundStage::regions)
+      .def_property_readonly("workspace", &BoundStage::workspace)
       .def("run", &BoundStage::run, py::arg("source").none(true), py::arg("target").none(true), py::arg("tokens"),
            py::arg("past"), py::arg("stamps"), py::arg("first") = 0, py::arg("last") = py::none(),
            py::arg("start") = 0, py::arg("stop") = py::none())

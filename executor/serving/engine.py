@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from helmsman.executor._kernels import ServingPass
 from helmsman.executor.depth import fill
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
@@ -33,7 +32,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Lanes, LayerCopies, SubBatch
+    from helmsman.executor._kernels import Lanes, LayerCopies, ServingPass, SubBatch
 
 
 class ServingEngine:
@@ -45,6 +44,7 @@ class ServingEngine:
         self.plan, self.limits = plan, limits
         self.devices = devices
         self._lanes, self._seating = lanes, seating
+        self._pinned = devices.accelerators.pin(seating.shared)
         self._deferred = None if seating.cohort is None else Deferred(seating.cohort)
         self._homes = Homes(seating, limits.block, self._deferred)
         self._running: dict[int, Running] = {}
@@ -109,7 +109,7 @@ class ServingEngine:
         self._homes.begin()
         batches = Batches(self._homes, self._running, self._deferred)
         batches.fill(decision)
-        done = ServingPass(
+        done = self._seating.driver.begin(
             self._lanes,
             self.plan.model.layers,
             [each for b in (0, 1) if (each := self._batch(b, batches)) is not None],
@@ -140,6 +140,8 @@ class ServingEngine:
 
     def close(self) -> None:
         """Free the devices' threads and memory; the engine cannot be used afterwards."""
+        if self._pinned is not None:
+            self._pinned.release()
         del self._lanes, self._seating, self._homes, self._deferred, self.devices
 
     def __enter__(self) -> Self:
@@ -165,7 +167,7 @@ class ServingEngine:
         caches = {"gpu": self._seating.gpu, "cpu": self._seating.cpu}
         return _copies(caches[source], caches[target], found)
 
-    def _stepped(self, batches: Batches, done: ServingPass, start: float) -> Stepped:
+    def _stepped(self, batches: Batches, done: "ServingPass", start: float) -> Stepped:
         for running, tokens in batches.advances:
             running.cached += tokens
         rows, joining = list(batches.rows), batches.joining
@@ -178,7 +180,7 @@ class ServingEngine:
         made = self._tokens([*rows[0].yields, *rows[1].yields], done)
         return Stepped(made, batches.on_cpu, Seconds(time.monotonic() - start, **done.seconds()))
 
-    def _tokens(self, requests: Sequence[int], done: ServingPass) -> dict[int, int]:
+    def _tokens(self, requests: Sequence[int], done: "ServingPass") -> dict[int, int]:
         """The next tokens of everybody whose logits the pass has made, in that order."""
         logits = np.asarray(self._seating.stages[0].logits())[: len(requests)]
         found = zip(requests, done.chosen() if requests else (), logits, strict=True)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from helmsman.executor.devices.accelerators import KINDS
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import Pass
@@ -13,6 +14,9 @@ from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Lanes
+
+SERVING = (*NATIVE, *KINDS)
+"""Kinds of devices that take rows of several requests: processors, and what PyTorch drives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Places:
 
 
 def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
-    """Raise UsageError for plans of which not one native device computes everything, from what lives there."""
+    """Raise UsageError for plans of which not one device computes everything, from what lives there."""
     found = {device for each in passes for device in each.devices}
     moved = any(task.kind == "transfer" for each in passes for task in each.tasks)
     if len(found) > 1 or moved:
@@ -42,8 +46,8 @@ def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
         raise UsageError("requests are served by one device that holds all weights", field="plan", remedy=remedy)
     (accelerator,) = found
     kind = plan.hardware.device(accelerator).kind
-    if kind not in NATIVE:
-        remedy = "serve from a loopback accelerator or the CPU"
+    if kind not in SERVING:
+        remedy = f"serve from one of {', '.join(SERVING)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
     return _beside(plan.hardware, accelerator)
 

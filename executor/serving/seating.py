@@ -11,6 +11,7 @@ from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
 from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
+from helmsman.executor.serving.driver import Driver, driver_of
 from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging
 from helmsman.executor.weights.store import Store
@@ -25,21 +26,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seating:
-    """`stages`: of the sub-batches, on the accelerator, of which the first has the head for both; `hosts`: of their
-    rows on the host; `passing`: caches of prompts that go to the host's memory. Without a host all but one stage and
-    `gpu` are missing."""
+    """`driver`: of passes; `stages`: of the sub-batches, on the accelerator, of which the first has the head for both;
+    `hosts`: of their rows on the host; `passing`: caches of prompts that go to its memory; `shared`: of the host,
+    what bytes go to and come from. Without a host all but the first three are missing, and all stages but one."""
 
+    driver: Driver
     stages: tuple[Stage, ...]
     gpu: BlockCache
     hosts: tuple[Stage, ...] = ()
     cpu: BlockCache | None = None
     passing: BlockCache | None = None
     cohort: Cohort | None = None
+    shared: tuple[Buffer, ...] = ()
 
 
 def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, store: Store, limits: Limits) -> Seating:
     """Weights, caches and workspaces in their places. Raises InfeasibleError when a memory is too small."""
     fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
+    driver = driver_of(plan.hardware.device(accelerator.name).kind)
     host = host if limits.cpu_tokens else None
     gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
@@ -50,15 +54,16 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
     first = _stage(accelerator, spec, "activations")
     if host is None:
-        return Seating((first,), gpu)
+        return Seating(driver, (first,), gpu)
     headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
     stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
     one, other, third = (_stage(host, aside, "activations of attention") for _ in range(3))
-    kept = accelerator.memory.alloc(Cohort.size(stages[0], limits.sequences), "activations of a cohort")
-    cohort = Cohort(stages[0], third, kept, limits.sequences)
-    return Seating(stages, gpu, (one, other), cpu, passing, cohort)
+    kept = accelerator.memory.alloc(driver.cohort_bytes(stages[0], limits.sequences), "activations of a cohort")
+    cohort = driver.cohort(stages[0], third, kept, limits.sequences)
+    shared = (cpu.buffer, *(each.workspace for each in (one, other, third)))
+    return Seating(driver, stages, gpu, (one, other), cpu, passing, cohort, shared)
 
 
 def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:

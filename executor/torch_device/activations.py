@@ -18,7 +18,7 @@ class Activations:
         self._spec = spec
         self._places = {name: _columns(workspace, each, regions.rows) for name, each in regions.at.items()}
         after = workspace.part(regions.logits, workspace.size - regions.logits)
-        self.logits = after.view(torch.float32, spec["batch"], spec["vocab"])
+        self.logits = after.view(torch.float32, regions.outputs, spec["vocab"])
 
     def rows(self, name: str, tokens: int) -> torch.Tensor:
         """(batch * tokens, width)."""

@@ -62,6 +62,11 @@ class HeadsCache:
             parts.append(self._values(self.pieces[number], range(same[0], same[-1] + 1), begin, end))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
+    def gather(self, places: torch.Tensor) -> torch.Tensor:
+        """(n, heads, count, head_dim) of rows `places` (n, count) of a cache that all sequences share."""
+        found = [held.kind.values(held.rows[0][:, places].transpose(0, 1)) for held in self.pieces]
+        return found[0] if len(found) == 1 else torch.cat(found, 1)
+
     def _holding(self, head: int) -> int:
         """The piece that counts for a head: of several the last, which holds what lives here."""
         return next(n for n in reversed(range(len(self.pieces))) if self.pieces[n].begin <= head < self.pieces[n].end)

@@ -4,13 +4,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, packed_size
 from helmsman.executor.moves import UNLIMITED
 from helmsman.executor.torch_device.buffers import TorchBuffer
-from helmsman.executor.torch_device.lane import TorchLane
+from helmsman.executor.torch_device.lane import Awaited, TorchLane
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
 
@@ -36,6 +38,26 @@ class CopyLane(TorchLane):
 
         def work() -> None:
             to[target_offset : target_offset + size].copy_(of[source_offset : source_offset + size], non_blocking=True)
+
+        self.submit_work(work, wait, done, times)
+
+    def submit_pieces(
+        self,
+        target: Place,
+        target_offset: int,
+        source: Place,
+        source_offset: int,
+        pieces: NDArray[np.int64],
+        wait: Sequence[Awaited] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """Like submit, for `pieces` (n, 3): offsets from those of the target and the source, bytes."""
+        to, of = _bytes(target)[target_offset:], _bytes(source)[source_offset:]
+
+        def work() -> None:
+            for at, begin, size in pieces.tolist():
+                to[at : at + size].copy_(of[begin : begin + size], non_blocking=True)
 
         self.submit_work(work, wait, done, times)
 

@@ -12,12 +12,13 @@ from helmsman.executor.torch_device.compute import ComputeLane
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.expansion import expand, turn
 from helmsman.executor.torch_device.probe import product_rate, read_rate
+from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
 from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StageSpec
+    from helmsman.executor._kernels import RaggedSpec, StageSpec
 
 
 class TorchDevice:
@@ -55,6 +56,8 @@ class TorchDevice:
 
     def stage(self, spec: "StageSpec", workspace: Buffer, first_layer: int) -> Stage:
         """A stage over `workspace`."""
+        if "sequences" in spec:
+            return cast(Stage, RaggedStage(cast("RaggedSpec", spec), held_in(workspace), first_layer))
         return cast(Stage, TorchStage(spec, held_in(workspace), first_layer))
 
     def read_rate(self, pieces: Sequence[Buffer]) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,6 +18,13 @@ from helmsman.executor._kernels import Event
 
 Work = Callable[[], None]
 Items = SimpleQueue[Work | None]
+
+
+class Awaited(Protocol):
+    """What an item may have to wait for: an event, or a place in another stream."""
+
+    def wait(self) -> None:
+        """Block until it is reached."""
 
 
 class TorchLane:
@@ -36,7 +43,7 @@ class TorchLane:
         self._items.put(None)
 
     def submit_work(
-        self, run: Work, wait: Sequence[Event], done: Event | None, times: SupportsBuffer | None = None
+        self, run: Work, wait: Sequence[Awaited], done: Event | None, times: SupportsBuffer | None = None
     ) -> None:
         """Queue `run`; `times` (f64, 2) is filled with its start and end."""
 

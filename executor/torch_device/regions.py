@@ -20,29 +20,34 @@ LINE = 16
 
 @dataclass(frozen=True)
 class Regions:
-    """`at`: by name; `rows`: sequences x tokens that pass at a time; offsets and `size` in bytes.
+    """`at`: by name; `rows`: sequences x tokens that pass at a time, `outputs`: of them with logits; offsets and `size`
+    in bytes.
 
     `expanded`: where values of quantised matrices are before they are read, up to the end; native stages have none."""
 
     at: "dict[str, Region]"
     rows: int
+    outputs: int
     logits: int
     expanded: int
     size: int
 
 
 def regions_of(spec: "StageSpec") -> Regions:
-    """The closed form of csrc/stage.cpp's workspace, then room for expanded values."""
+    """The closed form of csrc/stage.cpp's workspace, then room for expanded values. Ragged passes go through in one
+    piece, and have as many logits as sequences."""
     batch, hidden, ffn = spec["batch"], spec["hidden"], spec["ffn"]
     q, kv = spec["heads"] * spec["head_dim"], spec["kv_heads"] * spec["head_dim"]
-    rows = batch * min(spec["max_tokens"], chunk_tokens(batch))
+    ragged = cast("dict[str, Any]", spec).get("sequences", 0)
+    rows = spec["max_tokens"] if ragged else batch * min(spec["max_tokens"], chunk_tokens(batch))
+    outputs = ragged or batch
     divided = spec.get("attention") == "divided"
     line = spec["heads"] * _up(spec["capacity"])
     wide = _up(rows * hidden)
     inner = wide + _up(rows * max(hidden, q))
     packed = inner + _up(rows * max(q + 2 * kv, 2 * ffn))
     logits = packed + _up(rows * max(hidden, q, ffn))
-    scores = logits + _up(batch * spec["vocab"])
+    scores = logits + _up(outputs * spec["vocab"])
     places = {
         "hidden": (0, hidden),
         "normed": (wide, hidden),
@@ -58,7 +63,7 @@ def regions_of(spec: "StageSpec") -> Regions:
     at = {name: _region(start, width) for name, (start, width) in places.items()}
     expanded = scores + (rows * line if divided else 0)
     most = max((expanded_values(each["rows"], each["columns"]) for each in _quantised(spec)), default=0)
-    return Regions(at, rows, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
+    return Regions(at, rows, outputs, F32_BYTES * logits, F32_BYTES * expanded, F32_BYTES * (expanded + most))
 
 
 def _quantised(spec: "StageSpec") -> "Iterator[Linear]":

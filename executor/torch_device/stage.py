@@ -34,11 +34,14 @@ ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 class TorchStage:
     """Operations as native stages name them, over a workspace laid out as theirs."""
 
-    def __init__(self, spec: "StageSpec", workspace: TorchBuffer, first_layer: int) -> None:
+    def __init__(
+        self, spec: "StageSpec", workspace: TorchBuffer, first_layer: int, positions: Positions | None = None
+    ) -> None:
         self._spec = spec
+        self.workspace = workspace
         self._regions = regions_of(spec)
         self._activations = Activations(spec, workspace, self._regions)
-        self._positions = Positions(spec, workspace.bytes.device)
+        self._positions = positions or Positions(spec, workspace.bytes.device)
         self._attending = Attending(spec, self._activations, self._positions)
         self._outside_blocks = {"embedding": self._embed, "final_norm": self._norm_last, "head": self._choose}
         self._over_caches = {
@@ -186,12 +189,17 @@ class TorchStage:
 
     def _append(self, block: Block, tokens: int, past: int) -> None:
         at = self._positions.of(tokens, past)
+        self._place_heads(block, tokens, at)
+        for cache, new in ((block.keys, "k"), (block.values, "v")):
+            assert cache is not None
+            rows = self._activations.heads(new, tokens).transpose(1, 2)
+            cache.write(rows, at % self._spec["capacity"] if self._spec.get("paged", False) else at)
+
+    def _place_heads(self, block: Block, tokens: int, at: torch.Tensor) -> None:
+        """Queries and keys, normed and rotated to where they are."""
         q, k = (self._activations.heads(name, tokens) for name in ("q", "k"))
         q.copy_(self._rotated(self._normed(block, "q_norm", q), at))
         k.copy_(self._rotated(self._normed(block, "k_norm", k), at))
-        for cache, new in ((block.keys, k), (block.values, self._activations.heads("v", tokens))):
-            assert cache is not None
-            cache.write(new.transpose(1, 2), at % self._spec["capacity"] if self._spec.get("paged", False) else at)
 
     def _normed(self, block: Block, name: str, heads: torch.Tensor) -> torch.Tensor:
         norm = block.norms.get(name)

@@ -263,7 +263,14 @@ def stage_spec(divided: bool, batch: int = 1) -> Any:
 @pytest.mark.parametrize("divided", [False, True])
 @pytest.mark.parametrize("batch", [1, 3, 200])
 def test_workspaces_are_laid_out_as_native_ones(divided: bool, batch: int) -> None:
-    spec = stage_spec(divided, batch)
+    check_layout(stage_spec(divided, batch))
+
+
+def test_workspaces_of_ragged_passes_are_laid_out_as_native_ones() -> None:
+    check_layout({**stage_spec(divided=False), "max_tokens": 301, "sequences": 5, "passing": 0})
+
+
+def check_layout(spec: Any) -> None:
     size = Stage.workspace_size(spec)
     native = Stage(Pool([0]), spec, Arena(size).alloc(size, "workspace"), 0)
     found = regions_of(spec)

@@ -1,0 +1,38 @@
+"""What runs an iteration on a kind of device: the native submitter, or PyTorch's streams."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from helmsman.executor._kernels import Buffer, Cohort, ServingPass, Stage
+from helmsman.executor.devices.accelerators import KINDS
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Lanes, LayerCopies, SubBatch
+    from helmsman.executor.serving.deferred import Native
+
+    Copies = LayerCopies | None
+    Begin = Callable[
+        [Lanes, int, Sequence[SubBatch], Copies, Copies, Copies, Copies, Native | None],
+        ServingPass,
+    ]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What makes cohorts and passes; those of PyTorch stand where native ones do.
+
+    `cohort_bytes`: of a stage's activations, for so many rows."""
+
+    cohort_bytes: Callable[[Stage, int], int]
+    cohort: Callable[[Stage, Stage, Buffer, int], Cohort]
+    begin: "Begin"
+
+
+def driver_of(kind: str) -> Driver:
+    """For devices of a kind; PyTorch is only loaded for those that it drives."""
+    if kind not in KINDS:
+        return Driver(Cohort.size, Cohort, ServingPass)
+    from helmsman.executor.serving.torch_driver import DRIVER
+
+    return DRIVER

@@ -1,0 +1,68 @@
+"""A cohort of a PyTorch device: what it keeps between iterations, and how it goes on by a layer (csrc/cohort.h)."""
+
+import torch
+
+from helmsman.executor._kernels import Event, Ragged, Stage
+from helmsman.executor.serving.torch_lanes import Crossing, Times, TorchLanes
+from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.marks import Mark
+from helmsman.executor.torch_device.ragged_stage import RaggedStage
+
+KEPT = ("hidden", "q", "k", "v", "attended")
+
+
+class TorchCohort:
+    """Has the face of the native one. `kept`: of so many rows, hidden states first, then the other activations."""
+
+    def __init__(self, stage: RaggedStage, host: Stage, kept: TorchBuffer, rows: int) -> None:
+        self.layer: int | None = None
+        self._host, self._kept = host, kept
+        self._at: dict[str, int] = {}
+        self._rows: dict[str, torch.Tensor] = {}
+        offset = 0
+        for name in KEPT:
+            size = stage.regions()[name]["row_bytes"]
+            self._at[name] = offset
+            self._rows[name] = kept.part(offset, rows * size).view(torch.float32, rows, size // 4)
+            offset += rows * size
+        self._landed: Event | None = None
+        self._times = Times()
+
+    @staticmethod
+    def size(stage: RaggedStage, rows: int) -> int:
+        """Bytes of `kept`."""
+        return rows * sum(stage.regions()[name]["row_bytes"] for name in KEPT)
+
+    @property
+    def landed(self) -> bool:
+        """Whether nothing is under way."""
+        return self._landed is None or self._landed.done
+
+    @property
+    def host_seconds(self) -> float:
+        """Of the attention that landed last."""
+        return self._times.seconds("cpu_attention")
+
+    def wait(self) -> None:
+        """Until nothing is."""
+        if self._landed is not None:
+            self._landed.wait()
+
+    def reset(self) -> None:
+        """Forget the token under way, which has landed; or it has ended."""
+        self.layer = self._landed = None
+
+    def enter(self, stage: RaggedStage, first: int, kept: torch.Tensor) -> None:
+        """Rows `kept` (n,) of those under way become rows first, first + 1, ... of the stage."""
+        end = first + len(kept)
+        for name in ("hidden", "attended"):
+            stage.rows_of(name, end)[first:].copy_(self._rows[name][kept])
+
+    def leave(self, lanes: TorchLanes, stage: RaggedStage, first: int, rows: Ragged, layer: int) -> None:
+        """The stage's rows from `first` on leave, and their attention of `layer` begins."""
+        for name in KEPT[:-1]:
+            self._rows[name][: rows.rows].copy_(stage.rows_of(name, first + rows.rows)[first:])
+        self._times = Times()
+        crossing = Crossing(self._kept, self._at, self._host, rows)
+        self._landed = crossing.submit(lanes, layer, Mark(self._kept.bytes.device), (), self._times)
+        self.layer = layer

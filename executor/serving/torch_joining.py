@@ -1,0 +1,64 @@
+"""A cohort's rows in one iteration of a PyTorch device."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from helmsman.executor._kernels import Ragged
+from helmsman.executor.serving.torch_cohort import TorchCohort
+from helmsman.executor.serving.torch_lanes import TorchLanes
+from helmsman.executor.torch_device.ragged_stage import RaggedStage
+
+if TYPE_CHECKING:
+    from helmsman.executor.serving.deferred import Native
+
+
+@dataclass
+class TorchJoining:
+    """`joint`: a sub-batch's rows and behind them the cohort's, `apart`: those as the host's caches have them, or all
+    of the joint rows that the host attends to where they stay; `kept`: which of the rows under way they are; `at`: the
+    layer after whose attention they join, None: with the embedding; `waits`: whether there is nothing else to do;
+    `stays`: in sub-batch 1, else they join sub-batch 0 and leave again; `joined`: whether the cohort went on."""
+
+    cohort: TorchCohort
+    joint: Ragged
+    apart: Ragged
+    kept: torch.Tensor
+    waits: bool
+    stays: bool
+    at: int | None
+    joined: bool = False
+    host_seconds: float = 0.0
+
+    @classmethod
+    def of(cls, native: "Native") -> "TorchJoining":
+        """As native passes take it."""
+        cohort, joint, apart, kept, waits, stays = native
+        own = cast(TorchCohort, cohort)
+        places = torch.from_numpy(np.array(kept, np.int64).reshape(-1))
+        return cls(own, joint, apart, places, waits or stays, stays, own.layer)
+
+    @property
+    def batch(self) -> int:
+        """The sub-batch."""
+        return 1 if self.stays else 0
+
+    def stays_at(self, layer: int) -> bool:
+        """Whether their rows are in their sub-batch while the host attends to `layer`."""
+        return self.stays and self.at is not None and layer > self.at
+
+    def enter(self, stage: RaggedStage) -> None:
+        """Join, if what they wait for has landed."""
+        if self.waits:
+            self.cohort.wait()
+        self.joined = self.cohort.landed
+        if self.joined:
+            self.host_seconds = self.cohort.host_seconds
+            self.cohort.enter(stage, self.joint.rows - len(self.kept), self.kept)
+
+    def leave(self, lanes: TorchLanes, stage: RaggedStage, layer: int) -> None:
+        """Rows that went on to `layer` leave."""
+        self.cohort.leave(lanes, stage, self.joint.rows - self.apart.rows, self.apart, layer)
+        self.joined = True

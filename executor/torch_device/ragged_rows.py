@@ -1,0 +1,93 @@
+"""Rows of a pass over several sequences as tensors, and which of them are attended to together."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from helmsman.executor._kernels import Ragged
+from helmsman.lowering.buffers import CHUNK_ROWS
+
+Key = tuple[bool, int, int]
+"""Whether caches only pass through, tokens, the power of two that positions do not reach."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Sequences with as many tokens each, of whose caches none is twice as long as another. int64 `rows` (n, tokens):
+    of the pass; `places` (n, positions): the row of the cache that each position is in, zero behind the last one.
+
+    `passing`: whether it is the cache that keys and values only pass through."""
+
+    rows: torch.Tensor
+    places: torch.Tensor
+    passing: bool
+
+
+class Cached(NamedTuple):
+    """Which rows of a pass are kept in a cache, and where: int64 (n,) each."""
+
+    rows: torch.Tensor
+    at: torch.Tensor
+
+
+@dataclass(frozen=True)
+class RaggedRows:
+    """int64 `ids` and `positions` (count,) of all rows, `outputs` (n,): rows whose logits are wanted.
+
+    Rows of caches beyond the `capacity` of `own` are of those that keys and values only pass through."""
+
+    count: int
+    ids: torch.Tensor
+    positions: torch.Tensor
+    outputs: torch.Tensor
+    own: Cached
+    passing: Cached
+    groups: tuple[Group, ...]
+
+    @classmethod
+    def of(cls, rows: Ragged, ids: NDArray[np.int32], capacity: int, device: torch.device) -> "RaggedRows":
+        """On the device; `ids` of at least all rows."""
+        cached = np.array(rows.cached, np.int64)
+        own, passing = np.flatnonzero((cached >= 0) & (cached < capacity)), np.flatnonzero(cached >= capacity)
+
+        def there(values: object) -> torch.Tensor:
+            return torch.from_numpy(np.array(values, np.int64)).to(device)
+
+        return cls(
+            rows.rows,
+            there(ids[: rows.rows]),
+            there(rows.positions),
+            there(rows.outputs),
+            Cached(there(own), there(cached[own])),
+            Cached(there(passing), there(cached[passing] - capacity)),
+            tuple(Group(there(each), there(places), late) for each, places, late in _groups(rows, capacity)),
+        )
+
+
+def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], bool]]:
+    """Decode steps in a group by length, prompts so many rows at a time."""
+    found: dict[Key, list[tuple[int, NDArray[np.int64]]]] = {}
+    for first, tokens, past, runs in rows.sequences:
+        places = np.concatenate([np.arange(row, row + count) for _, count, row in runs])
+        passing = bool(places[0] >= capacity)
+        places = places - capacity if passing else places
+        for begin in range(0, tokens, CHUNK_ROWS):
+            count = min(CHUNK_ROWS, tokens - begin)
+            seen = places[: past + begin + count]
+            found.setdefault((passing, count, len(seen).bit_length()), []).append((first + begin, seen))
+    for (passing, tokens, _), members in found.items():
+        own = np.array([first for first, _ in members])[:, None] + np.arange(tokens)
+        yield own, _padded(places for _, places in members), passing
+
+
+def _padded(lines: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Lines of different lengths, zero behind each."""
+    listed = list(lines)
+    found = np.zeros((len(listed), max(map(len, listed))), np.int64)
+    for row, line in zip(found, listed, strict=True):
+        row[: len(line)] = line
+    return found
