@@ -3,24 +3,34 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from layer_machines import two_cpus
 from on_torch import on_torch
-from plans import make_hardware
-from test_serving_engine import LIMITS, OUTPUT, Alone, Checkpoints, check_alone, plan_of, prompts_of, serve
+from plans import make_hardware, make_plan
+from shapes import small_model
+from test_serving_engine import CONTEXT, LIMITS, OUTPUT, Alone, Checkpoints, check_alone, plan_of, prompts_of, serve
+from test_serving_policies import Client, cost
 
+from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
+from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.room import fitted
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
+from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import Chunk, Decision, Kind
 from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.model import Rope
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.workload import Workload
 
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
 
@@ -141,3 +151,48 @@ def test_what_fits_is_what_loads(checkpoints: Checkpoints, there: Machine, cpu_t
 def test_a_device_that_is_not_there_is_named(checkpoints: Checkpoints) -> None:
     with pytest.raises(HardwareUnavailableError, match="no cuda devices"):
         ServingEngine.load(on_torch(plan_of("qwen3")), checkpoints("qwen3"), two_cpus(), LIMITS)
+
+
+@pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex", "adaptive"])
+def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -> None:
+    """The loop and the real scheduler, which observes the times of each side."""
+    limits = Limits(gpu_tokens=128, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=24)
+    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, {}))
+    clients = [Client(prompt) for prompt in prompts_of(0)]
+    with serving(checkpoints, there, limits=limits) as engine:
+        loop = ServingLoop(engine, scheduler)
+        for client in clients:
+            loop.submit(Asked(client.prompt, OUTPUT, ignore_eos=True), client.on_token, client.on_end)
+        assert all(client.done.wait(20) for client in clients)
+        loop.close()
+        engine.check_integrity()
+    alone = Alone("qwen3", checkpoints("qwen3"))
+    assert [(client.ends[0].error, client.ends[0].reason) for client in clients] == [(None, "length")] * len(clients)
+    assert sum(alone.check(each.prompt, each.made) for each in clients) >= 0.98 * OUTPUT * len(clients)
+
+
+def test_caches_and_weights_in_eight_bits_make_the_tokens_of_native_kernels(tmp_path: Path, there: Machine) -> None:
+    """Blocks are gathered as they are kept, and expanded then; swaps move them as the host has them."""
+    shape = {"head_dim": 32, "position": Rope(theta=1e4, rotary_dim=32), "ffn": 192}
+    model = small_model("qwen3").model_copy(update=shape)
+    write_checkpoint(model, tmp_path / "wide", seed=1, fmt="f32")
+    work = Workload(prompt_tokens=8, output_tokens=8, context=CONTEXT)
+    plan = make_plan(model, 0, kv="q8_0", weights="q8_0", workload=work)
+    there_and_native = ((on_torch(plan), there), (plan, Machine.this()))
+    found, expected = (moved_about(each, tmp_path / "wide", machine) for each, machine in there_and_native)
+    assert found == expected
+
+
+def moved_about(plan: Plan, checkpoint: Path, machine: Machine) -> list[dict[int, int]]:
+    """Tokens of two requests, which change their homes on the way."""
+    with ServingEngine.load(plan, checkpoint, machine, LIMITS) as engine:
+        for number, prompt in enumerate(prompts_of(3, 2)):
+            engine.add(number, Asked(prompt, OUTPUT))
+        first, other = (len(prompt) for prompt in prompts_of(3, 2))
+        steps = [
+            Decision("gpu-only", (Chunk(0, first, 0, "gpu"), Chunk(1, other, 0, "cpu"))),
+            Decision("simple", decode0_gpu=(0,), decode0_cpu=(1,)),
+            Decision("pipelined", decode0_gpu=(1,), decode1_cpu=(0,), swap_out=(0,), swap_in=(1,)),
+            Decision("pipelined", decode0_gpu=(1,), decode0_cpu=(0,)),
+        ]
+        return [dict(engine.step(step).tokens) for step in steps]
