@@ -90,7 +90,12 @@ class ServingEngine:
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
-        all requests are noise. For measuring at depths that prompts would take minutes to reach."""
+        all requests are noise. For measuring at depths that prompts would take minutes to reach.
+
+        Raises UsageError where the host does not write caches."""
+        if self.devices.accelerators.devices:
+            remedy = "measure with prompts of that length"
+            raise UsageError("these caches need a prompt to fill them", field="homes", value=len(homes), remedy=remedy)
         fill(cache.buffer for cache in self._homes.caches.values())
         for request, home in homes.items():
             running = self._running[request]
@@ -142,7 +147,7 @@ class ServingEngine:
         """Free the devices' threads and memory; the engine cannot be used afterwards."""
         if self._pinned is not None:
             self._pinned.release()
-        del self._lanes, self._seating, self._homes, self._deferred, self.devices
+        del self._lanes, self._seating, self._homes, self._deferred, self._pinned, self.devices
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,8 @@ Key = tuple[bool, int, int]
 @dataclass(frozen=True)
 class Group:
     """Sequences with as many tokens each, of whose caches none is twice as long as another. int64 `rows` (n, tokens):
-    of the pass; `places` (n, positions): the row of the cache that each position is in, zero behind the last one.
+    of the pass; `places` (n, positions): the row of the cache that each position is in, behind the last some other one
+    of its own.
 
     `passing`: whether it is the cache that keys and values only pass through."""
 
@@ -85,9 +86,9 @@ def _groups(rows: Ragged, capacity: int) -> Iterator[tuple[NDArray[np.int64], ND
 
 
 def _padded(lines: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
-    """Lines of different lengths, zero behind each."""
+    """Lines of different lengths, behind each its own first place: what is no number in another's cache stays there."""
     listed = list(lines)
-    found = np.zeros((len(listed), max(map(len, listed))), np.int64)
+    found = np.empty((len(listed), max(map(len, listed))), np.int64)
     for row, line in zip(found, listed, strict=True):
-        row[: len(line)] = line
+        row[: len(line)], row[len(line) :] = line, line[0]
     return found

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 from http_service import OPTIONS
+from on_torch import on_torch
 from plans import make_hardware, make_plan
 from shapes import small_model
 
@@ -13,6 +14,7 @@ from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_generator import open_generator
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
+from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.service.generation import Generator
 from helmsman.service.jobs import Served
@@ -57,10 +59,20 @@ async def answers(generator: Generator) -> tuple[list[list[int]], list[list[int]
 
 @pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex"])
 def test_together_as_alone(policy: str, checkpoint: Path) -> None:
+    check(PLAN, policy, checkpoint)
+
+
+def test_a_pytorch_device_serves(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan says which device it is; processors stand for the GPU."""
+    monkeypatch.setattr("helmsman.executor.machine._accelerators", lambda: {"cuda": ("cpu",)})
+    check(on_torch(PLAN), "neo", checkpoint)
+
+
+def check(plan: Plan, policy: str, checkpoint: Path) -> None:
     args = build_parser().parse_args(
         ["plan", "--checkpoint", str(checkpoint), "--policy", policy, "--batch-tokens", "128"]
     )
-    generator = open_generator(args, PLAN)
+    generator = open_generator(args, plan)
     try:
         alone, together, metrics = asyncio.run(answers(generator))
     finally:

@@ -151,6 +151,16 @@ def test_cohorts_that_do_not_match_are_refused() -> None:
             served.run(one, [1], joining=joining)
 
 
+def test_the_host_attends_to_layers_that_there_are() -> None:
+    served, rows = Served(LLAMA), ragged([0], [(0, 1, 0, 0, 1)], [(0, 1, 0)], [])
+    with pytest.raises(ValueError, match="no such layer"):
+        served.queue.attend_ragged(served.stage, rows, LLAMA.layers)
+    with pytest.raises(ValueError, match="positions"):
+        served.queue.attend_ragged(served.stage, ragged([999], [], [], []), 0)
+    assert (rows.positions, rows.cached, rows.outputs) == ([0], [0], [])
+    assert ragged([5, 7], [(1, 1, 7, 0, 1)], [(0, 8, 16)], [1]).sequences == [(1, 1, 7, [(0, 8, 16)])]
+
+
 def test_copies_of_pieces_take_as_long_as_their_bytes() -> None:
     """A list of pieces is one transfer: one latency, and all of its bytes."""
     served = Served(LLAMA)

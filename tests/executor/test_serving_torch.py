@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pytest
+import torch
 from layer_machines import two_cpus
 from on_torch import on_torch
 from plans import make_hardware, make_plan
@@ -14,6 +16,7 @@ from shapes import small_model
 from test_serving_engine import CONTEXT, LIMITS, OUTPUT, Alone, Checkpoints, check_alone, plan_of, prompts_of, serve
 from test_serving_policies import Client, cost
 
+from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.canary import Canary
@@ -22,12 +25,13 @@ from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.room import fitted
 from helmsman.executor.torch_device.copies import CopyLane
+from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import Chunk, Decision, Kind
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import checked_options
-from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
@@ -91,6 +95,24 @@ def test_without_a_host_all_is_there(checkpoints: Checkpoints, there: Machine) -
     assert sum(alone.check(prompts[n], [step[n] for step in made]) for n in everybody) >= 0.98 * 4 * OUTPUT
 
 
+def test_sequences_are_attended_to_together_without_seeing_each_other() -> None:
+    """What pads a sequence's places is its own: what is no number in another's cache does not reach it."""
+    sequences, runs = (
+        [(0, 1, 4, 0, 1), (1, 1, 6, 1, 2), (2, 130, 0, 3, 1)],
+        [(0, 5, 16), (0, 4, 32), (4, 3, 64), (0, 130, 90)],
+    )
+    positions, outputs = [4, 6, *range(130)], [0, 1, 131]
+    native = Ragged(*(np.array(each, np.int64).data for each in (positions, sequences, runs, outputs)))
+    rows = RaggedRows.of(native, np.arange(132, dtype=np.int32), 80, torch.device("cpu"))
+    both, most, last = rows.groups
+    assert both.rows.tolist() == [[0], [1]] and not both.passing
+    assert both.places.tolist() == [[16, 17, 18, 19, 20, 16, 16], [32, 33, 34, 35, 64, 65, 66]]
+    assert [each.passing for each in (most, last)] == [True, True]
+    assert (most.rows.shape, most.places.shape) == ((1, 128), (1, 128))
+    assert last.rows.tolist() == [[130, 131]] and last.places.tolist() == [list(range(10, 140))]
+    assert rows.own.at.tolist() == [20, 66] and rows.passing.at.tolist() == list(range(10, 140))
+
+
 def test_parts_of_an_iteration_are_timed(checkpoints: Checkpoints, there: Machine) -> None:
     with serving(checkpoints, there) as engine:
         engine.add(0, Asked([1, 2, 3], 5))
@@ -146,6 +168,11 @@ def test_what_fits_is_what_loads(checkpoints: Checkpoints, there: Machine, cpu_t
     with ServingEngine.load(plan, checkpoints("qwen3"), there, limits) as engine:
         assert engine.occupancy["gpu"][1] * 16 == limits.gpu_tokens
         assert 0 <= vram - engine.devices.memories["vram"].used < 12 << 20, "what attention gathers is not allocated"
+
+
+def test_depths_need_their_prompts(checkpoints: Checkpoints, there: Machine) -> None:
+    with serving(checkpoints, there) as engine, pytest.raises(UsageError, match="these caches need a prompt"):
+        engine.assume({0: "gpu"})
 
 
 def test_a_device_that_is_not_there_is_named(checkpoints: Checkpoints) -> None:
