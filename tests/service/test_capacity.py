@@ -23,7 +23,7 @@ def test_caches_are_as_small_as_is_asked() -> None:
     limits = setup_of(args, plan).limits
     assert (limits.gpu_tokens, limits.cpu_tokens, limits.batch_tokens) == (496, 0, 2048)
     args.gpu_tokens = 15
-    with pytest.raises(UsageError, match="less than a block"):
+    with pytest.raises(UsageError, match="--gpu-tokens: too few"):
         setup_of(args, plan)
 
 
