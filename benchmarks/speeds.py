@@ -44,7 +44,7 @@ class Speeds:
         return found
 
     def _product(self, device: base.Device) -> float:
-        """FLOP/s of the product that a profile times, over as many matrices: one in a cache would be a tenth faster."""
+        """FLOP/s of the product that a profile times, over several matrices, so that none stays in a cache."""
         assert isinstance(device, CpuDevice), "what serves is native"
         times = time_linear(device.pool, self._format, self._matrices, *PRODUCT, PRODUCT_TOKENS, len(self._matrices))
         return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
