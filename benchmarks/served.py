@@ -27,7 +27,6 @@ from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_setup import setup_of
 from helmsman.executor.passes import passes_of
 from helmsman.executor.serving.places import places_of
-from helmsman.executor.serving.room import fitted
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.requests import Ints, Requests, make_requests
@@ -153,8 +152,7 @@ def _run(args: argparse.Namespace, plan: Plan, requests: Requests, policy: str, 
 def _setup(args: argparse.Namespace, plan: Plan, options: Sequence[str]) -> Setup:
     """What helm-serve has with these options."""
     words = build_parser().parse_args([str(args.plan), "--checkpoint", str(args.checkpoint), *options])
-    setup = setup_of(words, plan)
-    return replace(setup, limits=fitted(plan, setup.limits))
+    return setup_of(words, plan)
 
 
 def _info(args: argparse.Namespace, plan: Plan, policy: str, source: str) -> ServedInfo:

@@ -1,16 +1,21 @@
-"""What native devices allocate to serve beside blocks of keys and values, in closed form: the engine's seats
+"""What our own devices allocate to serve beside blocks of keys and values, in closed form: the engine's seats
 (`executor.serving.seating`) have their sizes from here."""
 
-from helmsman.lowering.buffers import kept_bytes, ragged_workspace_bytes
+from dataclasses import replace
+
+from helmsman.lowering.buffers import expansion_bytes, gathering_bytes, kept_bytes, ragged_workspace_bytes
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import homes, kv_rule
+from helmsman.lowering.tensors import tensors
 from helmsman.planner.alike_blocks import counted_tensors
 from helmsman.planner.cache_bytes import caches_by_memory
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
 from helmsman.scheduler.limits import Limits
-from helmsman.schemas.formats import rows_size
+from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.units import format_bytes
 
 NATIVE = ("cpu", "loopback")
 """Kinds of devices whose kernels take rows of several requests."""
@@ -71,3 +76,34 @@ def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
 def host_bytes(placed: Placed, limits: Limits) -> int:
     """Activations of the host's attention: of both sub-batches, and of a cohort."""
     return 3 * ragged_workspace_bytes(placed.model, limits.sequences, 1)
+
+
+def fitted(placed: Placed, limits: Limits) -> Limits:
+    """`limits` with no more tokens in either cache than there is room for where a PyTorch device serves, which gathers
+    blocks and expands weights beside what native devices allocate.
+
+    Raises InfeasibleError where no block has room."""
+    device = placed.hardware.device(devices_used(placed)[0])
+    host = host_beside(placed.hardware, device.name) if limits.cpu_tokens else None
+    work = working_bytes(placed, limits, host=host is not None) + _gathered(placed, limits, host is not None)
+    memory = placed.hardware.memory(device.memory)
+    gpu = _blocks_of(placed, limits, memory.available - staying_bytes(placed, device) - work, limits.gpu_tokens)
+    if not gpu:
+        remedy, room = "serve fewer requests at a time, or fewer tokens in a pass", format_bytes(memory.available)
+        raise InfeasibleError("no block of keys and values has room", field=memory.name, value=room, remedy=remedy)
+    left = 0 if host is None else placed.hardware.memory(host.memory).available - host_bytes(placed, limits)
+    return replace(limits, gpu_tokens=gpu, cpu_tokens=_blocks_of(placed, limits, left, limits.cpu_tokens))
+
+
+def _blocks_of(placed: Placed, limits: Limits, room: int, most: int) -> int:
+    """Tokens in whole blocks that have room, at most so many."""
+    model = placed.model
+    each = model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
+    return min(max(0, room) // each, most) // limits.block * limits.block
+
+
+def _gathered(placed: Placed, limits: Limits, both: bool) -> int:
+    """Of a device that reads neither quantised values nor blocks by itself: of attention, and of one or both stages."""
+    plain = all(is_plain(rule.used) for rule in placed.residence)
+    expanded = 0 if plain else expansion_bytes(tensors(placed.model))
+    return (1 + both) * expanded + gathering_bytes(placed.model, placed.workload.context, limits.sequences)

@@ -57,7 +57,8 @@ def allocate(memory: DeviceMemory, model: Model, layers: int, rows: int, fmt: Kv
     and clearing these took a second of the first pass. Raises InfeasibleError when it does not fit the memory."""
     row = rows_size(1, model.head_dim, fmt)
     buffer = memory.alloc(layers * 2 * model.kv_heads * rows * row, what)
-    view(buffer, np.uint8)[::PAGESIZE] = 0
+    if isinstance(buffer, Buffer):  # what PyTorch allocates is not paged
+        view(buffer, np.uint8)[::PAGESIZE] = 0
     return BlockCache(buffer, layers, model.kv_heads, rows, row)
 
 

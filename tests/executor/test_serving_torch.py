@@ -23,10 +23,10 @@ from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
-from helmsman.executor.serving.room import fitted
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
+from helmsman.planner.native_room import fitted
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.decision import Chunk, Decision, Kind
 from helmsman.scheduler.limits import Limits

@@ -1,6 +1,7 @@
 """What `helm-serve` serves with: the plan's engine under a policy, on this machine."""
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,8 +20,11 @@ def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
     from helmsman.cli.serving_setup import setup_of
     from helmsman.executor.machine import Machine
     from helmsman.executor.serving.engine import ServingEngine
+    from helmsman.planner.native_room import fitted, native_device
 
     setup = setup_of(args, plan)
+    if native_device(plan) is None:
+        setup = replace(setup, limits=fitted(plan, setup.limits))
     engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
     try:
         return _started(engine, plan, setup)
