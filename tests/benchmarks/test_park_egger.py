@@ -74,6 +74,7 @@ def test_preparation_is_measured_and_searched_part_by_part():
     assert lacking["total"] is None and [*lacking] == [*found]
 
 
+@pytest.mark.nightly
 def test_preparation_names_the_parts_that_the_profiler_has(monkeypatch):
     monkeypatch.setitem(preparation.MODELS, "OPT-30B", "opt-125m")
     monkeypatch.setattr(layer_times, "ROUNDS", (1, 1))

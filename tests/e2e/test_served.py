@@ -70,7 +70,7 @@ def test_a_pytorch_device_serves(checkpoint: Path, monkeypatch: pytest.MonkeyPat
 
 def check(plan: Plan, policy: str, checkpoint: Path) -> None:
     args = build_parser().parse_args(
-        ["plan", "--checkpoint", str(checkpoint), "--policy", policy, "--batch-tokens", "128"]
+        ["plan", "--checkpoint", str(checkpoint), "--policy", policy, "--batch-tokens", "128", "--cpu-tokens", "4096"]
     )
     generator = open_generator(args, plan)
     try:

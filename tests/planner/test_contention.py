@@ -78,6 +78,7 @@ def test_published_tables_are_not_slowed_again():
         assert asked.found.at(*each).seconds == pytest.approx(without.at(*each).seconds, rel=1e-2), each
 
 
+@pytest.mark.nightly
 def test_a_prediction_is_ordered_where_faster_hosts_starve_links():
     """A host at its fastest takes so much of a narrow memory that the pass takes longer than at its median."""
     asked = question()

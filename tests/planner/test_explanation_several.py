@@ -115,6 +115,7 @@ def test_a_plan_that_uses_both_is_bound_by_both():
     assert shares["vram"] > 0.2 and 0.3 < shares["vram1"] / shares["vram"] < 3
 
 
+@pytest.mark.nightly
 def test_a_plan_of_one_of_two_is_explained_as_such(shared):
     one = shared.with_one.finalists[0]
     near = near_to(shared, one)
