@@ -3,6 +3,7 @@
 A null is as good as a field left out. What changes no answer (`user`, ...) is read and ignored; what this service
 cannot do is accepted where it asks for nothing and refused otherwise; a field that is not known is a mistake."""
 
+from abc import abstractmethod
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -87,9 +88,9 @@ class Asked(Document):
         """Texts that end the answer."""
         return (self.stop,) if isinstance(self.stop, str) else self.stop or ()
 
+    @abstractmethod
     def most_tokens(self, room: int) -> int:
         """Tokens of the answer at most, where the context has `room` for so many."""
-        raise NotImplementedError
 
 
 def _prompt(prompt: Any) -> str | tuple[int, ...]:

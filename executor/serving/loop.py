@@ -172,7 +172,9 @@ class ServingLoop:
         handle.cpu_tokens += request in stepped.on_cpu
         try:
             stops = handle.on_token(token) or (token in self._eos and not handle.asked.ignore_eos)
-        except Exception:  # whoever asked is gone
+        except (
+            Exception
+        ):  # a callback is its caller's: whatever it raises ends that request, and is no fault of the device
             return "cancelled"
         return "stop" if stops else "length" if len(handle.tokens) >= handle.asked.max_tokens else None
 
@@ -207,7 +209,7 @@ class ServingLoop:
 
 
 def _tell(handle: Handle, reason: Reason, error: str | None = None) -> None:
-    with suppress(Exception):  # whoever asked is gone
+    with suppress(Exception):  # a callback is its caller's, and nobody is left to tell
         handle.on_end(handle.ended(reason, time.monotonic(), error))
 
 

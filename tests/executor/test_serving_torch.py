@@ -13,7 +13,18 @@ from layer_machines import two_cpus
 from on_torch import on_torch
 from plans import make_hardware, make_plan
 from shapes import small_model
-from test_serving_engine import CONTEXT, LIMITS, OUTPUT, Alone, Checkpoints, check_alone, plan_of, prompts_of, serve
+from test_serving_engine import (
+    CONTEXT,
+    LIMITS,
+    OUTPUT,
+    Alone,
+    Checkpoints,
+    check_alone,
+    plan_of,
+    prompts_of,
+    serve,
+    timed_parts,
+)
 from test_serving_policies import Client, cost
 
 from helmsman.executor._kernels import Ragged
@@ -36,7 +47,7 @@ from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
@@ -115,14 +126,7 @@ def test_sequences_are_attended_to_together_without_seeing_each_other() -> None:
 
 def test_parts_of_an_iteration_are_timed(checkpoints: Checkpoints, there: Machine) -> None:
     with serving(checkpoints, there) as engine:
-        engine.add(0, Asked([1, 2, 3], 5))
-        engine.add(1, Asked([1, 2, 3], 5))
-        first = engine.step(Decision("gpu-only", (Chunk(0, 3, 0, "gpu"), Chunk(1, 3, 0, "cpu")))).seconds
-        assert min(first.linear[0], first.ends, first.gpu_attention, first.swap_out) > 0
-        assert first.cpu_attention == first.to_host == first.swap_in == first.linear[1] == 0
-        second = engine.step(Decision("pipelined", (), (0,), (), (1,))).seconds
-        assert min(*second.linear, second.cpu_attention, second.to_host, second.to_device) > 0
-        third = engine.step(Decision("gpu-only", swap_out=(0,), swap_in=(1,))).seconds
+        first, second, third = timed_parts(engine)
         assert min(third.swap_out, third.swap_in) > 0
         for each in (first, second, third):
             assert each.accelerator <= each.total, "one after the other"
