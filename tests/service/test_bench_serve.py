@@ -67,7 +67,7 @@ def test_a_missed_slo_and_refused_requests(command: Command) -> None:
         (["--chat"], 2, "--chat: a message is no list of token ids"),
         (["--rate", "0"], 2, "--rate: not a rate"),
         (["--rate", "nan"], 2, "--rate: not a rate"),
-        (["--concurrency", "0"], 2, "--concurrency: not a whole number of at least 1"),
+        (["--concurrency", "0"], 2, "--concurrency: must be between"),
         (["--url", "here"], 2, "--url: not a URL"),
         (["--seed", "-1"], 2, "--seed: must be between"),
         (["--requests", "missing.csv"], 5, "missing.csv"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
+from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.schemas.errors import TargetMissedError, UsageError
 
 if TYPE_CHECKING:
@@ -26,32 +27,15 @@ def build_parser() -> Parser:
     )
     add = parser.add_argument
     add("--url", default="http://127.0.0.1:8000", help="of the server (default http://127.0.0.1:8000)")
-    described = "synthetic:n=2000,input=1000,output=200,rate=2"
-    add("--requests", required=True, metavar="FILE|synthetic:..", help=f"CSV, JSON, JSON Lines, or {described}")
-    add(
-        "--rate",
-        type=float,
-        metavar="R",
-        help="requests a second: stretches the file's times, or draws Poisson arrivals",
-    )
-    add("--arrivals", metavar="PROCESS", help="poisson, uniform, gamma:CV or all-at-once instead of the file's times")
-    add("--sort", action="store_true", help="bring rows into order of arrival first")
-    add("--limit", type=_count, metavar="N", help="the first N requests only")
-    add("--seed", type=int, default=0, metavar="N", help="of everything drawn (default 0)")
-    add("--concurrency", type=_count, metavar="N", help="at most so many at once: others wait, and that counts")
-    add("--slo", metavar="LIMITS", help="ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..")
+    add_request_arguments(parser, "send", required=True)
+    add("--concurrency", type=int, metavar="N", help="at most so many at once: others wait, and that counts")
     add("--model", metavar="NAME", help="the model to ask for (default: the first that the server names)")
     add("--chat", action="store_true", help="conversations of one message instead of completions")
     add("--words", action="store_true", help="prompts are words: for servers that take no token ids, and with --chat")
     plain = "send OpenAI's own fields only; answers may then end early, and chunks may hold several tokens"
     add("--plain", action="store_true", help=plain)
+    parser.set_defaults(seed=0)
     return parser
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**9):
-        raise UsageError("not a whole number of at least 1", value=text)
-    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,10 +80,8 @@ def execute(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> None:
     if args.chat and not args.words:
         raise UsageError("a message is no list of token ids", field="--chat", remedy="add --words")
-    if args.rate is not None and not 1e-9 <= args.rate <= 1e9:
-        raise UsageError("not a rate", field="--rate", value=args.rate, remedy="write requests a second")
-    if not 0 <= args.seed < 2**31:
-        raise UsageError("must be between 0 and 2147483647", field="--seed", value=args.seed)
+    check_request_arguments(args)
+    check_number("concurrency", args.concurrency, 1, 10**9)
 
 
 def _requests(args: argparse.Namespace) -> "Requests":

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from helmsman.cli.app import Parser
+from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.scheduler.policies import POLICIES
 from helmsman.schemas.errors import UsageError
 
@@ -25,25 +26,15 @@ def add_serving_arguments(parser: Parser) -> None:
         "serving requests",
         "-o FILE.parquet writes the table of requests, --plot latencies, requests and caches over time",
     )
-    add, described = group.add_argument, "synthetic:n=2000,input=1000,output=200,rate=2"
-    add("--requests", metavar="FILE|synthetic:..", help=f"requests to serve: CSV, JSON, JSON Lines, or {described}")
-    add(
+    add_request_arguments(group, "serve")
+    group.add_argument(
         "--policy",
         metavar="NAME",
         help=f"who decides what each pass does: {', '.join(POLICIES)} (default gpu-only); --sweep takes several",
     )
-    add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
-    add(
-        "--rate",
-        type=float,
-        metavar="R",
-        help="requests a second: stretches the file's times, or draws Poisson arrivals",
+    group.add_argument(
+        "--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy"
     )
-    add("--arrivals", metavar="PROCESS", help="poisson, uniform, gamma:CV or all-at-once instead of the file's times")
-    add("--sort", action="store_true", help="bring rows into order of arrival first")
-    add("--limit", type=int, metavar="N", help="the first N requests only")
-    add("--seed", type=int, metavar="N", help="of everything drawn (default 0)")
-    add("--slo", metavar="LIMITS", help="ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..")
     _add_machine_arguments(group)
     _add_study_arguments(group)
 
@@ -98,7 +89,6 @@ _SERVING = (
     "sweep", "relative_to", "find_capacity", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
-    "limit": 10**9,
     "replicas": 4096,
     "tensor_parallel": 1024,
     "seeds": 1000,
@@ -116,18 +106,16 @@ def check_serving_arguments(args: argparse.Namespace) -> None:
         return
     _refuse_given(args, _REPLAY, "is about one batch, not about requests", "leave it or --requests out")
     for name, most in _COUNTS.items():
-        _check_number(name, getattr(args, name), 1, most)
-    _check_number("seed", args.seed, 0, 2**31 - 1)
+        check_number(name, getattr(args, name), 1, most)
+    check_request_arguments(args)
     check_limit_arguments(args)
-    if args.rate is not None and not 1e-9 <= args.rate <= 1e9:
-        raise UsageError("not a rate", field="--rate", value=args.rate, remedy="write requests a second")
     _check_studies(args)
 
 
 def check_limit_arguments(args: argparse.Namespace) -> None:
     """Raise UsageError for limits out of range."""
     for name, (least, most) in _LIMITS.items():
-        _check_number(name, getattr(args, name), least, most)
+        check_number(name, getattr(args, name), least, most)
 
 
 def _check_studies(args: argparse.Namespace) -> None:
@@ -158,9 +146,3 @@ def _refuse_given(args: argparse.Namespace, names: tuple[str, ...], message: str
     for name in names:
         if getattr(args, name) not in (None, False, []):
             raise UsageError(message, field="--" + name.replace("_", "-"), remedy=remedy)
-
-
-def _check_number(name: str, value: int | None, least: int, most: int) -> None:
-    if value is not None and not least <= value <= most:
-        field = "--" + name.replace("_", "-")
-        raise UsageError(f"must be between {least} and {most}", field=field, value=value)
