@@ -45,17 +45,26 @@ def simulate(
 class Scheduler:
     """A policy and the state of one replica, for whoever runs passes: the objects that `simulate` uses.
 
-    `cost`: what the policy believes. Requests have numbers of the caller's, which go up as they come."""
+    `cost`: what the policy believes. `hash_block`: tokens of a block that prompts share, whole blocks of the limits';
+    0: nothing is shared. Requests have numbers of the caller's, which go up as they come."""
 
     def __init__(
-        self, cost: IterationCost, limits: Limits, policy: str, options: Mapping[str, bool | int | float | str]
+        self,
+        cost: IterationCost,
+        limits: Limits,
+        policy: str,
+        options: Mapping[str, bool | int | float | str],
+        hash_block: int = 0,
     ) -> None: ...
-    def add(self, request: int, prompt: int, output: int, priority: int = 0) -> None:
-        """A request of `prompt` tokens that makes at most `output`. Raises ValueError for one that can never run, or a
-        number that does not go up."""
+    def add(self, request: int, prompt: int, output: int, priority: int = 0, hashes: Sequence[int] = ()) -> None:
+        """A request of `prompt` tokens that makes at most `output`; `hashes`: of the prompt's full blocks. Raises
+        ValueError for one that can never run, or a number that does not go up."""
 
     def cancel(self, request: int) -> None:
         """A request is gone: between passes at once, else when the pass is committed. One that is over is no error."""
+
+    def reset(self) -> None:
+        """All requests are gone, and so is what was cached; a pass that has not been committed is taken back."""
 
     def decide(self) -> Decision | None:
         """The next pass; None when there is nothing to do. A pass that has not been committed is taken back: its swaps

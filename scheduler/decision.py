@@ -23,7 +23,8 @@ class Chunk:
 class Decision:
     """Requests by id. Sub-batch 0 has prompts, decode steps on the accelerator and some of those on the host,
     sub-batch 1 the other CPU requests. Swaps move all blocks of a request to the other home before it is used there;
-    `preempted` lose theirs, and come again with a longer prompt."""
+    `preempted` lose theirs, and come again with a longer prompt. A first chunk whose `past` is not 0 begins with blocks
+    that others have computed; `evicted`: hashes of such blocks that are given up, since the pass wants their room."""
 
     kind: Kind
     prefill: tuple[Chunk, ...] = ()
@@ -33,3 +34,4 @@ class Decision:
     swap_out: tuple[int, ...] = ()
     swap_in: tuple[int, ...] = ()
     preempted: tuple[int, ...] = ()
+    evicted: tuple[int, ...] = ()

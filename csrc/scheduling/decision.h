@@ -30,6 +30,7 @@ struct Decision {
   std::array<std::vector<Id>, 2> cpu;  // decodes with attention on the host, by sub-batch; deferred: the cohort in 0
   std::vector<Id> out, in;             // whole requests swapped to the host and back, before the pass
   std::vector<Id> dropped;             // their caches are given up; they wait to be computed again
+  std::vector<int64_t> evicted;        // hashes of prefix blocks whose room the pass takes
 
   bool idle() const { return decodes == 0 && prompts.empty() && cpu[0].empty() && cpu[1].empty(); }
   // Nothing but decodes on the accelerator.
@@ -39,7 +40,7 @@ struct Decision {
   }
   void clear() {
     kind = Kind::gpu_only, decodes = 0;
-    prompts.clear(), cpu[0].clear(), cpu[1].clear(), out.clear(), in.clear(), dropped.clear();
+    prompts.clear(), cpu[0].clear(), cpu[1].clear(), out.clear(), in.clear(), dropped.clear(), evicted.clear();
   }
 };
 

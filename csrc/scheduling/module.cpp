@@ -57,7 +57,8 @@ py::object decision_of(const Scheduler& scheduler, const Decision& made) {
     prompts[i] = values.attr("Chunk")(scheduler.request(id), tokens, past, home == Home::gpu ? "gpu" : "cpu");
   }
   return values.attr("Decision")(name_of(made.kind), prompts, requests(decodes), requests(made.cpu[0]),
-                                 requests(made.cpu[1]), requests(made.out), requests(made.in), requests(made.dropped));
+                                 requests(made.cpu[1]), requests(made.out), requests(made.in), requests(made.dropped),
+                                 py::tuple(py::cast(made.evicted)));
 }
 
 py::object decide(Scheduler& scheduler) {
@@ -68,12 +69,15 @@ py::object decide(Scheduler& scheduler) {
 void bind_scheduler(py::module_& module) {
   py::class_<Scheduler>(module, "Scheduler")
       .def(py::init([](const py::object& cost, const py::object& limits, const std::string& policy,
-                       const py::dict& options) {
-             return std::make_unique<Scheduler>(cost_of(cost), limits_of(limits), policy, options_of(options));
+                       const py::dict& options, int64_t hash_block) {
+             return std::make_unique<Scheduler>(cost_of(cost), limits_of(limits), policy, options_of(options),
+                                                hash_block);
            }),
-           py::arg("cost"), py::arg("limits"), py::arg("policy"), py::arg("options"))
-      .def("add", &Scheduler::add, py::arg("request"), py::arg("prompt"), py::arg("output"), py::arg("priority") = 0)
+           py::arg("cost"), py::arg("limits"), py::arg("policy"), py::arg("options"), py::arg("hash_block") = 0)
+      .def("add", &Scheduler::add, py::arg("request"), py::arg("prompt"), py::arg("output"), py::arg("priority") = 0,
+           py::arg("hashes") = std::vector<int64_t>())
       .def("cancel", &Scheduler::cancel, py::arg("request"))
+      .def("reset", &Scheduler::reset)
       .def("decide", &decide)
       .def("commit", &Scheduler::commit, py::arg("seconds"), py::arg("ended") = std::vector<int64_t>(),
            py::arg("yielded") = std::nullopt)

@@ -37,9 +37,11 @@ bool Prefixes::insert(int64_t hash) {
   return fresh;
 }
 
-void Prefixes::evict() {
-  entries_.erase(unheld_.front());
+int64_t Prefixes::evict() {
+  const int64_t hash = unheld_.front();
+  entries_.erase(hash);
   unheld_.pop_front();
+  return hash;
 }
 
 }  // namespace helm::scheduling

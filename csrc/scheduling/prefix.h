@@ -25,8 +25,8 @@ class Prefixes {
   // A block that has been computed, held by who computed it; false if it was here already: then that one is held.
   bool insert(int64_t hash);
 
-  // Gives up the block that nobody held for longest; `idle` must not be 0.
-  void evict();
+  // Gives up the block that nobody held for longest, and says which; `idle` must not be 0.
+  int64_t evict();
 
   int64_t held() const { return static_cast<int64_t>(entries_.size()) - idle(); }
   int64_t idle() const { return static_cast<int64_t>(unheld_.size()); }

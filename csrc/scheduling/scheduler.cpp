@@ -6,18 +6,23 @@
 
 namespace helm::scheduling {
 
-Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options)
+Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options,
+                     int64_t hash_block)
     : believed_(std::move(believed)),
       policy_(make_policy(policy, options)),
-      state_(limits, policy_->homes(), believed_.layers) {}
+      state_(limits, policy_->homes(), believed_.layers, hash_block) {
+  if (hash_block < 0 || hash_block % limits.block != 0)
+    throw std::invalid_argument("blocks of prefixes are whole blocks");
+}
 
-void Scheduler::add(int64_t request, int64_t prompt, int64_t output, int64_t priority) {
+void Scheduler::add(int64_t request, int64_t prompt, int64_t output, int64_t priority, std::vector<int64_t> hashes) {
   if (request <= last_) throw std::invalid_argument("requests are numbered as they come");
   if (prompt < 1 || output < 1 || !state_.fits(prompt, output))
     throw std::invalid_argument("a request that no cache has room for");
   last_ = request;
-  const Id id = state_.add(prompt, output, priority, {});
-  numbers_[request] = id, requests_[id] = request;
+  const Hashes found{hashes.data(), static_cast<int64_t>(hashes.size())};
+  const Id id = state_.add(prompt, output, priority, found);
+  numbers_[request] = id, requests_[id] = {request, std::move(hashes)};
 }
 
 void Scheduler::cancel(int64_t request) {
@@ -28,11 +33,14 @@ void Scheduler::cancel(int64_t request) {
   forget(found->second);
 }
 
+void Scheduler::reset() {
+  take_back();
+  while (!numbers_.empty()) cancel(numbers_.begin()->first);
+  state_.forget_prefixes();
+}
+
 const Decision* Scheduler::decide() {
-  if (deciding_) {
-    state_.take_back();
-    finish_pass();
-  }
+  take_back();
   state_.begin(clock_.now());
   policy_->decide(state_, believed_);
   const Decision& made = state_.decision();
@@ -65,6 +73,12 @@ bool Scheduler::arrived(const std::vector<int64_t>& yielded) const {
   });
 }
 
+void Scheduler::take_back() {
+  if (!deciding_) return;
+  state_.take_back();
+  finish_pass();
+}
+
 void Scheduler::finish_pass() {
   deciding_ = false;
   measured_.reset();
@@ -72,7 +86,7 @@ void Scheduler::finish_pass() {
 }
 
 void Scheduler::forget(Id id) {
-  numbers_.erase(requests_.at(id));
+  numbers_.erase(requests_.at(id).number);
   requests_.erase(id);
 }
 

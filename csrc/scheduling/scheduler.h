@@ -14,12 +14,13 @@ namespace helm::scheduling {
 
 class Scheduler {
  public:
-  // Throws std::invalid_argument for a policy or option that does not exist.
-  Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options);
+  // `hash_block`: as State has it. Throws std::invalid_argument for a policy or option that does not exist, or blocks of
+  // prefixes that are not whole blocks.
+  Scheduler(Cost believed, const Limits& limits, const std::string& policy, const Options& options, int64_t hash_block);
 
-  // Requests have numbers of the caller's, which go up. Throws std::invalid_argument for one that does not, or a request
-  // that can never run.
-  void add(int64_t request, int64_t prompt, int64_t output, int64_t priority);
+  // Requests have numbers of the caller's, which go up. `hashes`: of the full blocks of its prompt. Throws
+  // std::invalid_argument for a number that does not, or a request that can never run.
+  void add(int64_t request, int64_t prompt, int64_t output, int64_t priority, std::vector<int64_t> hashes);
   // At once between passes, else when the pass is over. A request that is over is no error.
   void cancel(int64_t request);
 
@@ -31,13 +32,22 @@ class Scheduler {
   // by default they come when costs say.
   void commit(double seconds, const std::vector<int64_t>& ended, const std::optional<std::vector<int64_t>>& yielded);
 
-  int64_t request(Id id) const { return requests_.at(id); }
+  // Whatever runs or waits is gone, and with it all that was cached; a pass under way is taken back.
+  void reset();
+
+  int64_t request(Id id) const { return requests_.at(id).number; }
   const State& state() const { return state_; }
 
  private:
+  void take_back();
   void finish_pass();
   void forget(Id id);
   bool arrived(const std::vector<int64_t>& yielded) const;
+
+  struct Request {
+    int64_t number;
+    std::vector<int64_t> hashes;  // a Sequence refers to them
+  };
 
   Cost believed_;
   std::unique_ptr<Policy> policy_;
@@ -47,7 +57,7 @@ class Scheduler {
   std::optional<Times> measured_;
   std::vector<int64_t> cancelled_;   // during the pass
   std::map<int64_t, Id> numbers_;    // of requests that are not over
-  std::map<Id, int64_t> requests_;
+  std::map<Id, Request> requests_;
   int64_t last_ = -1;
 };
 

@@ -71,9 +71,14 @@ void State::begin(double now) {
   load_ = Load{};
 }
 
+void State::evict() {
+  decision_.evicted.push_back(prefixes_.evict());
+  gpu_blocks_.give(hash_blocks());
+}
+
 void State::take(Home home, int64_t count) {
   if (home == Home::gpu)
-    for (; gpu_blocks_.free() < count && prefixes_.idle() > 0; gpu_blocks_.give(hash_blocks())) prefixes_.evict();
+    while (gpu_blocks_.free() < count && prefixes_.idle() > 0) evict();
   mine(home).take(count);
   most_[index(home)] = std::max(most_[index(home)], blocks(home).capacity() - free(home));
 }

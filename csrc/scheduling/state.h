@@ -143,6 +143,8 @@ class State {
   void repeat(int64_t more);
   // Most passes that this one, which is pure, and such ones after it may be.
   int64_t repeats();
+  // Between passes: gives up the prefix blocks that nobody holds.
+  void forget_prefixes();
 
   // Between passes: throws std::logic_error unless all sums are what the requests say, and no cache holds more than it
   // has room for.
@@ -153,6 +155,7 @@ class State {
   int64_t matched(Hashes hashes, int64_t prompt) const;
   int64_t matched(Id id) const { return matched(sequences_[id].hashes, sequences_[id].prompt); }
   Blocks& mine(Home home) { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
+  void evict();
   void take(Home home, int64_t count);
   // Changes what `id`, not on_gpu, has cached.
   void set_cached(Id id, int64_t cached);

@@ -42,6 +42,11 @@ void State::repeat(int64_t more) {
   group_.step(more);
 }
 
+void State::forget_prefixes() {
+  while (prefixes_.idle() > 0) evict();
+  decision_.clear();
+}
+
 const Outcome& State::commit(double end, double seconds, double layer, std::optional<bool> came) {
   require(decision_.decodes == group_.count(), "who is on the accelerator decodes in every pass");
   outcome_.clear();

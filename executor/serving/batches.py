@@ -15,7 +15,7 @@ from helmsman.scheduler.decision import Chunk, Decision
 class Batches:
     """What a pass does. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
     `joining`: a cohort's part in it; `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes them;
-    `advances`: by how many tokens whose cache grows."""
+    `advances`: by how many tokens whose cache grows; `prompted`: those of them with a part of their prompt."""
 
     homes: Homes
     running: Mapping[int, Running]
@@ -25,6 +25,7 @@ class Batches:
     joining: Joining | None = None
     on_cpu: set[int] = field(default_factory=set)
     advances: list[tuple[Running, int]] = field(default_factory=list)
+    prompted: list[Running] = field(default_factory=list)
     swap_out: Pieces = field(default_factory=list)
     swap_in: Pieces = field(default_factory=list)
     fetch: Pieces = field(default_factory=list)
@@ -36,6 +37,7 @@ class Batches:
             self.homes.free(self.running[request])
         for request in decision.swap_out:
             self.swap_out += self.homes.move(self.running[request], "cpu")
+        self.homes.prefixes.evict(decision.evicted)
         for request in decision.swap_in:
             self.swap_in += self.homes.move(self.running[request], "gpu")
         for chunk in decision.prefill:
@@ -51,11 +53,19 @@ class Batches:
             if self.deferred is not None:
                 self.joining = self.deferred.stay(self.rows[1], self.apart[1], second, self.homes.place)
 
+    def advance(self) -> None:
+        """The pass is done: what it appended is cached."""
+        for running, tokens in self.advances:
+            running.cached += tokens
+        for running in self.prompted:
+            self.homes.keep(running)
+
     def _prompt(self, chunk: Chunk) -> None:
         running = self.running[chunk.id]
-        assert running.cached == chunk.past, "a chunk follows what is cached"
-        if not chunk.past:
+        if not running.cached:
             running.home = chunk.home
+            self.homes.reuse(running, chunk.past)
+        assert running.cached == chunk.past, "a chunk follows what is cached"
         if chunk.home == "cpu":
             runs, fetch, store = self.homes.through(running, chunk.tokens)
             self.fetch += fetch
@@ -66,6 +76,7 @@ class Batches:
         last = chunk.id if end == len(running.tokens) else None
         self.rows[0].add(running.tokens[chunk.past : end], chunk.past, runs, last)
         self.advances.append((running, chunk.tokens))
+        self.prompted.append(running)
 
     def _decode(self, running: Running) -> None:
         runs = self.homes.place(running)

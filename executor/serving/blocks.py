@@ -15,10 +15,11 @@ Run = tuple[int, int, int]
 @dataclass(slots=True)
 class Table:
     """The blocks of one request, in the order of its positions; `runs`: of blocks next to each other, how many come
-    before, how many they are, and the first."""
+    before, how many they are, and the first; `shared`: hashes of the first ones, which others may have, too."""
 
     blocks: list[int] = field(default_factory=list)
     runs: list[tuple[int, int, int]] = field(default_factory=list)
+    shared: list[int] = field(default_factory=list)
 
     def append(self, block: int) -> None:
         """One more."""
@@ -29,10 +30,17 @@ class Table:
             self.runs.append((before + count, 1, block))
         self.blocks.append(block)
 
+    def join(self) -> None:
+        """Make `runs` those of `blocks`, which have been replaced."""
+        blocks, self.blocks, self.runs = self.blocks, [], []
+        for block in blocks:
+            self.append(block)
+
     def clear(self) -> None:
         """None."""
         self.blocks.clear()
         self.runs.clear()
+        self.shared.clear()
 
 
 class BlockPool:
@@ -66,10 +74,14 @@ class BlockPool:
         return self._needed(table, tokens) > self.left
 
     def free(self, table: Table) -> None:
-        """Give back all blocks of a table, which is empty then."""
-        self._free[table.blocks] = True
-        self.left += len(table.blocks)
+        """Give back a table's blocks but those that it shares; it is empty then."""
+        self.give_back(table.blocks[len(table.shared) :])
         table.clear()
+
+    def give_back(self, blocks: Sequence[int]) -> None:
+        """They are free."""
+        self._free[blocks] = True
+        self.left += len(blocks)
 
     def runs(self, table: Table, tokens: int) -> list[Run]:
         """Where the first `tokens` positions are."""
@@ -80,9 +92,9 @@ class BlockPool:
             if before * size < tokens
         ]
 
-    def check_integrity(self, tables: Sequence[Table]) -> None:
-        """Raise AssertionError unless every block is free or in exactly one of `tables`."""
-        used = [block for table in tables for block in table.blocks]
+    def check_integrity(self, tables: Sequence[Table], shared: Sequence[int] = ()) -> None:
+        """Raise AssertionError unless every block is free, one of those `shared` or in exactly one of `tables`."""
+        used = [*shared, *(block for table in tables for block in table.blocks[len(table.shared) :])]
         assert len(used) == len(set(used)), "no block holds two things"
         for table in tables:
             assert [first + k for _, n, first in table.runs for k in range(n)] == table.blocks, "runs are of its blocks"

@@ -70,7 +70,7 @@ class ServingEngine:
     @property
     def occupancy(self) -> dict[str, tuple[int, int]]:
         """By home, blocks in use and blocks there are."""
-        return {home: (pool.total - pool.left, pool.total) for home, pool in self._homes.pools.items()}
+        return self._homes.occupancy
 
     def check_asked(self, asked: Asked) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
@@ -83,10 +83,10 @@ class ServingEngine:
                 "the request has room in no cache", field="max_tokens", value=asked.max_tokens, remedy=remedy
             )
 
-    def add(self, request: int, asked: Asked) -> None:
-        """A request that decisions may name from now on."""
+    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+        """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
         assert request not in self._running, "requests have numbers of their own"
-        self._running[request] = Running.of(request, asked)
+        self._running[request] = Running.of(request, asked, hashes)
 
     def assume(self, homes: Mapping[int, Home]) -> None:
         """From now on as if all but the last token of requests' prompts were cached, at these homes; keys and values of
@@ -128,7 +128,7 @@ class ServingEngine:
         return self._stepped(batches, done, start)
 
     def reset(self) -> None:
-        """Forget all requests, whatever happened to them."""
+        """Forget all requests and what is cached, whatever happened to them."""
         for queue in self._lanes[:2]:
             with suppress(Exception):  # what failed is why this is called
                 if queue is not None:
@@ -137,10 +137,11 @@ class ServingEngine:
             self._deferred.clear()
         for request in list(self._running):
             self.release(request)
+        self._homes.prefixes.clear()
         self._homes.begin()
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless every block has one owner and all that is cached a place."""
+        """Raise AssertionError unless every block has one owner, or those who share it, and what is cached a place."""
         self._homes.check_integrity(self._running.values())
 
     def close(self) -> None:
@@ -173,8 +174,7 @@ class ServingEngine:
         return _copies(caches[source], caches[target], found)
 
     def _stepped(self, batches: Batches, done: "ServingPass", start: float) -> Stepped:
-        for running, tokens in batches.advances:
-            running.cached += tokens
+        batches.advance()
         rows, joining = list(batches.rows), batches.joining
         if joining is not None and done.joined and self._deferred is not None:
             ended = self._deferred.after(joining)

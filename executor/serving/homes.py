@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from helmsman.executor.serving.blocks import BlockPool, Run, Table
 from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
 from helmsman.executor.serving.deferred import Deferred
+from helmsman.executor.serving.prefixes import Prefixes
 from helmsman.executor.serving.running import Running
 from helmsman.executor.serving.seating import Seating
 from helmsman.scheduler.decision import Home
@@ -12,13 +13,15 @@ from helmsman.schemas.errors import InfeasibleError
 
 
 class Homes:
-    """Blocks of `block` tokens in either cache. Those of requests that a cohort works on are given back late."""
+    """Blocks of `block` tokens in either cache. Those of requests that a cohort works on are given back late.
+    `prefixes`: blocks of the accelerator's cache that requests share."""
 
     def __init__(self, seating: Seating, block: int, deferred: Deferred | None) -> None:
         self.caches: dict[Home, BlockCache] = {"gpu": seating.gpu}
         if seating.cpu is not None:
             self.caches["cpu"] = seating.cpu
         self.pools = {home: BlockPool(cache.rows // block, block) for home, cache in self.caches.items()}
+        self.prefixes = Prefixes(self.pools["gpu"])
         self._passing = seating.passing
         self._passed = 0
         self._deferred = deferred
@@ -29,6 +32,25 @@ class Homes:
         self._passed = 0
         if self._deferred is None or not self._deferred.busy:
             self._give_back()
+
+    @property
+    def occupancy(self) -> dict[str, tuple[int, int]]:
+        """By home, blocks in use and blocks there are; what is only kept for others to begin with counts as free."""
+        found: dict[str, tuple[int, int]] = {
+            home: (pool.total - pool.left, pool.total) for home, pool in self.pools.items()
+        }
+        used, total = found["gpu"]
+        return {**found, "gpu": (used - self.prefixes.idle, total)}
+
+    def reuse(self, running: Running, tokens: int) -> None:
+        """It begins with so many tokens that others have computed."""
+        self.prefixes.reuse(running.table, running.hashes[: tokens // self.pools["gpu"].block])
+        running.cached = tokens
+
+    def keep(self, running: Running) -> None:
+        """What is cached of its prompt is there for others, too, if it is on the accelerator."""
+        if running.home == "gpu":
+            self.prefixes.keep(running.table, running.hashes[: running.cached // self.pools["gpu"].block])
 
     def place(self, running: Running, tokens: int = 1) -> list[Run]:
         """Room for its next positions, and where they and all before them are."""
@@ -45,6 +67,7 @@ class Homes:
             self._held.append((running.home, running.table))
             running.table = Table()
         else:
+            self.prefixes.release(running.table)
             self.pools[running.home].free(running.table)
         running.cached = 0
 
@@ -101,8 +124,10 @@ class Homes:
             room = len(running.table.blocks) * self.pools[running.home].block
             assert running.cached <= room, "what is cached has a place"
             assert running.cached < len(running.tokens) + 1, "only tokens are cached"
+            assert running.home == "gpu" or not running.table.shared, "the host's cache is shared by nobody"
+        shared = self.prefixes.check_integrity(found["gpu"])
         for home, pool in self.pools.items():
-            pool.check_integrity(found[home])
+            pool.check_integrity(found[home], shared if home == "gpu" else ())
 
 
 def _clip(runs: list[Run], start: int, stop: int) -> Iterable[Run]:

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,30 +17,41 @@ from helmsman.scheduler.decision import Decision
 from helmsman.schemas.errors import HardwareUnavailableError
 
 Command = Callable[[], None]
+Hashes = Callable[[Sequence[int]], Sequence[int]]
+"""Of a prompt's full blocks, from its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far."""
+    """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far;
+    tokens of the prompts that have begun and were looked for in the cache, and of those the ones that were there."""
 
     healthy: bool
     running: int
     waiting: int
     iterations: int
     preemptions: int
+    looked_up: int
+    reused: int
 
 
 class ServingLoop:
     """Requests in, tokens out. All methods may be called from any thread, callbacks come from the loop's own.
 
     After a pass that failed nothing is served until `check` has seen the canary give the tokens it gave when the loop
-    was made. `eos`: tokens that end a request."""
+    was made. `eos`: tokens that end a request. `hashes`: with it, prompts that begin alike share their first blocks."""
 
     def __init__(
-        self, engine: Runner, scheduler: Schedules, eos: Collection[int] = (), canary: Canary | None = None
+        self,
+        engine: Runner,
+        scheduler: Schedules,
+        eos: Collection[int] = (),
+        canary: Canary | None = None,
+        hashes: Hashes | None = None,
     ) -> None:
         """Runs the canary once. Raises what its pass raises."""
         self._engine, self._scheduler, self._eos = engine, scheduler, frozenset(eos)
+        self._hashes = hashes
         self._canary = canary or Canary()
         self._expected = self._canary.run(engine)
         self._commands: deque[Command] = deque()
@@ -49,7 +60,7 @@ class ServingLoop:
         self._requests: dict[int, Handle] = {}
         self._fault: str | None = None
         self._closing = False
-        self._iterations = self._preemptions = 0
+        self._iterations = self._preemptions = self._looked_up = self._reused = 0
         self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
         self._thread.start()
 
@@ -58,7 +69,8 @@ class ServingLoop:
         HardwareUnavailableError when the device is at fault or the loop closed."""
         self._engine.check_asked(asked)
         self._expect_open()
-        handle = Handle(next(self._ids), asked, on_token, on_end, time.monotonic())
+        hashes = () if self._hashes is None else self._hashes(asked.prompt)
+        handle = Handle(next(self._ids), asked, on_token, on_end, time.monotonic(), hashes)
         if not self._post(partial(self._add, handle)):
             self._expect_open()
         return handle
@@ -78,7 +90,8 @@ class ServingLoop:
         handles = list(self._requests.values())
         running = sum(handle.started_s == handle.started_s for handle in handles)
         waiting = len(handles) - running
-        return State(self._fault is None, running, waiting, self._iterations, self._preemptions)
+        counts = self._iterations, self._preemptions, self._looked_up, self._reused
+        return State(self._fault is None, running, waiting, *counts)
 
     def close(self) -> None:
         """Cancel everything and end the thread after the pass under way."""
@@ -124,12 +137,12 @@ class ServingLoop:
             return
         asked = handle.asked
         try:
-            self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority)
+            self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority, handle.hashes)
         except Exception as error:  # refused: this request alone
             _tell(handle, "failed", _words(error))
             return
         self._requests[handle.id] = handle
-        self._engine.add(handle.id, asked)
+        self._engine.add(handle.id, asked, handle.hashes)
 
     def _iterate(self) -> bool:
         """One iteration; False when there is nothing to do."""
@@ -158,7 +171,10 @@ class ServingLoop:
         """Who begins, and who begins again."""
         for chunk in decision.prefill:
             handle = self._requests[chunk.id]
-            handle.started_s = now if handle.started_s != handle.started_s else handle.started_s
+            if handle.started_s != handle.started_s:
+                handle.started_s, handle.reused_tokens = now, chunk.past
+                self._looked_up += 0 if self._hashes is None else len(handle.asked.prompt)
+                self._reused += chunk.past
         for request in decision.preempted:
             self._requests[request].preemptions += 1
         self._preemptions += len(decision.preempted)
@@ -192,9 +208,9 @@ class ServingLoop:
         """A pass failed: every request has, and nothing is served until the canary has passed."""
         self._fault = fault
         self._engine.reset()
+        self._scheduler.reset()
         failed, self._requests = self._requests, {}
         for handle in failed.values():
-            self._scheduler.cancel(handle.id)
             _tell(handle, "failed", fault)
 
     def _check(self, done: "Future[bool]") -> None:

@@ -29,7 +29,8 @@ class Asked:
 class Ended:
     """How a request ended. Seconds of CLOCK_MONOTONIC, nan where it never came so far.
 
-    `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `error`: of a failed one."""
+    `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `reused_tokens`: of the prompt,
+    those that were cached when it began; `error`: of a failed one."""
 
     status: Status
     reason: Reason
@@ -41,6 +42,7 @@ class Ended:
     produced: int
     cpu_tokens: int
     preemptions: int
+    reused_tokens: int
     error: str | None = None
 
 
@@ -50,18 +52,21 @@ OnEnd = Callable[[Ended], None]
 
 @dataclass(eq=False, slots=True)
 class Handle:
-    """A request that was submitted; compares by identity. What changes is the loop's."""
+    """A request that was submitted; compares by identity. What changes is the loop's. `hashes`: of its prompt's full
+    blocks, if these are shared."""
 
     id: int
     asked: Asked
     on_token: OnToken
     on_end: OnEnd
     arrival_s: float
+    hashes: Sequence[int] = ()
     started_s: float = nan
     first_token_s: float = nan
     tokens: list[int] = field(default_factory=list)
     cpu_tokens: int = 0
     preemptions: int = 0
+    reused_tokens: int = 0
 
     def ended(self, reason: Reason, finish_s: float, error: str | None = None) -> Ended:
         """Its end."""
@@ -69,5 +74,5 @@ class Handle:
             "finished" if reason in ("stop", "length") else "cancelled" if reason == "cancelled" else "failed"
         )
         times = (self.arrival_s, self.started_s, self.first_token_s, finish_s)
-        counts = (len(self.asked.prompt), len(self.tokens), self.cpu_tokens, self.preemptions)
+        counts = (len(self.asked.prompt), len(self.tokens), self.cpu_tokens, self.preemptions, self.reused_tokens)
         return Ended(status, reason, *times, *counts, error)

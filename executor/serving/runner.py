@@ -50,8 +50,8 @@ class Runner(Protocol):
     def check_asked(self, asked: Asked) -> None:
         """Raise UsageError or BadInputError for a request that can never run."""
 
-    def add(self, request: int, asked: Asked) -> None:
-        """A request that decisions may name from now on."""
+    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+        """A request that decisions may name from now on; `hashes`: of its prompt's full blocks, if these are shared."""
 
     def step(self, decision: Decision) -> Stepped:
         """Run one iteration. Raises what a device raised; then only `reset` may follow."""
@@ -60,17 +60,21 @@ class Runner(Protocol):
         """Forget a request, and free its blocks."""
 
     def reset(self) -> None:
-        """Forget all requests, whatever happened to them."""
+        """Forget all requests and what is cached, whatever happened to them."""
 
 
 class Schedules(Protocol):
     """A scheduler: `helmsman.scheduler._scheduling.Scheduler`, or another of the same face."""
 
-    def add(self, request: int, prompt: int, output: int, priority: int) -> None:
-        """A request of `prompt` tokens that makes at most `output`."""
+    def add(self, request: int, prompt: int, output: int, priority: int, hashes: Sequence[int]) -> None:
+        """A request of `prompt` tokens that makes at most `output`; `hashes`: of the prompt's full blocks, if these are
+        shared."""
 
     def cancel(self, request: int) -> None:
         """A request is gone."""
+
+    def reset(self) -> None:
+        """All requests are gone, and so is what was cached."""
 
     def decide(self) -> Decision | None:
         """The next iteration; None when there is nothing to do."""

@@ -1,5 +1,6 @@
 """A request on the engine: its tokens, what of them is cached, and in which blocks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor.sampling import Logits, Sampler
@@ -10,21 +11,23 @@ from helmsman.scheduler.decision import Home
 
 @dataclass(eq=False, slots=True)
 class Running:
-    """`tokens`: the prompt and what has been made, of which the first `cached` are in `table`, at `home`."""
+    """`tokens`: the prompt and what has been made, of which the first `cached` are in `table`, at `home`; `hashes`: of
+    the prompt's full blocks, where these may be shared."""
 
     id: int
     asked: Asked
     tokens: list[int]
     sampler: Sampler
+    hashes: Sequence[int] = ()
     home: Home = "gpu"
     cached: int = 0
     table: Table = field(default_factory=Table)
 
     @classmethod
-    def of(cls, request: int, asked: Asked) -> "Running":
+    def of(cls, request: int, asked: Asked, hashes: Sequence[int]) -> "Running":
         """One that has not begun."""
         sampler = Sampler(asked.sampling, (asked.seed,), asked.prompt)
-        return cls(request, asked, list(asked.prompt), sampler)
+        return cls(request, asked, list(asked.prompt), sampler, hashes)
 
     @property
     def native(self) -> bool:

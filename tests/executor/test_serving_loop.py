@@ -28,7 +28,7 @@ class Counting:
         if len(asked.prompt) > 10:
             raise UsageError("too long", field="prompt", value=len(asked.prompt))
 
-    def add(self, request: int, asked: Asked) -> None:
+    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
         self.asked[request], self.made[request] = asked, 0
 
     def step(self, decision: Decision) -> Stepped:
@@ -54,7 +54,7 @@ class Turns:
         self.new: list[tuple[int, int]] = []
         self.running: list[int] = []
 
-    def add(self, request: int, prompt: int, output: int, priority: int) -> None:
+    def add(self, request: int, prompt: int, output: int, priority: int, hashes: Sequence[int]) -> None:
         if priority < 0:
             raise ValueError("no such priority")
         self.new.append((request, prompt))
@@ -62,6 +62,9 @@ class Turns:
     def cancel(self, request: int) -> None:
         self.new = [each for each in self.new if each[0] != request]
         self.running = [each for each in self.running if each != request]
+
+    def reset(self) -> None:
+        self.new, self.running = [], []
 
     def decide(self) -> Decision | None:
         if not self.new and not self.running:

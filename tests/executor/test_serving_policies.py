@@ -1,4 +1,5 @@
-"""The loop, the engine and the real scheduler together: under every policy each request gets what it gets alone."""
+"""The loop, the engine and the real scheduler together: under every policy each request gets what it gets alone, also
+what others that began alike have computed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from test_serving_engine import CONTEXT, OUTPUT, Alone, plan_of, prompts_of
 
 from helmsman.executor.machine import Machine
+from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked, Ended
@@ -49,6 +51,13 @@ def cost() -> IterationCost:
     )
 
 
+def alike(count: int = 6) -> list[list[int]]:
+    """Prompts that begin with the same two blocks, or one of them, and others."""
+    common = [7 * place % 523 for place in range(32)]
+    begins = [(common if number % 2 else common[:20]) + prompt for number, prompt in enumerate(prompts_of(0, count))]
+    return begins + prompts_of(1, count)
+
+
 class Client:
     """Collects one request's tokens."""
 
@@ -70,11 +79,11 @@ class Client:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, chunk: int) -> None:
     limits = Limits(gpu_tokens=96, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=chunk)
-    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, OPTIONS.get(policy, {})))
-    clients = [Client(prompt) for seed in range(2) for prompt in prompts_of(seed)]
+    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, OPTIONS.get(policy, {})), limits.block)
+    clients = [Client(prompt) for prompt in alike()]
     directory = checkpoints("qwen3")
     with ServingEngine.load(plan_of("qwen3"), directory, Machine.this(), limits) as engine:
-        loop = ServingLoop(engine, scheduler)
+        loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
         for client in clients:
             loop.submit(Asked(client.prompt, OUTPUT, ignore_eos=True), client.on_token, client.on_end)
         gone = loop.submit(Asked([1] * 40, 50), lambda _: False, lambda _: None)
@@ -89,5 +98,6 @@ def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, ch
     assert all(len(client.ends) == 1 and client.ends[0].reason == "length" for client in clients)
     on_cpu = sum(client.ends[0].cpu_tokens for client in clients)
     assert on_cpu == (OUTPUT - 1) * len(clients) if policy in ALL_ON_HOST else on_cpu >= AT_LEAST.get(policy, 0)
+    assert (sum(client.ends[0].reused_tokens for client in clients) > 0) == (policy not in ALL_ON_HOST)
     equal = sum(alone.check(client.prompt, client.made) for client in clients)
     assert equal >= 0.98 * OUTPUT * len(clients)

@@ -25,11 +25,12 @@ from test_serving_engine import (
     serve,
     timed_parts,
 )
-from test_serving_policies import Client, cost
+from test_serving_policies import Client, alike, cost
 
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
+from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
@@ -186,12 +187,12 @@ def test_a_device_that_is_not_there_is_named(checkpoints: Checkpoints) -> None:
 
 @pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex", "adaptive"])
 def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -> None:
-    """The loop and the real scheduler, which observes the times of each side."""
+    """The loop and the real scheduler, which observes the times of each side; some prompts begin alike."""
     limits = Limits(gpu_tokens=128, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=24)
-    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, {}))
-    clients = [Client(prompt) for prompt in prompts_of(0)]
+    scheduler = Scheduler(cost(), limits, policy, checked_options(policy, {}), limits.block)
+    clients = [Client(prompt) for prompt in alike(4)]
     with serving(checkpoints, there, limits=limits) as engine:
-        loop = ServingLoop(engine, scheduler)
+        loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
         for client in clients:
             loop.submit(Asked(client.prompt, OUTPUT, ignore_eos=True), client.on_token, client.on_end)
         assert all(client.done.wait(20) for client in clients)
@@ -200,6 +201,7 @@ def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -
     alone = Alone("qwen3", checkpoints("qwen3"))
     assert [(client.ends[0].error, client.ends[0].reason) for client in clients] == [(None, "length")] * len(clients)
     assert sum(alone.check(each.prompt, each.made) for each in clients) >= 0.98 * OUTPUT * len(clients)
+    assert sum(each.ends[0].reused_tokens for each in clients) > 0
 
 
 def test_caches_and_weights_in_eight_bits_make_the_tokens_of_native_kernels(tmp_path: Path, there: Machine) -> None:

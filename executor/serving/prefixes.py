@@ -1,0 +1,73 @@
+"""Blocks of prompts that several requests have: computed once, and kept for those who begin alike.
+
+Who begins with what, and what is given up, is the scheduler's to say (csrc/scheduling/prefix.h); which blocks these
+are is kept here. They are full, so nobody writes to them any more."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from helmsman.executor.serving.blocks import BlockPool, Table
+
+
+class Prefixes:
+    """Blocks of `pool` by the hash of all tokens up to their end. `idle`: how many of them nobody holds."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._blocks: dict[int, int] = {}
+        self._holders: Counter[int] = Counter()
+        self.idle = 0
+
+    def reuse(self, table: Table, hashes: Sequence[int]) -> None:
+        """An empty table begins with blocks that are here."""
+        for each in hashes:
+            table.append(self._blocks[each])
+            self._hold(table, each)
+
+    def keep(self, table: Table, hashes: Sequence[int]) -> None:
+        """A table's first blocks have been computed, and are shared from now on. One that is here already takes the
+        place of the table's own."""
+        before = list(table.blocks)
+        for each in hashes[len(table.shared) :]:
+            own = table.blocks[len(table.shared)]
+            if each not in self._blocks:
+                self._blocks[each] = own
+                self.idle += 1
+            elif self._blocks[each] != own:
+                table.blocks[len(table.shared)] = self._blocks[each]
+                self._pool.give_back([own])
+            self._hold(table, each)
+        if table.blocks != before:
+            table.join()
+
+    def release(self, table: Table) -> None:
+        """A table holds its shared blocks no longer; its own are the pool's to free."""
+        for each in table.shared:
+            self._holders[each] -= 1
+            self.idle += self._holders[each] == 0
+
+    def evict(self, hashes: Iterable[int]) -> None:
+        """Blocks that nobody holds are free."""
+        for each in hashes:
+            assert not self._holders.pop(each, 0), "a block that is held stays"
+            self._pool.give_back([self._blocks.pop(each)])
+            self.idle -= 1
+
+    def clear(self) -> None:
+        """Evict all, once nobody holds any."""
+        self.evict(list(self._blocks))
+
+    def check_integrity(self, tables: Sequence[Table]) -> list[int]:
+        """All blocks here. Raise AssertionError unless they are in as many of `tables` as hold them, at the front."""
+        holders = Counter(each for table in tables for each in table.shared)
+        assert holders == +self._holders, "who holds a block has it in its table"
+        assert self.idle == len(self._blocks) - len(holders), "nobody holds the others"
+        for table in tables:
+            here = [self._blocks[each] for each in table.shared]
+            assert here == table.blocks[: len(here)], "shared blocks come first"
+        return list(self._blocks.values())
+
+    def _hold(self, table: Table, each: int) -> None:
+        self.idle -= self._holders[each] == 0
+        self._holders[each] += 1
+        table.shared.append(each)

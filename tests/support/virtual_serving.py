@@ -1,0 +1,96 @@
+"""An engine that computes no attention, but keeps its caches as the real one does: blocks, copies, shared prefixes.
+
+A row's content follows from all tokens up to it, so whoever reads another's block, or one that was written since, is
+found out at once."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
+
+from helmsman.executor.serving.batches import Batches
+from helmsman.executor.serving.cache import BlockCache, Pieces
+from helmsman.executor.serving.homes import Homes
+from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.runner import Seconds, Stepped
+from helmsman.executor.serving.running import Running
+from helmsman.executor.serving.seating import Seating
+from helmsman.scheduler.decision import Decision, Home
+from helmsman.scheduler.limits import Limits
+
+NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0)
+VOCABULARY = 50
+_ROW = 8
+
+
+def content(tokens: Sequence[int]) -> list[int]:
+    """Of the row of each token."""
+    found, state = [], 1
+    for token in tokens:
+        state = (state * 1_000_003 + token) % (2**61 - 1)
+        found.append(state)
+    return found
+
+
+class VirtualEngine:
+    """A `Runner`. `memory`: by home, keys and values of every row."""
+
+    def __init__(self, limits: Limits) -> None:
+        rows = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens, "passing": limits.gpu_tokens + limits.cpu_tokens}
+        caches = {home: BlockCache(None, 1, 1, count, _ROW) for home, count in rows.items()}
+        self.homes = Homes(cast(Seating, SimpleNamespace(**caches)), limits.block, None)
+        self.memory = {home: np.zeros((2, count), np.int64) for home, count in rows.items()}
+        self.running: dict[int, Running] = {}
+
+    def check_asked(self, asked: Asked) -> None:
+        """All are taken."""
+
+    def add(self, request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+        self.running[request] = Running.of(request, asked, hashes)
+
+    def release(self, request: int) -> None:
+        self.homes.free(self.running.pop(request))
+
+    def reset(self) -> None:
+        for request in list(self.running):
+            self.release(request)
+        self.homes.prefixes.clear()
+
+    def check_integrity(self) -> None:
+        self.homes.check_integrity(self.running.values())
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """Blocks that can be had in either cache."""
+        return tuple(total - used for used, total in self.homes.occupancy.values())
+
+    def step(self, decision: Decision) -> Stepped:
+        self.homes.begin()
+        batches = Batches(self.homes, self.running, None)
+        batches.fill(decision)
+        self._copy("gpu", "cpu", batches.swap_out)
+        self._copy("cpu", "gpu", batches.swap_in)
+        for running, tokens in batches.advances:
+            self._append(running, tokens)
+        batches.advance()
+        tokens = {}
+        for request in (*batches.rows[0].yields, *batches.rows[1].yields):
+            running = self.running[request]
+            tokens[request] = content(running.tokens)[-1] % VOCABULARY
+            running.tokens.append(tokens[request])
+        return Stepped(tokens, batches.on_cpu, NO_SECONDS)
+
+    def _copy(self, source: Home, target: Home, pieces: Pieces) -> None:
+        here, there = self.memory[source].reshape(-1), self.memory[target].reshape(-1)
+        for to, begin, size in pieces:
+            there[to // _ROW : (to + size) // _ROW] = here[begin // _ROW : (begin + size) // _ROW]
+
+    def _append(self, running: Running, tokens: int) -> None:
+        """What is cached is its own; what is not yet is written."""
+        total = running.cached + tokens
+        runs = self.homes.pools[running.home].runs(running.table, total)
+        rows = np.concatenate([np.arange(row, row + count) for _, count, row in runs])
+        memory, expected = self.memory[running.home], content(running.tokens[:total])
+        assert (memory[:, rows[: running.cached]] == expected[: running.cached]).all(), "what it reads is its own"
+        memory[:, rows[running.cached :]] = expected[running.cached :]
