@@ -9,7 +9,7 @@ from itertools import count
 from threading import Condition, Thread
 
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Cancel, Capacity, Ended, Job, Load, OnEnd, OnToken
+from helmsman.service.generation import Capacity, Ended, Job, Load, OnEnd, OnToken, Submitted
 
 ROOM = Capacity(context=4096, homes={"gpu": 4096, "cpu": 4096}, block=16, sequences=8)
 
@@ -36,7 +36,8 @@ class Task:
 
 
 class VirtualEngine:
-    """`step_s`: seconds of an iteration, in which every running job gets a token; `script`: the tokens of a job."""
+    """`step_s`: seconds of an iteration, in which every running job gets a token; `script`: the tokens of a job.
+    Of every prompt all whole blocks are said to be cached."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class VirtualEngine:
         self._running: dict[int, Task] = {}
         self._ids = count()
         self._fault: str | None = None
+        self._looked_up = self._reused = 0
         self.cancelled: list[int] = []
         self.checks = 0
         self._thread = Thread(target=self._work)
@@ -61,14 +63,16 @@ class VirtualEngine:
     def fault(self) -> str | None:
         return self._fault
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Cancel:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
         with self._wake:
             if self._fault is not None:
                 raise HardwareUnavailableError(f"nothing is served: {self._fault}")
             handle = next(self._ids)
             self._waiting[handle] = Task(job, on_token, on_end, deque(self._script(job)))
             self._wake.notify()
-        return partial(self._cancel, handle)
+        cached = len(job.prompt) // self.capacity.block * self.capacity.block
+        self._looked_up, self._reused = self._looked_up + len(job.prompt), self._reused + cached
+        return Submitted(partial(self._cancel, handle), lambda: cached)
 
     def _cancel(self, handle: int) -> None:
         with self._wake:
@@ -80,7 +84,8 @@ class VirtualEngine:
     def load(self) -> Load:
         with self._wake:
             held = sum(len(task.job.prompt) + task.made for task in self._running.values())
-            return Load(len(self._running), len(self._waiting), held / self.capacity.kv_tokens, 0)
+            share, counts = held / self.capacity.kv_tokens, (0, self._looked_up, self._reused)
+            return Load(len(self._running), len(self._waiting), share, *counts)
 
     def break_down(self) -> None:
         """The next iteration fails, and canaries do until `repair`."""

@@ -14,16 +14,18 @@ _COMPACT = json.JSONEncoder(separators=(",", ":"))
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of the prompt, and of the answer so far."""
+    """Tokens of the prompt, of the answer so far, and those of the prompt that need not be computed."""
 
     prompt: int
     answer: int
+    cached: int
 
     @property
-    def body(self) -> dict[str, int]:
+    def body(self) -> dict[str, Any]:
         """OpenAI's object."""
-        total = self.prompt + self.answer
-        return {"prompt_tokens": self.prompt, "completion_tokens": self.answer, "total_tokens": total}
+        total, details = self.prompt + self.answer, {"cached_tokens": self.cached}
+        counts = {"prompt_tokens": self.prompt, "completion_tokens": self.answer, "total_tokens": total}
+        return {**counts, "prompt_tokens_details": details}
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,15 @@ Ended = Literal["stop", "length", "cancelled", "failed"]
 cancellation, or a fault of the engine."""
 OnToken = Callable[[int], None]
 OnEnd = Callable[[Ended], None]
-Cancel = Callable[[], None]
-"""Ends a job soon, as cancelled, from any thread; what has ended already is left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job that was taken; both may be called from any thread. `cancel`: ends it soon, as cancelled; what has ended
+    already is left alone. `cached`: tokens of its prompt that were cached when it began, 0 until then."""
+
+    cancel: Callable[[], None]
+    cached: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +69,15 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An engine now: requests that run and that wait, the share of keys and values in use, preemptions so far."""
+    """An engine now: requests that run and that wait, the share of keys and values in use, preemptions so far; tokens
+    of prompts that were looked for in the cache so far, and those of them that were there."""
 
     running: int
     waiting: int
     kv_share: float
     preemptions: int
+    looked_up: int
+    reused: int
 
 
 class Generator(Protocol):
@@ -85,7 +95,7 @@ class Generator(Protocol):
         """What is wrong with a device; None while nothing is."""
         ...
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Cancel:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
         """Queue a job. Raises HelmError where it cannot be taken, HardwareUnavailableError for a fault."""
         ...
 

@@ -8,7 +8,7 @@ from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.request import Ended as LoopEnd
 from helmsman.schemas.errors import HardwareUnavailableError
-from helmsman.service.generation import Cancel, Capacity, Job, Load, OnEnd, OnToken
+from helmsman.service.generation import Capacity, Job, Load, OnEnd, OnToken, Submitted
 
 
 @dataclass(slots=True)
@@ -43,19 +43,21 @@ class LoopGenerator:
         """What is wrong with a device; None while nothing is."""
         return None if self.loop.state.healthy else "a pass failed"
 
-    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Cancel:
+    def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
         """Queue a job. Raises UsageError, BadInputError or HardwareUnavailableError where it cannot be taken."""
         asked = Asked(job.prompt, job.max_tokens, job.sampling, job.seed, job.priority, ignore_eos=True)
 
         def ended(end: LoopEnd) -> None:
             on_end(end.reason)
 
-        return partial(self.loop.cancel, self.loop.submit(asked, _Following(job, on_token), ended))
+        handle = self.loop.submit(asked, _Following(job, on_token), ended)
+        return Submitted(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
 
     def load(self) -> Load:
         """What the loop is doing."""
         state = self.loop.state
-        return Load(state.running, state.waiting, self.kv_share(), state.preemptions)
+        counts = state.preemptions, state.looked_up, state.reused
+        return Load(state.running, state.waiting, self.kv_share(), *counts)
 
     def check(self) -> None:
         """Let the canary fly. Raises HardwareUnavailableError where it does not return."""

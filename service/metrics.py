@@ -134,6 +134,11 @@ class _Loads(Collector):
             gauge = GaugeMetricFamily(name, what, labels=labels)
             gauge.add_metric(values, value)
             yield gauge
-        preempted = CounterMetricFamily("vllm:num_preemptions", "Preemptions.", labels=labels)
-        preempted.add_metric(values, load.preemptions)
-        yield preempted
+        for name, what, value in (
+            ("vllm:num_preemptions", "Preemptions.", load.preemptions),
+            ("vllm:prefix_cache_queries", "Tokens of prompts that were looked for in the cache.", load.looked_up),
+            ("vllm:prefix_cache_hits", "Tokens of prompts that were cached.", load.reused),
+        ):
+            counter = CounterMetricFamily(name, what, labels=labels)
+            counter.add_metric(values, value)
+            yield counter

@@ -29,13 +29,13 @@ class Running:
 
     def submit(self) -> None:
         """Raises HelmError where the engine does not take it."""
-        self._cancel = self._engine.submit(self._wanted.job, self.delivery.on_token, self.delivery.on_end)
+        self._submitted = self._engine.submit(self._wanted.job, self.delivery.on_token, self.delivery.on_end)
 
     def close(self) -> None:
         """Nobody waits for it any more."""
         self.delivery.end("cancelled")
         if self.delivery.early:
-            self._cancel()
+            self._submitted.cancel()
 
     @property
     def failed(self) -> bool:
@@ -45,7 +45,7 @@ class Running:
     @property
     def usage(self) -> Usage:
         """Tokens so far."""
-        return Usage(len(self._wanted.job.prompt), self.reply.count)
+        return Usage(len(self._wanted.job.prompt), self.reply.count, self._submitted.cached())
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """What arrives, up to and with the piece that finishes. Raises RefusedError where nothing more will come."""

@@ -23,8 +23,8 @@ class _OtherError(Exception):
 class Observed:
     """Moments in seconds of the loop's clock: `sent`, `moments` of the tokens that came, `ended` when it was over.
 
-    Where chunks do not say which `tokens` they have, each that has text counts as one. `prompt_tokens`, `produced`: as
-    the server counts them; None, and as many as moments, where it does not."""
+    Where chunks do not say which `tokens` they have, each that has text counts as one. `prompt_tokens`, `produced`,
+    `reused_tokens` of the prompt: as the server counts them; None, as many as moments, and none where it does not."""
 
     row: int
     sent: float
@@ -34,6 +34,7 @@ class Observed:
     status: Status = "failed"
     prompt_tokens: int | None = None
     produced: int = 0
+    reused_tokens: int = 0
     error: str = ""
 
 
@@ -101,6 +102,7 @@ def _note_content(chunk: dict[str, Any], moment: float, found: Observed) -> None
         found.tokens.extend(choices[0].get("token_ids") or ())
     if usage := chunk.get("usage"):
         found.prompt_tokens, found.produced = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
+        found.reused_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
 
 
 def _tokens(choice: dict[str, Any]) -> int:

@@ -28,7 +28,7 @@ def measured(requests: Requests, replayed: Replayed, info: ServedInfo) -> Served
         status=np.array([STATUSES.index(_status(each)) for each in observed], np.int64),
         cpu_tokens=nothing,
         preemptions=nothing,
-        reused_tokens=nothing,
+        reused_tokens=np.array([each.reused_tokens for each in observed], np.int64),
         replica=nothing,
         gaps=_gaps(observed),
     )

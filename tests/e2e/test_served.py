@@ -1,4 +1,5 @@
-"""A plan served for real over HTTP: what many requests at once get is what each gets alone, under several policies."""
+"""A plan served for real over HTTP: what many requests at once get is what each gets alone, under several policies,
+and what of them has been computed before is not computed again."""
 
 import asyncio
 from pathlib import Path
@@ -78,4 +79,8 @@ def check(plan: Plan, policy: str, checkpoint: Path) -> None:
     finally:
         generator.close()
     assert together == alone and all(len(tokens) == 10 for tokens in alone)
-    assert f'vllm:generation_tokens_total{{engine="0",model_name="{MODEL.name}"}} 160.0' in metrics
+    labels = f'{{engine="0",model_name="{MODEL.name}"}}'
+    cached = sum((len(prompt) - 1) // 16 * 16 for prompt in PROMPTS)
+    assert f"vllm:generation_tokens_total{labels} 160.0" in metrics
+    assert f"vllm:prefix_cache_queries_total{labels} {2.0 * sum(map(len, PROMPTS))}" in metrics
+    assert f"vllm:prefix_cache_hits_total{labels} {float(cached)}" in metrics, "when they come again"

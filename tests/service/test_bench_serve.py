@@ -38,6 +38,7 @@ def test_a_table_and_a_report(command: Command, tmp_path: Path) -> None:
     assert report["counts"]["finished"] == 12 and (served.status == FINISHED).all()
     assert served.produced.tolist() == served.output_tokens.tolist()
     assert report["latency"]["tpot"]["p50"] >= 0.002
+    assert (served.reused_tokens == served.prompt_tokens // 16 * 16).all() and served.reused_tokens.any()
     assert 0 <= served.info.notes["sent_late_s"] < 5
 
 

@@ -23,7 +23,8 @@ def test_a_text_is_completed() -> None:
         assert body["object"] == "text_completion" and body["model"] == "tiny" and body["id"].startswith("cmpl-")
         expected = {"index": 0, "text": "Hello", "logprobs": None, "finish_reason": "length"}
         assert body["choices"] == [expected]
-        assert body["usage"] == {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+        counts = {"prompt_tokens": 3, "completion_tokens": 5, "total_tokens": 8}
+        assert body["usage"] == {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
 
     on_site(test, saying("Hello"))
 
@@ -122,10 +123,11 @@ def test_ends(asked: dict[str, Any], text: str, finish: str) -> None:
 
 def test_usage_comes_where_it_is_asked_for() -> None:
     async def test(site: Site) -> None:
-        asked = {"prompt": "abc", "max_tokens": 3}
+        asked = {"prompt": "abc" * 6, "max_tokens": 3}
         assert all("usage" not in chunk for chunk in await site.events("/v1/completions", **asked))
         chunks = await site.events("/v1/completions", **asked, stream_options={"include_usage": True})
         assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["completion_tokens"] == 3
+        assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 16}, "all whole blocks"
         assert all(chunk["usage"] is None for chunk in chunks[:-1])
         options = {"include_usage": True, "continuous_usage_stats": True}
         chunks = await site.events("/v1/completions", **asked, stream_options=options)

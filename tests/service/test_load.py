@@ -162,11 +162,12 @@ def test_chunks_of_other_servers() -> None:
             b'ta":{"content":"a"}}]}\r\n\r\n',
             b'event: x\ndata:{"choices":[{"text":"b"}]}\n\n',
             b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\n',
-            b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":5}}\n\ndata: [DONE]\n\n',
+            b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":5,'
+            b'"prompt_tokens_details":{"cached_tokens":2}}}\n\ndata: [DONE]\n\n',
         )
     )
     assert (found.status, len(found.moments), found.prompt_tokens, found.produced) == ("finished", 2, 3, 5)
-    assert found.tokens == []
+    assert found.tokens == [] and found.reused_tokens == 2
 
 
 def test_tokens_of_chunks_that_say_them() -> None:

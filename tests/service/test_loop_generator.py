@@ -10,7 +10,7 @@ from test_serving_loop import Counting, Turns
 
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from helmsman.service.generation import Cancel, Ended, Job
+from helmsman.service.generation import Ended, Job
 from helmsman.service.loop_generator import LoopGenerator
 
 
@@ -21,7 +21,7 @@ class Told:
         self.tokens: list[int] = []
         self.seen: SimpleQueue[int] = SimpleQueue()
         self._ends: SimpleQueue[Ended] = SimpleQueue()
-        self.cancel: Cancel = generator.submit(job, self._token, self._ends.put)
+        self.cancel = generator.submit(job, self._token, self._ends.put).cancel
 
     def _token(self, token: int) -> None:
         self.tokens.append(token)

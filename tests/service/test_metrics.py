@@ -13,6 +13,8 @@ VLLM = {
     "vllm:num_requests_waiting": "gauge",
     "vllm:kv_cache_usage_perc": "gauge",
     "vllm:num_preemptions": "counter",
+    "vllm:prefix_cache_queries": "counter",
+    "vllm:prefix_cache_hits": "counter",
     "vllm:prompt_tokens": "counter",
     "vllm:generation_tokens": "counter",
     "vllm:request_success": "counter",
@@ -41,7 +43,7 @@ def values(text: bytes) -> dict[str, float]:
 
 
 def test_names_are_those_of_vllm_and_opentelemetry() -> None:
-    metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7))
+    metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32))
     metrics.ended("chat", Outcome("stop", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
     families = {family.name: family for family in text_string_to_metric_families(metrics.text().decode())}
     assert {name: families[name].type for name in VLLM | OTEL} == VLLM | OTEL
@@ -51,7 +53,7 @@ def test_names_are_those_of_vllm_and_opentelemetry() -> None:
 
 
 def test_what_is_counted() -> None:
-    metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7))
+    metrics = Metrics("tiny", lambda: Load(2, 3, 0.5, 7, 40, 32))
     metrics.ended("chat", Outcome("length", 10, 5, latency_s=1.0, first_s=0.2, last_s=1.0))
     metrics.ended("chat", Outcome("stop", 10, 1, latency_s=0.3, first_s=0.2, last_s=0.2))
     metrics.ended("chat", Outcome("abort", 10, 3, latency_s=9.0, first_s=0.2, last_s=1.0))
@@ -64,6 +66,7 @@ def test_what_is_counted() -> None:
     assert found["vllm:request_time_per_output_token_seconds_count"] == 1, "undefined for one token"
     assert found["gen_ai_server_time_per_output_token_seconds_sum"] == pytest.approx(0.2)
     assert found["vllm:num_requests_waiting"] == 3 and found["vllm:num_preemptions_total"] == 7
+    assert found["vllm:prefix_cache_queries_total"] == 40 and found["vllm:prefix_cache_hits_total"] == 32
 
 
 def test_a_service_measures_itself() -> None:

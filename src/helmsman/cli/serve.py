@@ -36,7 +36,10 @@ def build_parser() -> Parser:
     add("--name", metavar="NAME", help="what the model is called (default: as in the plan)")
     add("--policy", default="gpu-only", metavar="NAME", help="who decides what each pass does (default gpu-only)")
     add("--policy-option", action="append", default=[], metavar="KEY=VALUE", help="an option of the policy")
-    add_limit_arguments(parser.add_argument_group("passes and caches"))
+    caches = parser.add_argument_group("passes and caches")
+    add_limit_arguments(caches)
+    alike = "prompts that begin alike share what is computed, in blocks of 16 tokens (default)"
+    caches.add_argument("--prefix-cache", action=argparse.BooleanOptionalAction, default=True, help=alike)
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
     limits = parser.add_argument_group("limits")
     add = limits.add_argument

@@ -27,19 +27,21 @@ def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
         setup = replace(setup, limits=fitted(plan, setup.limits))
     engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
     try:
-        return _started(engine, plan, setup)
+        return _started(engine, plan, setup, prefix_cache=args.prefix_cache)
     except BaseException:
         engine.close()
         raise
 
 
-def _started(engine: "ServingEngine", plan: "Plan", setup: "Setup") -> "Generator":
+def _started(engine: "ServingEngine", plan: "Plan", setup: "Setup", *, prefix_cache: bool) -> "Generator":
+    from helmsman.executor.serving.block_hashes import BlockHashes
     from helmsman.executor.serving.loop import ServingLoop
     from helmsman.scheduler._scheduling import Scheduler
     from helmsman.service.loop_generator import LoopGenerator
 
-    scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options)
-    loop = ServingLoop(engine, scheduler)
+    block = setup.limits.block if prefix_cache else 0
+    scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options, block)
+    loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
     capacity = capacity_of(plan, setup.limits, setup.policy)
     return LoopGenerator(loop, capacity, lambda: _share(engine), engine.close)
 
