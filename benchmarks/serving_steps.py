@@ -67,7 +67,7 @@ def _beside_uniform(plan: Plan, args: argparse.Namespace, sequences: int) -> str
         Engine.load(theirs, args.checkpoint, machine, prompt_tokens=PROMPT) as uniform,
     ):
         for request in served:
-            ours.add(request, Asked(prompts[request].tolist(), args.rounds + 2, ignore_eos=True))
+            ours.add(request, Asked(prompts[request].tolist(), args.rounds + 2))
         ours.assume(dict.fromkeys(served, "gpu"))
         uniform.generate(prompts, 1, ignore_eos=True)
         pairs = []
@@ -96,7 +96,7 @@ def _by_kind(plan: Plan, args: argparse.Namespace) -> list[str]:
     with ServingEngine.load(smaller, args.checkpoint, machine, limits) as engine:
         for number, home in homes.items():
             depth = args.depth // 4 if home == "gpu" else args.depth
-            engine.add(number, Asked([1] * depth, steps, ignore_eos=True))
+            engine.add(number, Asked([1] * depth, steps))
         engine.assume(homes)
         for _ in range(rounds):
             for name, decision in _kinds(total).items():

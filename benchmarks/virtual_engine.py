@@ -130,9 +130,11 @@ class VirtualEngine:
         return self._broken and self._fault is None
 
     def _advance(self, handle: int, task: Task) -> None:
-        token = task.left.popleft()
+        early = task.made < task.job.min_tokens
+        while (token := task.left.popleft()) in task.job.barred and early:
+            continue
         task.made += 1
-        ends = token in task.job.ends and task.made > task.job.min_tokens
+        ends = token in task.job.ends
         with self._wake:
             if handle not in self._running:
                 return

@@ -1,6 +1,6 @@
 """Choosing the next token: greedy, or drawn from the distribution that temperature and cuts leave."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
@@ -62,9 +62,10 @@ class Sampler:
         self._random = np.random.Generator(np.random.PCG64DXSM(seed))
         self._seen = set(seen)
 
-    def choose(self, logits: Logits) -> int:
-        """The next token, after f32 (vocab,) `logits`."""
+    def choose(self, logits: Logits, barred: Collection[int] = ()) -> int:
+        """The next token, after f32 (vocab,) `logits`; none of those `barred`, before anything else is looked at."""
         scores = logits.astype(np.float64)
+        scores[list(barred)] = -np.inf
         if self.sampling.repetition_penalty != 1 and self._seen:
             _penalise(scores, np.fromiter(self._seen, np.intp), self.sampling.repetition_penalty)
         token = int(scores.argmax()) if self.sampling.temperature == 0 else self._draw(scores)

@@ -10,12 +10,13 @@ from helmsman.executor.text import Stream, Text
 
 
 class StoppedStream:
-    """A sequence's text as it grows, up to the first of `stops`.
+    """A sequence's text as it grows, up to the first of `stops` that ends behind the first `least` tokens.
 
     What may be the beginning of one is held back until more is known."""
 
-    def __init__(self, text: Text, stops: Sequence[str]) -> None:
+    def __init__(self, text: Text, stops: Sequence[str], least: int = 0) -> None:
         self._stream = Stream(text)
+        self._early = least
         self._stops = tuple(stops)
         self._held = ""
         self.ended = False
@@ -25,7 +26,8 @@ class StoppedStream:
         if self.ended:
             return ""
         found = self._held + self._stream.push(token)
-        shown = before_stop(found, self._stops)
+        shown = found if self._early > 0 else before_stop(found, self._stops)
+        self._early -= 1
         self.ended = len(shown) < len(found)
         if not self.ended:
             shown = found[: len(found) - _beginning(found, self._stops)]

@@ -1,7 +1,7 @@
 """What the service needs from what generates tokens: submit, cancel, load, faults, a canary."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from helmsman.executor.sampling import GREEDY, Sampling
@@ -26,14 +26,15 @@ class Submitted:
 class Job:
     """One sequence to generate: at most `max_tokens` after `prompt`, up to and with one of `ends`.
 
-    Of the first `min_tokens` none may end it. Smaller `priority` first."""
+    None of the first `min_tokens` is one of those `barred`, which those that end it are. Smaller `priority` first."""
 
     prompt: tuple[int, ...]
     max_tokens: int
     sampling: Sampling = GREEDY
     seed: int = 0
     min_tokens: int = 0
-    ends: frozenset[int] = field(default_factory=frozenset)
+    ends: frozenset[int] = frozenset()
+    barred: frozenset[int] = frozenset()
     priority: int = 0
 
     @property

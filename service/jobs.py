@@ -86,9 +86,14 @@ def _wanted(
     if least > most:
         message = f"min_tokens: at most max_tokens, {most} (got {least})"
         raise RefusedError(400, "invalid_request", message, param="min_tokens")
-    ends = frozenset(asked.stop_token_ids or ()) | frozenset(() if asked.ignore_eos else served.eos)
+    stops_at, eos = frozenset(asked.stop_token_ids or ()), frozenset(served.eos)
+    barred = frozenset(token for token in stops_at | eos if token < served.vocab)
+    if least and len(barred) == served.vocab:
+        message = "min_tokens: every token would end the answer"
+        raise RefusedError(400, "invalid_request", message, param="min_tokens")
+    ends = stops_at if asked.ignore_eos else stops_at | eos
     seed = secrets.randbits(63) if asked.seed is None else asked.seed % 2**64
-    job = Job(prompt, most, asked.sampling, seed, least, ends, asked.priority or 0)
+    job = Job(prompt, most, asked.sampling, seed, least, ends, barred, asked.priority or 0)
     _check_fits(job, capacity)
     return Wanted(job, stops)
 

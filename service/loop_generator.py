@@ -11,23 +11,6 @@ from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.service.generation import Capacity, Job, Load, OnEnd, OnToken, Submitted
 
 
-@dataclass(slots=True)
-class _Following:
-    """A job's tokens as they come: hands each on, and says where it ends.
-
-    The loop would end it at its model's end-of-sequence tokens; which end this job, and from which token on, is the
-    job's own (`stop_token_ids`, `min_tokens`)."""
-
-    job: Job
-    on_token: OnToken
-    made: int = 0
-
-    def __call__(self, token: int) -> bool:
-        self.made += 1
-        self.on_token(token)
-        return token in self.job.ends and self.made > self.job.min_tokens
-
-
 @dataclass
 class LoopGenerator:
     """A `Generator` over a `ServingLoop`. `kv_share`: asks for the share of keys and values in use; `release`: frees
@@ -45,12 +28,12 @@ class LoopGenerator:
 
     def submit(self, job: Job, on_token: OnToken, on_end: OnEnd) -> Submitted:
         """Queue a job. Raises UsageError, BadInputError or HardwareUnavailableError where it cannot be taken."""
-        asked = Asked(job.prompt, job.max_tokens, job.sampling, job.seed, job.priority, ignore_eos=True)
+        choosing = job.sampling, job.seed, job.priority, job.ends, job.min_tokens, job.barred
 
         def ended(end: LoopEnd) -> None:
             on_end(end.reason)
 
-        handle = self.loop.submit(asked, _Following(job, on_token), ended)
+        handle = self.loop.submit(Asked(job.prompt, job.max_tokens, *choosing), on_token, ended)
         return Submitted(partial(self.loop.cancel, handle), lambda: handle.reused_tokens)
 
     def load(self) -> Load:

@@ -21,10 +21,11 @@ class Piece:
 
 
 class Reply:
-    """One answer. Tokens after a stop was found are not part of it; a model without tokenizer has no text."""
+    """One answer. Tokens after a stop was found, which the first `least` do not end with, are not part of it; a model
+    without tokenizer has no text."""
 
-    def __init__(self, text: Text | None, stops: Sequence[str]) -> None:
-        self._stream = None if text is None else StoppedStream(text, stops)
+    def __init__(self, text: Text | None, stops: Sequence[str], least: int = 0) -> None:
+        self._stream = None if text is None else StoppedStream(text, stops, least)
         self.count = 0
 
     def push(self, tokens: Sequence[int], ended: Ended | None) -> Piece:

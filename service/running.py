@@ -21,7 +21,7 @@ class Running:
     ) -> None:
         self._engine, self._wanted, self._metrics = engine, wanted, metrics
         self.delivery = Delivery(mailbox)
-        self.reply = Reply(text, wanted.stops)
+        self.reply = Reply(text, wanted.stops, wanted.job.min_tokens)
         self._started = time.monotonic()
         self._first: float | None = None
         self._last = self._started

@@ -20,7 +20,7 @@ class Canary:
 
     def run(self, engine: Runner) -> tuple[int, ...]:
         """Its tokens now, on an engine without other requests. Raises what a pass raises."""
-        engine.add(ID, Asked(self.prompt, self.steps, ignore_eos=True))
+        engine.add(ID, Asked(self.prompt, self.steps))
         first = Decision("gpu-only", prefill=(Chunk(ID, len(self.prompt), 0, "gpu"),))
         rest = [Decision("gpu-only", decode0_gpu=(ID,))] * (self.steps - 1)
         tokens = tuple(engine.step(decision).tokens[ID] for decision in (first, *rest))

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,18 +39,17 @@ class ServingLoop:
     """Requests in, tokens out. All methods may be called from any thread, callbacks come from the loop's own.
 
     After a pass that failed nothing is served until `check` has seen the canary give the tokens it gave when the loop
-    was made. `eos`: tokens that end a request. `hashes`: with it, prompts that begin alike share their first blocks."""
+    was made. `hashes`: with it, prompts that begin alike share their first blocks."""
 
     def __init__(
         self,
         engine: Runner,
         scheduler: Schedules,
-        eos: Collection[int] = (),
         canary: Canary | None = None,
         hashes: Hashes | None = None,
     ) -> None:
         """Runs the canary once. Raises what its pass raises."""
-        self._engine, self._scheduler, self._eos = engine, scheduler, frozenset(eos)
+        self._engine, self._scheduler = engine, scheduler
         self._hashes = hashes
         self._canary = canary or Canary()
         self._expected = self._canary.run(engine)
@@ -187,12 +186,18 @@ class ServingLoop:
         handle.tokens.append(token)
         handle.cpu_tokens += request in stepped.on_cpu
         try:
-            stops = handle.on_token(token) or (token in self._eos and not handle.asked.ignore_eos)
+            handle.on_token(token)
         except (
             Exception
         ):  # a callback is its caller's: whatever it raises ends that request, and is no fault of the device
             return "cancelled"
-        return "stop" if stops else "length" if len(handle.tokens) >= handle.asked.max_tokens else None
+        return (
+            "stop"
+            if token in handle.asked.ends
+            else "length"
+            if len(handle.tokens) >= handle.asked.max_tokens
+            else None
+        )
 
     def _end_early(self, handle: Handle, reason: Reason) -> None:
         if handle.id in self._requests:

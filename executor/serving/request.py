@@ -1,28 +1,31 @@
 """A request as the loop serves it: what is asked, what it is told, how it ended."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from math import nan
 from typing import Literal
 
 from helmsman.executor.sampling import GREEDY, Sampling
 
-OnToken = Callable[[int], bool]
-"""Given every token in order, by the loop's thread; whether the request ends with it. It must not block."""
+OnToken = Callable[[int], None]
+"""Given every token in order, by the loop's thread. It must not block."""
 Status = Literal["finished", "cancelled", "failed"]
 Reason = Literal["stop", "length", "cancelled", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """`seed`: of sampling; `priority`: smaller first; `ignore_eos`: whether end-of-sequence tokens are like others."""
+    """`seed`: of sampling; `priority`: smaller first; `ends`: tokens that end it; `barred`: those that are none of the
+    first `min_tokens`, however likely they are."""
 
     prompt: Sequence[int]
     max_tokens: int
     sampling: Sampling = GREEDY
     seed: int = 0
     priority: int = 0
-    ignore_eos: bool = False
+    ends: Set[int] = frozenset()
+    min_tokens: int = 0
+    barred: Set[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

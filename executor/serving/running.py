@@ -35,7 +35,9 @@ class Running:
         return self.asked.sampling.native
 
     def take(self, likeliest: int, logits: Logits) -> int:
-        """Its next token; `logits` are looked at only if it is drawn."""
-        token = likeliest if self.native else self.sampler.choose(logits)
+        """Its next token; `logits` are looked at only if it is drawn, or the likeliest comes too early."""
+        early = len(self.tokens) < len(self.asked.prompt) + self.asked.min_tokens
+        barred = self.asked.barred if early else frozenset[int]()
+        token = likeliest if self.native and likeliest not in barred else self.sampler.choose(logits, barred)
         self.tokens.append(token)
         return token

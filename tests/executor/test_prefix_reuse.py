@@ -150,7 +150,7 @@ def test_as_much_is_reused_as_is_simulated(policy: str) -> None:
     scheduler, ends = Scheduler(cost, LIMITS, policy, options, LIMITS.block), SimpleQueue[Ended]()
     loop, found = ServingLoop(VirtualEngine(LIMITS), scheduler, hashes=HASHES), []
     for prompt, output in zip(prompts, outputs, strict=True):
-        loop.submit(Asked(prompt, output), lambda _: False, ends.put)
+        loop.submit(Asked(prompt, output), lambda _: None, ends.put)
         found.append(ends.get(timeout=20))
     state = loop.state
     loop.close()

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -90,7 +90,7 @@ class Whims:
         self.made: dict[int, list[int]] = {number: whim.made for number, whim in self.requests.items()}
         self.kinds: set[str] = set()
         for number, prompt in enumerate(prompts):
-            engine.add(number, Asked(prompt, OUTPUT, ignore_eos=True))
+            engine.add(number, Asked(prompt, OUTPUT))
 
     def decide(self) -> Decision:
         self.free = {home: total - used for home, (used, total) in self.engine.occupancy.items()}
@@ -235,6 +235,28 @@ def test_requests_are_sampled_each_for_itself(checkpoints: Checkpoints) -> None:
             engine.reset()
     assert made[0] == made[1], "the same seed, whoever else is served"
     assert len(set(made[0])) > 1
+
+
+def test_what_is_barred_does_not_come_early(checkpoints: Checkpoints) -> None:
+    """The likeliest of the others comes, or they are drawn among; later it may."""
+    prompt, alone = [3, 5, 8], Alone("qwen3", checkpoints("qwen3")).engine
+
+    def made(engine: ServingEngine, **asked: Any) -> list[int]:
+        engine.add(0, Asked(prompt, OUTPUT, **asked))
+        steps = [Decision("gpu-only", (Chunk(0, 3, 0, "gpu"),)), *[Decision("gpu-only", decode0_gpu=(0,))] * 5]
+        found = [engine.step(step).tokens[0] for step in steps]
+        engine.release(0)
+        return found
+
+    with serving(checkpoints) as engine:
+        usual = made(engine)
+        barred = frozenset(usual)
+        found = made(engine, min_tokens=4, barred=barred)
+        drawn = made(engine, min_tokens=4, barred=frozenset(range(500)), sampling=Sampling(temperature=9.0))
+    logits = alone.logits(np.array([prompt + found[:-1]], np.int32), prompt=3)[0]
+    logits[:4, list(barred)] = -np.inf
+    assert found == logits.argmax(axis=1).tolist() and not barred & set(found[:4])
+    assert min(drawn[:4]) >= 500
 
 
 def timed_parts(engine: ServingEngine) -> tuple[Seconds, Seconds, Seconds]:

@@ -16,7 +16,8 @@ NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0)
 
 
 class Counting:
-    """An engine whose n-th token of a request is the sum of its prompt plus n; `broken`: what its passes raise."""
+    """An engine whose n-th token of a request is the sum of its prompt plus n; what is barred is passed over. `broken`:
+    what its passes raise."""
 
     def __init__(self) -> None:
         self.asked: dict[int, Asked] = {}
@@ -35,10 +36,14 @@ class Counting:
         if self.broken is not None:
             raise self.broken
         ids = [*(chunk.id for chunk in decision.prefill), *decision.decode0_gpu, *decision.decode1_cpu]
-        for request in ids:
-            self.made[request] += 1
-        tokens = {request: sum(self.asked[request].prompt) + self.made[request] + self.shift for request in ids}
+        tokens = {request: self.next(self.asked[request], request) for request in ids}
         return Stepped(tokens, set(decision.decode1_cpu), NO_SECONDS)
+
+    def next(self, asked: Asked, request: int) -> int:
+        self.made[request] += 1
+        token = sum(asked.prompt) + self.made[request] + self.shift
+        early = self.made[request] <= asked.min_tokens
+        return self.next(asked, request) if early and token in asked.barred else token
 
     def release(self, request: int) -> None:
         del self.asked[request]
@@ -84,20 +89,19 @@ class Turns:
 
 
 class Client:
-    """Collects what it is told; may ask to stop at a token, or fail at one."""
+    """Collects what it is told; may fail at a token."""
 
-    def __init__(self, stop: int | None = None, fails: bool = False) -> None:
+    def __init__(self, fails: bool = False) -> None:
         self.tokens: list[int] = []
-        self.stop, self.fails = stop, fails
+        self.fails = fails
         self.end: Ended | None = None
         self.begun, self.ended = Event(), Event()
 
-    def on_token(self, token: int) -> bool:
+    def on_token(self, token: int) -> None:
         self.tokens.append(token)
         self.begun.set()
         if self.fails:
             raise RuntimeError("gone")
-        return token == self.stop
 
     def on_end(self, end: Ended) -> None:
         self.end = end
@@ -110,8 +114,8 @@ class Client:
 
 
 @contextmanager
-def serving(engine: Counting, eos: tuple[int, ...] = ()) -> Iterator[ServingLoop]:
-    loop = ServingLoop(engine, Turns(), eos)
+def serving(engine: Counting) -> Iterator[ServingLoop]:
+    loop = ServingLoop(engine, Turns())
     yield loop
     loop.close()
 
@@ -135,10 +139,10 @@ def test_requests_get_their_tokens_in_order_and_end_once() -> None:
 
 
 def test_tokens_and_clients_end_requests() -> None:
-    with serving(Counting(), eos=(7,)) as loop:
-        clients = [Client(), Client(stop=3), Client(), Client(fails=True)]
-        for client, ignored in zip(clients, (False, False, True, False), strict=True):
-            submit(loop, client, Asked([0], 9, ignore_eos=ignored))
+    with serving(Counting()) as loop:
+        clients = [Client(), Client(), Client(), Client(fails=True)]
+        for client, ends in zip(clients, ({7}, {7, 3}, set[int](), {7}), strict=True):
+            submit(loop, client, Asked([0], 9, ends=ends))
         assert [client.result().reason for client in clients] == ["stop", "stop", "length", "cancelled"]
     assert [len(client.tokens) for client in clients] == [7, 3, 9, 1]
 

@@ -66,9 +66,8 @@ class Client:
         self.ends = list[Ended]()
         self.done = Event()
 
-    def on_token(self, token: int) -> bool:
+    def on_token(self, token: int) -> None:
         self.made.append(token)
-        return False
 
     def on_end(self, end: Ended) -> None:
         self.ends.append(end)
@@ -85,8 +84,8 @@ def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, ch
     with ServingEngine.load(plan_of("qwen3"), directory, Machine.this(), limits) as engine:
         loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
         for client in clients:
-            loop.submit(Asked(client.prompt, OUTPUT, ignore_eos=True), client.on_token, client.on_end)
-        gone = loop.submit(Asked([1] * 40, 50), lambda _: False, lambda _: None)
+            loop.submit(Asked(client.prompt, OUTPUT), client.on_token, client.on_end)
+        gone = loop.submit(Asked([1] * 40, 50), lambda _: None, lambda _: None)
         assert clients[0].done.wait(20)
         loop.cancel(gone)
         assert all(client.done.wait(20) for client in clients)

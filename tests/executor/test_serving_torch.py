@@ -194,7 +194,7 @@ def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -
     with serving(checkpoints, there, limits=limits) as engine:
         loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
         for client in clients:
-            loop.submit(Asked(client.prompt, OUTPUT, ignore_eos=True), client.on_token, client.on_end)
+            loop.submit(Asked(client.prompt, OUTPUT), client.on_token, client.on_end)
         assert all(client.done.wait(20) for client in clients)
         loop.close()
         engine.check_integrity()

@@ -105,12 +105,17 @@ def test_what_looks_like_a_stop_is_shown_at_the_end() -> None:
     [
         ({}, "ab", "stop"),
         ({"ignore_eos": True}, "abcd", "length"),
-        ({"min_tokens": 4}, "abcd", "length"),
+        ({"min_tokens": 3}, "abcd", "length"),
+        ({"min_tokens": 3, "ignore_eos": True}, "abcd", "length"),
+        ({"min_tokens": 2}, "ab", "stop"),
+        ({"stop": "b"}, "a", "stop"),
+        ({"min_tokens": 2, "stop": "b"}, "ab", "stop"),
+        ({"min_tokens": 3, "stop": ["b", "bcd"]}, "a", "stop"),
         ({"ignore_eos": True, "stop_token_ids": [MODEL.eos[0]]}, "ab", "stop"),
     ],
 )
 def test_ends(asked: dict[str, Any], text: str, finish: str) -> None:
-    """An end-of-sequence token ends an answer, unless it is ignored or comes too early."""
+    """An end-of-sequence token ends an answer, unless it is ignored, and does not come too early; nor does a stop."""
     eos, letters = MODEL.eos[0], byte_text().encode("abcd")
     script = [*letters[:2], eos, *letters[2:], *letters]
 

@@ -33,8 +33,8 @@ class Told:
 
 
 @contextmanager
-def generating(engine: Counting, eos: tuple[int, ...] = ()) -> Iterator[LoopGenerator]:
-    found = LoopGenerator(ServingLoop(engine, Turns(), eos), ROOM, lambda: 0.25)
+def generating(engine: Counting) -> Iterator[LoopGenerator]:
+    found = LoopGenerator(ServingLoop(engine, Turns()), ROOM, lambda: 0.25)
     try:
         yield found
     finally:
@@ -42,13 +42,14 @@ def generating(engine: Counting, eos: tuple[int, ...] = ()) -> Iterator[LoopGene
 
 
 def test_a_job_ends_at_its_own_ends_only() -> None:
-    """The engine counts from the prompt's sum, 10; the loop's own end is 11."""
-    with generating(Counting(), eos=(11,)) as generator:
-        first = Told(generator, Job((10,), 5, ends=frozenset({12, 13})))
-        later = Told(generator, Job((10,), 5, ends=frozenset({12, 13}), min_tokens=2))
+    """The engine counts from the prompt's sum, 10."""
+    ends = frozenset({12, 14})
+    with generating(Counting()) as generator:
+        first = Told(generator, Job((10,), 5, ends=ends))
+        later = Told(generator, Job((10,), 5, ends=ends, min_tokens=2, barred=ends))
         never = Told(generator, Job((10,), 5))
         assert [first.end, later.end, never.end] == ["stop", "stop", "length"]
-        assert [first.tokens, later.tokens, never.tokens] == [[11, 12], [11, 12, 13], [11, 12, 13, 14, 15]]
+        assert [first.tokens, later.tokens, never.tokens] == [[11, 12], [11, 13, 14], [11, 12, 13, 14, 15]]
         assert generator.load().kv_share == 0.25
 
 
