@@ -2,7 +2,8 @@
 
 Within `utilisation` of its capacity an accelerator holds weights and caches; activations of a pass are in what is then
 left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
-which leaves the record's reserve to the system."""
+which leaves the record's reserve to the system; where native devices serve, whose engine touches all of it, no more
+than as many requests as may run need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -59,7 +60,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     limits = Limits(0, 0, batch, sequences, options.block, options.chunk)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     left = 0 if host is None else plan.hardware.memory(host.memory).available - host_bytes(plan, limits)
-    cpu = _tokens(left // each, options.cpu_tokens, options)
+    longest = limits.blocks(plan.workload.context) * limits.block
+    cpu = _tokens(left // each, sequences * longest if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)
     within = min(
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)

@@ -21,7 +21,7 @@ class ReplicaOptions:
     share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that is the
     replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens and
     requests in a pass; None: as `planner.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache at
-    most; None: as many as have room. `chunk`, `block`: as in `Limits`. Raises UsageError."""
+    most; None: as `planner.kv_budget` has them. `chunk`, `block`: as in `Limits`. Raises UsageError."""
 
     tensor_parallel: int = 1
     utilisation: float = 0.9

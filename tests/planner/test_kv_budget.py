@@ -11,6 +11,7 @@ from helmsman.planner.memory import memory_use
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.workload import Workload
 
 GIB = 2**30
 
@@ -81,3 +82,15 @@ def test_native_devices_hold_what_their_engine_allocates(on_host: int) -> None:
     alone = _limits(plan, batch_tokens=4096, sequences=8, utilisation=1.0, cpu_tokens=0)
     assert (alone.gpu_tokens > many.gpu_tokens) == (on_host == 0), "no caches pass through, no second sub-batch"
     assert _limits(plan, gpu_tokens=33).gpu_tokens == 32
+
+
+def test_native_hosts_hold_what_as_many_requests_as_run_need() -> None:
+    """Their engine touches all of it: what is said counts, and what is available."""
+    work = Workload(prompt_tokens=8, output_tokens=8, context=100)
+    plan = make_plan(load_model("Qwen3-0.6B"), 0, kv="f16", workload=work, hardware=make_hardware(vram=4 * GIB))
+    most = _limits(plan, cpu_tokens=10**9).cpu_tokens
+    assert _limits(plan).cpu_tokens == 64 * 112 < most, "whole blocks of the plan's longest context"
+    assert _limits(plan, sequences=8).cpu_tokens == 8 * 112
+    assert _limits(plan, cpu_tokens=10_000).cpu_tokens == 10_000
+    long = plan.model_copy(update={"workload": work.model_copy(update={"context": 2**15})})
+    assert _limits(long).cpu_tokens < 64 * 2**15, "no more than is available"
