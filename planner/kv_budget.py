@@ -50,7 +50,8 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
     device = native_device(replica.plan) if replica.parts == 1 else None
-    return _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
+    found = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
+    return replace(found, context=replica.model.max_context)
 
 
 def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:

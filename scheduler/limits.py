@@ -5,13 +5,17 @@ from dataclasses import dataclass
 BLOCK = 16
 """Tokens of a block of keys and values, as vLLM and NEO have them."""
 
+LONGEST_CONTEXT = 2**28
+"""No model has a larger one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`gpu_tokens`, `cpu_tokens`: KV tokens that the accelerator's and the host's cache hold, all layers of them, given
     out in blocks of `block` tokens. `batch_tokens`: most tokens in one pass, what its activations have room for.
     `chunk`: most tokens of prompts and decodes in a pass of chunked prefill; 0: prompts go through whole. `sequences`:
-    most requests that run at a time."""
+    most requests that run at a time. `context`: most tokens of prompt and output of a request, what the model has
+    positions for."""
 
     gpu_tokens: int
     cpu_tokens: int
@@ -19,10 +23,12 @@ class Limits:
     sequences: int
     block: int = BLOCK
     chunk: int = 0
+    context: int = LONGEST_CONTEXT
 
     def __post_init__(self) -> None:
         assert min(self.block, self.batch_tokens) > 0, "blocks and passes of at least a token"
         assert self.sequences > 0, "room for at least one request"
+        assert self.context > 0, "positions for at least one token"
         assert min(self.gpu_tokens, self.cpu_tokens, self.chunk) >= 0, "no less than nothing"
 
     def blocks(self, tokens: int) -> int:

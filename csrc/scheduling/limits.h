@@ -10,6 +10,7 @@ struct Limits {
   int64_t batch_tokens = 0;                // most tokens in a pass: room for activations
   int64_t chunk = 0;                       // most tokens of prompts and decodes in a pass; 0: prompts go through whole
   int64_t sequences = 0;                   // most that run at a time
+  int64_t context = 0;                     // most tokens of prompt and output of a request
 
   int64_t blocks(int64_t tokens) const { return (tokens + block - 1) / block; }
   // Most tokens in a pass that has prompts.

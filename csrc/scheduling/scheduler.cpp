@@ -18,7 +18,7 @@ Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& pol
 void Scheduler::add(int64_t request, int64_t prompt, int64_t output, int64_t priority, std::vector<int64_t> hashes) {
   if (request <= last_) throw std::invalid_argument("requests are numbered as they come");
   if (prompt < 1 || output < 1 || !state_.fits(prompt, output))
-    throw std::invalid_argument("a request that no cache has room for");
+    throw std::invalid_argument("a request beyond the context, or that no cache has room for");
   last_ = request;
   const Hashes found{hashes.data(), static_cast<int64_t>(hashes.size())};
   const Id id = state_.add(prompt, output, priority, found);

@@ -127,7 +127,7 @@ class State {
   const Load& load() const { return load_; }
 
   // ---- What happens
-  // Whether prompt and output of a request, but for its last token, have room in one of the caches where it may be.
+  // Whether a request is within the context, and all of it but its last token has room in a cache where it may be.
   bool fits(int64_t prompt, int64_t output) const;
   // A request that fits.
   Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);

@@ -5,7 +5,7 @@ namespace helm::scheduling {
 
 bool State::fits(int64_t prompt, int64_t output) const {
   const int64_t gpu = homes_.gpu ? gpu_blocks_.capacity() : 0, cpu = homes_.cpu ? cpu_blocks_.capacity() : 0;
-  return limits_.blocks(prompt + output - 1) <= std::max(gpu, cpu);
+  return prompt + output <= limits_.context && limits_.blocks(prompt + output - 1) <= std::max(gpu, cpu);
 }
 
 Id State::add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes) {

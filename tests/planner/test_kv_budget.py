@@ -27,6 +27,7 @@ def test_one_rule_gives_the_kv_budgets_of_neo(case: tuple[str, str, int], tokens
     limits = _limits(layer_split(model, machine), tensor_parallel=accelerators)
     assert limits.gpu_tokens == pytest.approx(tokens, rel=0.1)
     assert limits.batch_tokens > 2048 and limits.cpu_tokens > 10 * limits.gpu_tokens
+    assert limits.context == load_model(model).max_context
 
 
 @pytest.mark.parametrize("utilisation", [0.75, 0.9, 1.0])

@@ -12,7 +12,7 @@ from serving_oracle import simple_cost
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.limits import Limits
-from helmsman.scheduler.policies import POLICIES
+from helmsman.scheduler.policies import POLICIES, checked_options
 from helmsman.schemas.requests import Requests, make_requests
 from helmsman.schemas.served import CANCELLED, FINISHED, REJECTED
 
@@ -67,12 +67,13 @@ def _run(requests: Requests, limits: Limits = LIMITS, **more: Any) -> dict[str, 
 
 @pytest.mark.parametrize("chunk", [0, 32])
 def test_equal_to_the_oracle(chunk: int) -> None:
-    requests, limits = _requests(1), replace(LIMITS, chunk=chunk)
+    requests, limits = _requests(1), replace(LIMITS, chunk=chunk, context=170)
     found, right = _run(requests, limits), one_by_one(requests, COST, limits)
     for name in ("status", "produced", "preemptions"):
         assert (found[name] == getattr(right, name)).all(), name
     for name in ("started_s", "first_token_s", "finish_s"):
         np.testing.assert_allclose(found[name], getattr(right, name), rtol=1e-9)
+    assert (found["status"] == REJECTED).any()
     np.testing.assert_allclose(all_gaps(found), np.sort(right.gaps.first_s), rtol=1e-9, atol=1e-12)
     assert found["preemptions"].sum() > 0
 
@@ -97,6 +98,14 @@ def test_a_request_that_can_never_fit_is_rejected_and_no_other() -> None:
     room = LIMITS.gpu_tokens
     requests = make_requests(np.zeros(3), np.array([room - 9, room - 9, 5]), np.array([10, 11, 5]))
     assert _run(requests)["status"].tolist() == [FINISHED, REJECTED, FINISHED]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_beyond_the_context_is_rejected_whatever_has_room(policy: str) -> None:
+    limits = Limits(gpu_tokens=320, cpu_tokens=320, batch_tokens=64, sequences=8, context=100)
+    requests = make_requests(np.zeros(3), np.array([90, 90, 99]), np.array([10, 11, 1]))
+    found = _scheduling.simulate(requests.columns(), COST, COST, limits, policy, checked_options(policy, {}))
+    assert found["status"].tolist() == [FINISHED, REJECTED, FINISHED]
 
 
 def test_smaller_priorities_go_first() -> None:

@@ -1,5 +1,7 @@
 """What requests may be, as the service tells them and as policies take them."""
 
+from dataclasses import replace
+
 import pytest
 from plans import make_plan
 from serving_oracle import simple_cost
@@ -30,8 +32,17 @@ def test_caches_are_as_small_as_is_asked() -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_fits_is_what_the_policy_takes(policy: str) -> None:
     """The last token of an answer is never cached, so one more than the capacity may go in."""
-    capacity = capacity_of(make_plan(small_model("llama")), LIMITS, policy)
+    capacity = capacity_of(LIMITS, policy)
     scheduler = Scheduler(simple_cost(0.01, 1e-4, 1e-6, layers=4), LIMITS, policy, checked_options(policy, {}))
     scheduler.add(0, capacity.home_tokens - 10, 10)
     with pytest.raises(ValueError, match="no cache has room"):
         scheduler.add(1, capacity.home_tokens - 10, 12)
+
+
+def test_the_context_is_a_limit_of_both() -> None:
+    limits = replace(LIMITS, context=96)
+    assert capacity_of(limits, "neo").context == 96
+    scheduler = Scheduler(simple_cost(), limits, "neo", checked_options("neo", {}))
+    scheduler.add(0, 86, 10)
+    with pytest.raises(ValueError, match="beyond the context"):
+        scheduler.add(1, 86, 11)

@@ -55,7 +55,8 @@ class Replica:
 
     def add(self, each: Asked) -> None:
         each.to_cache = each.prompt
-        if self.limits.blocks(each.prompt + each.output - 1) > self.limits.gpu_tokens // self.limits.block:
+        blocks = self.limits.blocks(each.prompt + each.output - 1)
+        if each.prompt + each.output > self.limits.context or blocks > self.limits.gpu_tokens // self.limits.block:
             each.status = REJECTED
         else:
             self.waiting.append(each)

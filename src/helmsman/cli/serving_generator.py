@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
-    """Load the plan's weights, and start the loop that serves it, with the costs and limits that helm-sim has.
+    """Load the plan's weights, and start the loop that serves it, with the costs and limits that helm-sim has, but for
+    the context: here it is the plan's, for which positions are made.
 
     Raises UsageError for policies that there are not, HardwareUnavailableError for devices that are not there,
     InfeasibleError where weights or caches have no room, BadInputError for the checkpoint."""
@@ -23,17 +24,18 @@ def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
     from helmsman.planner.native_room import fitted, native_device
 
     setup = setup_of(args, plan)
+    setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
     if native_device(plan) is None:
         setup = replace(setup, limits=fitted(plan, setup.limits))
     engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
     try:
-        return _started(engine, plan, setup, prefix_cache=args.prefix_cache)
+        return _started(engine, setup, prefix_cache=args.prefix_cache)
     except BaseException:
         engine.close()
         raise
 
 
-def _started(engine: "ServingEngine", plan: "Plan", setup: "Setup", *, prefix_cache: bool) -> "Generator":
+def _started(engine: "ServingEngine", setup: "Setup", *, prefix_cache: bool) -> "Generator":
     from helmsman.executor.serving.block_hashes import BlockHashes
     from helmsman.executor.serving.loop import ServingLoop
     from helmsman.scheduler._scheduling import Scheduler
@@ -42,18 +44,18 @@ def _started(engine: "ServingEngine", plan: "Plan", setup: "Setup", *, prefix_ca
     block = setup.limits.block if prefix_cache else 0
     scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options, block)
     loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
-    capacity = capacity_of(plan, setup.limits, setup.policy)
+    capacity = capacity_of(setup.limits, setup.policy)
     return LoopGenerator(loop, capacity, lambda: _share(engine), engine.close)
 
 
-def capacity_of(plan: "Plan", limits: "Limits", policy: str) -> "Capacity":
+def capacity_of(limits: "Limits", policy: str) -> "Capacity":
     """What a replica holds under a policy, as requests see it."""
     from helmsman.scheduler.policies import policy_options
     from helmsman.service.generation import Capacity
 
     tokens = {"gpu": limits.gpu_tokens, "cpu": limits.cpu_tokens}
     homes: dict[str, int] = {home: tokens[home] for home in policy_options(policy).homes}
-    return Capacity(plan.workload.context, homes, limits.block, limits.sequences)
+    return Capacity(limits.context, homes, limits.block, limits.sequences)
 
 
 def _share(engine: "ServingEngine") -> float:
