@@ -73,3 +73,9 @@ def sweep(
             for policy, found in reports.items()
         ]
     return ServingSweep(over=asked.over, relative_to=relative_to, points=tuple(points))
+
+
+def keeps_somewhere(found: ServingSweep, policies: Sequence[str]) -> bool:
+    """Whether one of `policies` keeps the SLO at any value: curves of load are meant to go on to where it is missed."""
+    mine = [point.report.goodput for point in found.points if point.policy in policies]
+    return any(goodput is not None and goodput.met for goodput in mine)

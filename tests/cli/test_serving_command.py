@@ -115,11 +115,24 @@ def test_a_sweep_runs_every_point(plan: Path, capsys: pytest.CaptureFixture[str]
     code, out, _ = run(capsys, plan, "--requests", SOME, "--sweep", "rate=1,2", "--policy", "apex,neo,apex")
     assert code == 0 and [line.split()[1] for line in out.splitlines()[1:]] == ["apex", "neo"] * 2
     for sweep in ("rate=1,2", "input=100,200", "cpu-bandwidth=0.5,2"):
-        code, out, _ = run(capsys, plan, "--requests", SOME, "--sweep", sweep, "--slo", "ttft=1s")
+        code, out, _ = run(capsys, plan, "--requests", SOME, "--sweep", sweep, "--slo", "ttft=100s")
         assert code == 0 and out.count("gpu-only") == 2 and "SLO kept" in out
     two = [run(capsys, plan, "--requests", SOME, "--sweep", f"rate={rate}", "--json")[1] for rate in ("1", "2")]
     rates = [json.loads(out)["points"][0]["report"]["rate"] for out in two]
     assert rates[1] == pytest.approx(2.0 * rates[0])
+
+
+def test_a_sweep_of_which_no_point_keeps_the_slo_has_its_exit_code(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = ("--requests", SOME, "--sweep", "rate=0.1,1000")
+    code, out, err = run(capsys, plan, *study, "--slo", "e2e=500ms", "--json")
+    met = [point["report"]["goodput"]["met"] for point in json.loads(out)["points"]]
+    assert (code, err, met) == (0, "", [True, False])
+    code, out, err = run(capsys, plan, *study, "--slo", "e2e=1us")
+    assert code == 4 and out.count("gpu-only") == 2 and "no point" in err and err.count("\n") == 1
+    code, out, err = run(capsys, plan, *study, "--slo", "e2e=1us", "--json")
+    assert (code, err) == (4, "") and len(json.loads(out)["points"]) == 2
 
 
 def test_capacity_is_where_the_slo_is_lost(plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def add_request_arguments(group: "argparse._ActionsContainer", what: str, requir
     add("--sort", action="store_true", help="bring rows into order of arrival first")
     add("--limit", type=int, metavar="N", help="the first N requests only")
     add("--seed", type=int, metavar="N", help="of everything drawn (default 0)")
-    add("--slo", metavar="LIMITS", help="ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..")
+    limits = "ttft=2s,tpot=100ms,e2e=..,per-token=..,share=0.99, or mlperf-llama2-70b, ..; exit code 4 where missed"
+    add("--slo", metavar="LIMITS", help=limits)
 
 
 def check_request_arguments(args: argparse.Namespace) -> None:

@@ -50,7 +50,7 @@ class Question:
 
 
 def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
-    """Serve, study, write, print; 4 where a run misses its SLO."""
+    """Serve, study, write, print; 4 where a run misses its SLO, or no run of a sweep keeps it."""
     from helmsman.cli.serving_setup import setup_of
     from helmsman.schemas.read import digest
     from helmsman.simulator.serving.requests.arrivals import parse_arrivals
@@ -83,12 +83,16 @@ def _serve(question: Question) -> int:
         show(args, found.to_json(), lambda: report_text(found))
     else:
         emit(args, found.to_json(), lambda: report_text(found))
-    missed = found.goodput is not None and not found.goodput.met
-    if missed and not args.json:
-        assert found.goodput is not None
-        kept = f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}"
-        raise TargetMissedError(kept, field="--slo", remedy="lower --rate, add --replicas, or allow more time")
-    return TargetMissedError.exit_code if missed else 0
+    if found.goodput is None or found.goodput.met:
+        return 0
+    return _missed(args, f"kept by {found.goodput.share:.2%} of the requests: {slo_text(found.goodput.slo)}")
+
+
+def _missed(args: argparse.Namespace, how: str) -> int:
+    """The exit code of a missed SLO; said as an error where there is room for one."""
+    if not args.json:
+        raise TargetMissedError(how, field="--slo", remedy="lower --rate, add --replicas, or allow more time")
+    return TargetMissedError.exit_code
 
 
 def _export(question: Question, outcome: "Outcome", found: "ServingReport") -> None:
@@ -106,8 +110,8 @@ def _sweep(question: Question) -> int:
     from helmsman.cli.serving_setup import policies, with_cpu_bandwidth, with_policy
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.requests.asking import Lengths
-    from helmsman.simulator.serving.sweep import parse_sweep, sweep
-    from helmsman.simulator.serving.text import sweep_text
+    from helmsman.simulator.serving.sweep import keeps_somewhere, parse_sweep, sweep
+    from helmsman.simulator.serving.text import slo_text, sweep_text
 
     args, asked = question.args, parse_sweep(question.args.sweep)
     names = policies(args)
@@ -131,7 +135,9 @@ def _sweep(question: Question) -> int:
     if args.plot:
         draw_swept(args.plot, found)
     emit(args, found.to_json(), lambda: sweep_text(found))
-    return 0
+    if question.slo is None or keeps_somewhere(found, names):
+        return 0
+    return _missed(args, f"no point of the sweep keeps it: {slo_text(question.slo)}")
 
 
 def _capacity(question: Question) -> int:

@@ -74,7 +74,7 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
     add(
         "--sweep",
         metavar="WHAT=FIRST:LAST:STEP",
-        help="runs over rate, output, input (tokens) or cpu-bandwidth (factors)",
+        help="runs over rate, output, input (tokens) or cpu-bandwidth (factors); exit code 4 where none keeps --slo",
     )
     add("--relative-to", metavar="POLICY", help="with --sweep: run this policy too, and compare throughput with it")
     add("--find-capacity", action="store_true", help="the maximum rate under --slo, with its confidence interval")
