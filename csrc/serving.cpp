@@ -26,6 +26,7 @@ void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
     copies = copies || !each->pieces.empty();
   if (crosses && (lanes.host == nullptr || lanes.queries == nullptr || lanes.outputs == nullptr))
     throw std::invalid_argument("attention on the host needs its queue, and a link both ways");
+  if (it.weights != nullptr && lanes.to_device == nullptr) throw std::invalid_argument("weights that come need a link");
   if (copies && (lanes.to_host == nullptr || lanes.to_device == nullptr))
     throw std::invalid_argument("caches that move need a link both ways");
 }
@@ -34,7 +35,11 @@ void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
 class Submitter {
  public:
   Submitter(const ServingLanes& lanes, Shared run)
-      : lanes_(lanes), run_(std::move(run)), it_(run_->it), back_(it_.batches.size()) {}
+      : lanes_(lanes), run_(std::move(run)), it_(run_->it), back_(it_.batches.size()) {
+    if (it_.weights == nullptr) return;
+    const auto bring = [this](const StreamedOperation& each, const Events& wait) { return bring_weights(each, wait); };
+    weights_.emplace(it_.weights, run_->order(), bring, [this] { return mark(); });
+  }
 
   void all() {
     for (size_t layer = 0; layer < it_.layers; ++layer) submit(layer);
@@ -188,14 +193,36 @@ class Submitter {
     lanes_.accelerator->submit({std::move(work), {}, nullptr});
   }
 
-  // Ranges that follow each other without waiting are one.
+  // Operations whose weights come begin when these have, one by one.
   void add(size_t b, size_t first, size_t last, Who who, Events wait) {
-    if (open_ && open_->batch == b && open_->last == first && open_->who == who && wait.empty()) {
+    const bool computes = who == Who::ends || first == stage(b).find(Op::final_norm) ? run_->yields() : run_->computes(b);
+    if (!weights_ || !computes) return extend(b, first, last, who, std::move(wait), {});
+    for (size_t op = first; op < last; ++op) {
+      Events come = weights_->come(op, wait);
+      extend(b, op, op + 1, who, std::exchange(wait, {}), std::move(come));
+      weights_->read(op);
+    }
+  }
+
+  // Ranges that follow each other without waiting are one.
+  void extend(size_t b, size_t first, size_t last, Who who, Events wait, Events come) {
+    if (open_ && open_->batch == b && open_->last == first && open_->who == who && wait.empty() && come.empty()) {
       open_->last = last;
       return;
     }
     flush(nullptr);
-    open_ = ServingRange{b, first, last, who, std::move(wait)};
+    open_ = ServingRange{b, first, last, who, std::move(wait), std::move(come)};
+  }
+
+  // The moves of an operation's weights; what is signalled when they are there.
+  std::shared_ptr<Event> bring_weights(const StreamedOperation& each, const Events& wait) {
+    std::shared_ptr<Event> done;
+    for (const Copy& move : each.moves) {
+      Copy next = move;
+      next.wait = wait;
+      done = copy(*lanes_.to_device, std::move(next), &ServingSeconds::weights);
+    }
+    return done;
   }
 
   // What is signalled when all so far is done.
@@ -210,7 +237,9 @@ class Submitter {
       if (done) lanes_.accelerator->submit({[] {}, {}, done});
       return;
     }
-    lanes_.accelerator->submit({[run = run_, o = *open_] { run->perform(o); }, open_->wait, done});
+    Events wait = open_->wait;
+    wait.insert(wait.end(), open_->come.begin(), open_->come.end());
+    lanes_.accelerator->submit({[run = run_, o = *open_] { run->perform(o); }, std::move(wait), done});
     open_.reset();
   }
 
@@ -220,6 +249,7 @@ class Submitter {
   std::vector<Events> back_;  // by sub-batch: outputs of the layer's attention that the host has
   std::shared_ptr<Event> stored_[2];  // by parity of the layer: that what passed through has left
   std::optional<ServingRange> open_;
+  std::optional<WeightVisits> weights_;
 };
 
 }  // namespace

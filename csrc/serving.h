@@ -17,11 +17,12 @@ namespace helm {
 
 struct Joining;
 struct ServingRun;
+struct StreamedWeights;
 
 // What works; all but `accelerator` may be missing where nothing is the host's.
 struct ServingLanes {
   Queue *accelerator, *host;
-  CopyEngine *to_host, *to_device;  // keys and values of whole requests
+  CopyEngine *to_host, *to_device;  // keys and values of whole requests; to the device also weights
   CopyEngine *queries, *outputs;    // activations: to the host, and back
 };
 
@@ -65,12 +66,14 @@ struct ServingIteration {
   LayerCopies swap_out, swap_in;   // before anything else of a layer
   LayerCopies fetch, store;        // before and after attention: of prompts whose caches only pass through
   std::shared_ptr<Joining> joining;  // rows of a cohort behind those of sub-batch 0; or null
+  std::shared_ptr<const StreamedWeights> weights;  // those that come over the link; or null
 };
 
-// Seconds that parts took, added up over layers.
+// Seconds that parts took, added up over layers. Operations that waited for their weights took that time too, which are
+// on their way for `weights`.
 struct ServingSeconds {
   double linear[2] = {0, 0}, ends = 0, gpu_attention = 0, cpu_attention = 0;
-  double to_host = 0, to_device = 0, swap_out = 0, swap_in = 0;
+  double to_host = 0, to_device = 0, swap_out = 0, swap_in = 0, weights = 0;
 };
 
 // An iteration that has been submitted; what it works with must outlive it.

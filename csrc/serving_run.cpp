@@ -29,8 +29,35 @@ void ServingRun::check(size_t b) const {
   if (joining(b) != nullptr && joining(b)->stays) check_apart(batch.host, *joining(b)->apart);
 }
 
+void ServingRun::check_weights() const {
+  const Stage& stage = *it.batches[0].seat.stage;
+  if (it.weights == nullptr) return;
+  for (const StreamedOperation& each : it.weights->operations)
+    if (each.op >= stage.ops().size()) throw std::invalid_argument("weights come for an operation that there is not");
+}
+
+bool ServingRun::yields() const {
+  const auto some = [](const SubBatch& batch) { return !batch.rows->outputs.empty(); };
+  return it.joining != nullptr || std::any_of(it.batches.begin(), it.batches.end(), some);
+}
+
+std::vector<size_t> ServingRun::order() const {
+  std::vector<size_t> ops;
+  const auto add = [&](size_t first, size_t last) {
+    for (size_t op = first; op < last; ++op) ops.push_back(op);
+  };
+  const Stage& s = *it.batches[0].seat.stage;
+  const size_t norm = s.find(Op::final_norm);
+  for (size_t turn = 0; turn <= it.layers; ++turn)
+    for (size_t b = 0; b < it.batches.size(); ++b)
+      if (computes(b)) add(turn == 0 ? 0 : s.find(Op::o, turn - 1), turn == it.layers ? norm : s.find(Op::o, turn));
+  if (yields()) add(norm, s.ops().size());
+  return ops;
+}
+
 void ServingRun::prepare() {
   for (size_t b = 0; b < it.batches.size(); ++b) check(b);
+  check_weights();
   if (it.batches.size() == 1) return;
   const Ragged &first = *it.batches[0].rows, &second = staying(1);
   std::vector<size_t> outputs = first.outputs, positions(first.rows() + second.outputs.size());
@@ -47,6 +74,13 @@ void ServingRun::gather() const {
     memcpy(mine.at(mine.hidden, it.batches[0].rows->rows() + i), other.at(other.hidden, from[i]), mine.hidden.row_bytes);
 }
 
+double ServingRun::waited(const ServingRange& range) const {
+  double free = ended, come = 0;
+  for (const auto& event : range.wait) free = std::max(free, event->time());
+  for (const auto& event : range.come) come = std::max(come, event->time());
+  return std::max(0.0, come - free);
+}
+
 void ServingRun::perform(const ServingRange& range) {
   const SubBatch& batch = it.batches[range.batch];
   Stage& s = *batch.seat.stage;
@@ -55,13 +89,15 @@ void ServingRun::perform(const ServingRange& range) {
   const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
   if (rows.rows() == 0 || range.first >= last) return;
   std::vector<double> stamps(last - range.first + 1);
+  double waiting = waited(range);
   chosen.resize(rows.outputs.size());
   s.run_ragged(rows, rows.rows(), it.ids[range.batch].data(), chosen.data(), range.first, last, stamps.data());
   for (size_t op = range.first; op < last; ++op) {
     const bool end = s.is(op, Op::embedding) || op >= norm;
     double& part = end ? seconds.ends : s.is(op, Op::attention) ? seconds.gpu_attention : seconds.linear[range.batch];
-    part += stamps[op - range.first + 1] - stamps[op - range.first];
+    part += stamps[op - range.first + 1] - stamps[op - range.first] + std::exchange(waiting, 0);
   }
+  ended = stamps.back();
 }
 
 }  // namespace helm

@@ -3,7 +3,9 @@
 #include <deque>
 #include <utility>
 
+#include "clock.h"
 #include "cohort.h"
+#include "serving_weights.h"
 
 namespace helm {
 
@@ -13,11 +15,11 @@ using Part = double ServingSeconds::*;
 // Whose rows a range of operations is for: the sub-batch's; those that join as well, if they do; outputs of both.
 enum class Who { own, joint, perhaps, ends };
 
-// Operations [first, last) of a sub-batch's stage, after `wait`.
+// Operations [first, last) of a sub-batch's stage, after `wait`, and after weights of the first have come.
 struct ServingRange {
   size_t batch, first, last;
   Who who;
-  Events wait;
+  Events wait, come;
 };
 
 // Each field is written by one thread, and read when all is done.
@@ -28,6 +30,7 @@ struct ServingRun {
   ServingSeconds seconds;
   std::deque<std::pair<Part, Span>> copied;  // what a copy's seconds are part of, and when it was
   Events last;
+  double ended = now();  // when the accelerator was done with what it had
 
   // A cohort's part in sub-batch `b`, or null.
   const Joining* joining(size_t b) const { return it.joining != nullptr && it.joining->batch() == b ? it.joining.get() : nullptr; }
@@ -35,6 +38,13 @@ struct ServingRun {
   const Ragged& staying(size_t b) const {
     return joining(b) != nullptr && joining(b)->stays ? *joining(b)->joint : *it.batches[b].rows;
   }
+
+  // Whether sub-batch `b` has anything to compute.
+  bool computes(size_t b) const { return it.batches[b].rows->rows() > 0 || joining(b) != nullptr; }
+  // Whether anybody's logits are wanted.
+  bool yields() const;
+  // Operations of the accelerator in the order of its sub-batches' turns.
+  std::vector<size_t> order() const;
 
   // Throws std::invalid_argument for what stages cannot run, and lays out `ends`.
   void prepare();
@@ -45,6 +55,9 @@ struct ServingRun {
 
  private:
   void check(size_t b) const;
+  void check_weights() const;
+  // Seconds for which nothing but weights kept the accelerator from a range.
+  double waited(const ServingRange& range) const;
 };
 
 }  // namespace helm

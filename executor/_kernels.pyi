@@ -614,8 +614,22 @@ LayerSide = tuple[Buffer, int, int]
 LayerCopies = tuple[LayerSide, LayerSide, SupportsBuffer]
 """Source, target, and int64 (n, 3): target offset, source offset, bytes, the same for every layer."""
 
+WeightMove = tuple[Buffer, int, Buffer, int, int]
+"""Target and offset, source and offset, bytes."""
+
+class StreamedWeights:
+    """Weights that come over the link in every pass (csrc/serving_weights.h).
+
+    `operations`: (operation of the accelerator's stage, set of buffers, owner of what is there, moves) each; `ahead`:
+    they come as soon as their set is free, else after what is before their operation; `together`: nothing begins before
+    all that its owner brings is there."""
+
+    def __init__(
+        self, operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]], ahead: bool, together: bool
+    ) -> None: ...
+
 class Seconds(TypedDict):
-    """Of an iteration's parts, added up over layers."""
+    """Of an iteration's parts, added up over layers; `linear` and `ends` with waiting for weights."""
 
     linear: tuple[float, float]
     ends: float
@@ -625,6 +639,7 @@ class Seconds(TypedDict):
     to_device: float
     swap_out: float
     swap_in: float
+    weights: float
 
 class ServingPass:
     """One iteration of serving, submitted as it is made (csrc/serving.h).
@@ -644,6 +659,7 @@ class ServingPass:
         fetch: LayerCopies | None = None,
         store: LayerCopies | None = None,
         joining: tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool, bool] | None = None,
+        weights: StreamedWeights | None = None,
     ) -> None: ...
     def wait(self) -> None:
         """Until it is done, but for what a cohort has under way. Raises what failed."""

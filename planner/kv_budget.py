@@ -12,7 +12,14 @@ from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cache_bytes import caches_by_memory
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
-from helmsman.planner.native_room import host_beside, host_bytes, native_device, staying_bytes, working_bytes
+from helmsman.planner.native_room import (
+    host_beside,
+    host_bytes,
+    native_device,
+    resting_bytes,
+    staying_bytes,
+    working_bytes,
+)
 from helmsman.planner.replica import Replica, ReplicaOptions
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
@@ -60,7 +67,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
     limits = Limits(0, 0, batch, sequences, options.block, options.chunk)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
-    left = 0 if host is None else plan.hardware.memory(host.memory).available - host_bytes(plan, limits)
+    used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
+    left = 0 if host is None else plan.hardware.memory(host.memory).available - used
     longest = limits.blocks(plan.workload.context) * limits.block
     cpu = _tokens(left // each, sequences * longest if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)

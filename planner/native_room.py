@@ -4,10 +4,11 @@
 from dataclasses import replace
 
 from helmsman.lowering.buffers import expansion_bytes, gathering_bytes, kept_bytes, ragged_workspace_bytes
-from helmsman.lowering.placement import Placed
+from helmsman.lowering.placement import Placed, Placement
 from helmsman.lowering.rules import homes, kv_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.alike_blocks import counted_tensors
+from helmsman.planner.buffers import staging_bytes
 from helmsman.planner.cache_bytes import caches_by_memory
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
@@ -25,13 +26,16 @@ PASSING_LAYERS = 2
 
 
 def native_device(placed: Placed) -> Device | None:
-    """The one native device that computes everything from what lives there; None for other placements."""
+    """The one native device that computes everything, on caches that live there, from weights that do or come from the
+    host beside it; None for other placements."""
     used = devices_used(placed)
     device = placed.hardware.device(used[0])
     if len(used) > 1 or device.kind not in NATIVE or set(caches_by_memory(placed)) != {device.memory}:
         return None
+    host = host_beside(placed.hardware, device.name)
+    memories = {device.memory} if host is None else {device.memory, host.memory}
     pieces = (piece for tensor, _ in counted_tensors(placed) for piece in homes(placed, tensor))
-    return device if all(piece.rule.memory == device.memory for piece in pieces) else None
+    return device if all(piece.rule.memory in memories for piece in pieces) else None
 
 
 def host_beside(hardware: Hardware, accelerator: str) -> Device | None:
@@ -56,9 +60,23 @@ def passing_rows(placed: Placed, limits: Limits) -> int:
 
 
 def staying_bytes(placed: Placed, device: Device) -> int:
-    """Weights, and what is kept in f32, in the memory of the device that computes."""
-    weights = sum(use.weights for use in memory_use(placed) if use.memory == device.memory)
-    return weights + kept_bytes(placed.model, placed.workload)
+    """Weights in the memory of the device that computes, where others arrive in every pass, and what is kept in f32."""
+    rows = placed.workload.model_copy(update={"prompt_tokens": 1})  # all of a pass go through an operation together
+    rules = placed.residence, placed.kv, placed.compute
+    each = Placement(placed.model, placed.hardware, rows, *rules, placed.activations, placed.schedule)
+    return (
+        _weights(placed, device.memory) + staging_bytes(each, device.memory) + kept_bytes(placed.model, placed.workload)
+    )
+
+
+def resting_bytes(placed: Placed, host: Device) -> int:
+    """Weights in the memory of the host, from where they come in every pass."""
+    weights = _weights(placed, host.memory)
+    return weights + kept_bytes(placed.model, placed.workload) if weights else 0
+
+
+def _weights(placed: Placed, memory: str) -> int:
+    return sum(use.weights for use in memory_use(placed) if use.memory == memory)
 
 
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:

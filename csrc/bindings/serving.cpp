@@ -1,7 +1,8 @@
-// Ragged, Cohort and ServingPass.
+// Ragged, Cohort, StreamedWeights and ServingPass.
 #include "../serving.h"
 
 #include "../cohort.h"
+#include "../serving_weights.h"
 #include "../shape.h"
 #include "bindings.h"
 
@@ -68,6 +69,24 @@ py::list sequences(const Ragged& rows) {
   return found;
 }
 
+using WeightMove = std::tuple<const Buffer*, long long, const Buffer*, long long, long long>;  // target, source, bytes
+using Streamed = std::tuple<long long, long long, long long, std::vector<WeightMove>>;  // operation, set, owner, moves
+
+std::shared_ptr<StreamedWeights> streamed(const std::vector<Streamed>& operations, bool ahead, bool together) {
+  std::vector<StreamedOperation> found;
+  for (const auto& [op, set, owner, moves] : operations) {
+    found.push_back({count_of("operation", op, 0), count_of("set", set, 0), count_of("owner", owner, 0), {}});
+    if (moves.empty()) throw py::value_error("an operation that brings weights has moves");
+    for (const auto& [target, to, source, from, bytes] : moves) {
+      const size_t size = count_of("bytes", bytes), at = count_of("target offset", to, 0), of = count_of("source offset", from, 0);
+      expect_range("target", *target, at, size);
+      expect_range("source", *source, of, size);
+      found.back().moves.push_back({*target, at, *source, of, size});
+    }
+  }
+  return std::make_shared<StreamedWeights>(std::move(found), ahead, together);
+}
+
 // A Cohort with its stages; what it has under way ends before it does.
 class BoundCohort {
  public:
@@ -108,8 +127,10 @@ using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::obj
 class BoundPass {
  public:
   BoundPass(const Lanes& lanes, long long layers, const std::vector<Batch>& batches, const Copies& swap_out,
-            const Copies& swap_in, const Copies& fetch, const Copies& store, const std::optional<JoiningArgs>& joining) {
+            const Copies& swap_in, const Copies& fetch, const Copies& store, const std::optional<JoiningArgs>& joining,
+            const std::shared_ptr<StreamedWeights>& weights) {
     ServingIteration it;
+    it.weights = weights;
     it.layers = count_of("layers", layers);
     if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");
     for (const Batch& each : batches) add(it, each);
@@ -140,7 +161,7 @@ class BoundPass {
     return py::dict(py::arg("linear") = std::make_pair(s.linear[0], s.linear[1]), py::arg("ends") = s.ends,
                     py::arg("gpu_attention") = s.gpu_attention, py::arg("cpu_attention") = s.cpu_attention,
                     py::arg("to_host") = s.to_host, py::arg("to_device") = s.to_device,
-                    py::arg("swap_out") = s.swap_out, py::arg("swap_in") = s.swap_in);
+                    py::arg("swap_out") = s.swap_out, py::arg("swap_in") = s.swap_in, py::arg("weights") = s.weights);
   }
 
  private:
@@ -249,12 +270,14 @@ void register_serving(py::module_& module) {
       .def_property_readonly("landed", [](const BoundCohort& each) { return each.cohort()->landed(); })
       .def("wait", &BoundCohort::wait, py::call_guard<py::gil_scoped_release>())
       .def("reset", [](const BoundCohort& each) { each.cohort()->reset(); });
+  py::class_<StreamedWeights, std::shared_ptr<StreamedWeights>>(module, "StreamedWeights")
+      .def(py::init(&streamed), py::arg("operations"), py::arg("ahead"), py::arg("together"));
   py::class_<BoundPass>(module, "ServingPass")
       .def(py::init<const Lanes&, long long, const std::vector<Batch>&, const Copies&, const Copies&, const Copies&,
-                    const Copies&, const std::optional<JoiningArgs>&>(),
+                    const Copies&, const std::optional<JoiningArgs>&, const std::shared_ptr<StreamedWeights>&>(),
            py::arg("lanes"), py::arg("layers"), py::arg("batches"), py::arg("swap_out") = py::none(),
            py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
-           py::arg("joining") = py::none())
+           py::arg("joining") = py::none(), py::arg("weights") = py::none())
       .def("wait", &BoundPass::wait)
       .def("chosen", &BoundPass::chosen)
       .def("seconds", &BoundPass::seconds)

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Buffer, Cohort, ServingPass, Stage
+from helmsman.executor._kernels import Buffer, Cohort, ServingPass, Stage, StreamedWeights
 from helmsman.executor.devices.accelerators import KINDS
 
 if TYPE_CHECKING:
@@ -29,10 +30,11 @@ class Driver:
     begin: "Begin"
 
 
-def driver_of(kind: str) -> Driver:
-    """For devices of a kind; PyTorch is only loaded for those that it drives."""
+def driver_of(kind: str, weights: StreamedWeights | None) -> Driver:
+    """For devices of a kind, to which `weights` come in every pass; PyTorch is only loaded for those that it drives,
+    where none do."""
     if kind not in KINDS:
-        return Driver(Cohort.size, Cohort, ServingPass)
+        return Driver(Cohort.size, Cohort, partial(ServingPass, weights=weights))
     from helmsman.executor.serving.torch_driver import DRIVER
 
     return DRIVER

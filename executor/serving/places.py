@@ -7,6 +7,7 @@ from helmsman.executor.devices.accelerators import KINDS
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import Pass
+from helmsman.executor.serving.moved import check_moves
 from helmsman.planner.native_room import NATIVE, host_beside
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware, activation_lane
@@ -38,18 +39,21 @@ class Places:
 
 
 def places_of(plan: Plan, passes: tuple[Pass, Pass]) -> Places:
-    """Raise UsageError for plans of which not one device computes everything, from what lives there."""
-    found = {device for each in passes for device in each.devices}
-    moved = any(task.kind == "transfer" for each in passes for task in each.tasks)
-    if len(found) > 1 or moved:
-        remedy = "plan with helm-plan --strategy vllm, and smaller formats or a shorter context where it does not fit"
-        raise UsageError("requests are served by one device that holds all weights", field="plan", remedy=remedy)
+    """Raise UsageError for plans of which not one device computes everything, or to which more comes than weights of
+    the host beside it."""
+    found = sorted({device for each in passes for device in each.devices})
+    if len(found) > 1:
+        message = "requests are served by one device that computes everything"
+        remedy = "plan with helm-plan --strategy vllm; --cpu-offload-gb N leaves weights without room to the host"
+        raise UsageError(message, field="compute", value=", ".join(found), remedy=remedy)
     (accelerator,) = found
     kind = plan.hardware.device(accelerator).kind
     if kind not in SERVING:
         remedy = f"serve from one of {', '.join(SERVING)}"
         raise UsageError("this device does not serve yet", field="device", value=accelerator, remedy=remedy)
-    return _beside(plan.hardware, accelerator)
+    places = _beside(plan.hardware, accelerator)
+    check_moves(plan, passes, accelerator, places.host)
+    return places
 
 
 def _beside(hardware: Hardware, accelerator: str) -> Places:

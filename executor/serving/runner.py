@@ -12,7 +12,8 @@ from helmsman.scheduler.decision import Decision
 class Seconds:
     """What the parts of an iteration took, each added up over layers and sub-batches; `total` from begin to end.
 
-    `linear`: all but attention and ends, of each sub-batch; `ends`: embedding, final norm, head."""
+    `linear`: all but attention and ends, of each sub-batch; `ends`: embedding, final norm, head; both with waiting for
+    weights, which were on their way for `weights`."""
 
     total: float
     linear: tuple[float, float]
@@ -23,15 +24,16 @@ class Seconds:
     to_device: float
     swap_out: float
     swap_in: float
+    weights: float
 
     @property
     def accelerator(self) -> float:
-        """At work there."""
+        """At work there, or waiting for weights."""
         return sum(self.linear) + self.ends + self.gpu_attention
 
     @property
     def link(self) -> float:
-        """At work on both ways, one after the other."""
+        """At work on both ways, one after the other, for anything but weights."""
         return self.to_host + self.to_device + self.swap_out + self.swap_in
 
 

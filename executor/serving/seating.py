@@ -12,8 +12,9 @@ from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.driver import Driver, driver_of
+from helmsman.executor.serving.streams import streamed_weights
 from helmsman.executor.stage import StageBuilder
-from helmsman.executor.staging import Staging
+from helmsman.executor.staging import Staging, stage_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.rules import Cached
 from helmsman.planner.native_room import PASSING_LAYERS, joint_rows, passing_rows
@@ -43,7 +44,7 @@ class Seating:
 def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, store: Store, limits: Limits) -> Seating:
     """Weights, caches and workspaces in their places. Raises InfeasibleError when a memory is too small."""
     fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
-    driver = driver_of(plan.hardware.device(accelerator.name).kind)
+    kind = plan.hardware.device(accelerator.name).kind
     host = host if limits.cpu_tokens else None
     gpu = allocate(accelerator.memory, plan.model, layers, limits.gpu_tokens, fmt, "blocks of keys and values")
     passing = None
@@ -51,8 +52,10 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
         what = "keys and values on their way to the host"
         rows = passing_rows(plan, limits)
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
-    spec = _spec(plan, found, accelerator, store, limits, gpu, passing)
+    (staging,) = stage_weights(plan, [found], {accelerator.memory.name: accelerator.memory}, store, 1)
+    spec = _spec(plan, found, accelerator, staging, store, limits, gpu, passing)
     first = _stage(accelerator, spec, "activations")
+    driver = driver_of(kind, streamed_weights(plan, found, staging, store, first))
     if host is None:
         return Seating(driver, (first,), gpu)
     headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
@@ -74,6 +77,7 @@ def _spec(
     plan: Plan,
     found: Pass,
     device: Device,
+    staging: Staging,
     store: Store,
     limits: Limits,
     gpu: BlockCache,
@@ -84,7 +88,7 @@ def _spec(
         plan, store, _caches(plan, device, gpu), rope_tables(plan.model, plan.workload.context), False
     )
     most = limits.batch_tokens if passing is None else joint_rows(limits)
-    uniform = builder.spec(found, Staging({}), device, 0, most)
+    uniform = builder.spec(found, staging, device, 0, most)
     if passing is not None:
         for layer, block in enumerate(uniform["blocks"]):
             block["passing_keys"], block["passing_values"] = passing.parts(layer)

@@ -72,6 +72,7 @@ class TorchPass:
             "to_device": times.seconds("to_device"),
             "swap_out": times.seconds("swap_out") + times.seconds("store"),
             "swap_in": times.seconds("swap_in") + times.seconds("fetch"),
+            "weights": 0.0,
         }
 
     def _run(self) -> None:

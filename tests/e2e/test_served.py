@@ -15,14 +15,16 @@ from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_generator import open_generator
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.service.generation import Generator
 from helmsman.service.jobs import Served
 from helmsman.service.server import address, listen, serving
 
 MODEL = small_model("qwen3")
-PLAN = make_plan(MODEL, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=96), hardware=make_hardware())
+PLAN = make_plan(
+    MODEL, 0, workload=Workload(prompt_tokens=8, output_tokens=8, context=96), hardware=make_hardware(vram=64 << 20)
+)
 PROMPTS = [[7 * row + place % 5 + 16 for place in range(5 + 4 * row)] for row in range(8)]
 
 pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
@@ -56,6 +58,13 @@ async def answers(generator: Generator) -> tuple[list[list[int]], list[list[int]
         assert service.health.state == "ok"
         async with client.get(url + "/metrics") as answer:
             return alone, list(together), await answer.text()
+
+
+def test_weights_come_in_every_pass(checkpoint: Path) -> None:
+    """Two of three blocks live in host memory, a stage ahead of which they come."""
+    away = Residence(select=Select(layers=LayerRange(start=0, stop=2)), memory="dram", format="f32")
+    schedule = Schedule(overlap="next-layer", prefetch=1)
+    check(PLAN.model_copy(update={"residence": (away, *PLAN.residence), "schedule": schedule}), "neo", checkpoint)
 
 
 @pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex"])

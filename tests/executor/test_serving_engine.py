@@ -366,7 +366,7 @@ def test_the_accelerator_never_waits_for_a_cohort(checkpoints: Checkpoints) -> N
 
 
 def test_plans_that_do_not_serve_are_refused(checkpoints: Checkpoints) -> None:
-    with pytest.raises(UsageError, match="one device that holds all weights"):
+    with pytest.raises(UsageError, match="one device that computes everything"):
         ServingEngine.load(plan_of("qwen3", 2), checkpoints("qwen3"), Machine.this(), LIMITS)
     large = Limits(gpu_tokens=1 << 24, cpu_tokens=0, batch_tokens=32, sequences=2)
     with pytest.raises(InfeasibleError, match="blocks of keys and values"):

@@ -12,7 +12,7 @@ from helmsman.executor.serving.runner import Seconds, Stepped
 from helmsman.scheduler.decision import Chunk, Decision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 
-NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0)
+NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Counting:

@@ -1,0 +1,45 @@
+"""What passes of a served plan may move: weights, from the host's memory to the device that computes."""
+
+from collections.abc import Sequence
+
+from helmsman.executor.devices.accelerators import KINDS
+from helmsman.executor.passes import MOVES, WEIGHTS, Pass, carried
+from helmsman.lowering.graph import Task
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.plan import Plan
+
+HERE = "plan so that all weights live there: smaller formats, or fewer requests"
+
+
+def check_moves(plan: Plan, passes: Sequence[Pass], accelerator: str, host: str | None) -> None:
+    """Raise UsageError for the first of anything else; without a `host` nothing comes."""
+    record = plan.hardware.device(accelerator)
+    way = None if host is None else (plan.hardware.device(host).memory, record.memory)
+    for task in (task for each in passes for task in each.tasks if task.kind in MOVES):
+        _check(task, way)
+        if record.kind in KINDS:
+            message = "weights do not come to a PyTorch device while it serves"
+            raise UsageError(message, field="residence", value=task.memories[0], remedy=HERE)
+
+
+def _check(task: Task, way: tuple[str, str] | None) -> None:
+    what = carried(task)
+    if task.kind == "decompress":
+        remedy = "plan with --compress none, and a --format that is multiplied as it is stored"
+        raise UsageError(
+            "4-bit groups are not expanded while requests are served", field="residence", value=what, remedy=remedy
+        )
+    if task.kind == "pin":
+        remedy = "plan with --pinning pinned"
+        raise UsageError(
+            "nothing is page-locked while requests are served", field="path", value=task.path, remedy=remedy
+        )
+    if not what.endswith(WEIGHTS):
+        message, remedy = "caches of served requests are where attention is", "plan with --kv-rule accelerator"
+        raise UsageError(message, field="kv", value=what, remedy=remedy)
+    if task.memories != way:
+        message = "weights of served requests come from the memory of the host beside the device, or live on it"
+        raise UsageError(message, field="residence", value=task.memories[0], remedy="plan without --nvme and --home")
+    if what == "embedding" + WEIGHTS:
+        message, remedy = "the embedding of served requests lives where it is read", HERE
+        raise UsageError(message, field="residence", value=task.memories[0], remedy=remedy)
