@@ -38,6 +38,7 @@ class Submitter {
       : lanes_(lanes), run_(std::move(run)), it_(run_->it), back_(it_.batches.size()) {
     if (it_.weights == nullptr) return;
     const auto bring = [this](const StreamedOperation& each, const Events& wait) { return bring_weights(each, wait); };
+    if (it_.weights->table) look_up(*it_.weights->table);
     weights_.emplace(it_.weights, run_->order(), bring, [this] { return mark(); });
   }
 
@@ -199,6 +200,7 @@ class Submitter {
     if (!weights_ || !computes) return extend(b, first, last, who, std::move(wait), {});
     for (size_t op = first; op < last; ++op) {
       Events come = weights_->come(op, wait);
+      if (op == 0 && looked_up_[b] != nullptr) come.push_back(std::exchange(looked_up_[b], nullptr));
       extend(b, op, op + 1, who, std::exchange(wait, {}), std::move(come));
       weights_->read(op);
     }
@@ -212,6 +214,19 @@ class Submitter {
     }
     flush(nullptr);
     open_ = ServingRange{b, first, last, who, std::move(wait), std::move(come)};
+  }
+
+  // The rows of all tokens of a pass.
+  void look_up(const LookedUp& from) {
+    for (size_t b = 0; b < it_.batches.size(); ++b) {
+      const size_t count = run_->most_rows(b);
+      if (count == 0) continue;
+      Copy rows{from.targets[b], 0, from.table, 0, row_size(from.format, from.columns)};
+      rows.counts[0] = count;
+      const Buffer ids = {nullptr, reinterpret_cast<char*>(run_->it.ids[b].data()), count * sizeof(int32_t)};
+      rows.lookup = {ids, from.rows, from.columns, from.format};
+      looked_up_[b] = copy(*lanes_.to_device, std::move(rows), &ServingSeconds::weights);
+    }
   }
 
   // The moves of an operation's weights; what is signalled when they are there.
@@ -249,6 +264,7 @@ class Submitter {
   std::vector<Events> back_;  // by sub-batch: outputs of the layer's attention that the host has
   std::shared_ptr<Event> stored_[2];  // by parity of the layer: that what passed through has left
   std::optional<ServingRange> open_;
+  std::shared_ptr<Event> looked_up_[2];  // by sub-batch, that its tokens' rows have come; until they are waited for
   std::optional<WeightVisits> weights_;
 };
 

@@ -30,10 +30,16 @@ void ServingRun::check(size_t b) const {
 }
 
 void ServingRun::check_weights() const {
-  const Stage& stage = *it.batches[0].seat.stage;
+  const StageSpec& spec = it.batches[0].seat.stage->spec();
+  const LookedUp* from = it.weights != nullptr && it.weights->table ? &*it.weights->table : nullptr;
+  bool fits = spec.looked_up == (from != nullptr);
+  for (size_t b = 0; fits && from != nullptr && b < it.batches.size(); ++b)
+    fits = from->columns == spec.hidden && from->format == spec.embedding->format &&
+           from->targets[b].size / row_size(from->format, from->columns) >= most_rows(b);
+  if (!fits) throw std::invalid_argument("rows of a table come where an embedding has them looked up, all of a pass");
   if (it.weights == nullptr) return;
   for (const StreamedOperation& each : it.weights->operations)
-    if (each.op >= stage.ops().size()) throw std::invalid_argument("weights come for an operation that there is not");
+    if (each.op >= it.batches[0].seat.stage->ops().size()) throw std::invalid_argument("weights come for an operation that there is not");
 }
 
 bool ServingRun::yields() const {

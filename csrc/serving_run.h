@@ -39,6 +39,8 @@ struct ServingRun {
     return joining(b) != nullptr && joining(b)->stays ? *joining(b)->joint : *it.batches[b].rows;
   }
 
+  // Rows of sub-batch `b`, and those that may join it.
+  size_t most_rows(size_t b) const { return (joining(b) != nullptr ? *joining(b)->joint : *it.batches[b].rows).rows(); }
   // Whether sub-batch `b` has anything to compute.
   bool computes(size_t b) const { return it.batches[b].rows->rows() > 0 || joining(b) != nullptr; }
   // Whether anybody's logits are wanted.

@@ -8,8 +8,9 @@
 
 namespace helm {
 
-StreamedWeights::StreamedWeights(std::vector<StreamedOperation> all, bool come_ahead, bool come_together)
-    : operations(std::move(all)), ahead(come_ahead), together(come_together) {
+StreamedWeights::StreamedWeights(std::vector<StreamedOperation> all, bool come_ahead, bool come_together,
+                                 std::optional<LookedUp> looked_up)
+    : operations(std::move(all)), ahead(come_ahead), together(come_together), table(std::move(looked_up)) {
   for (size_t i = 0; i < operations.size(); ++i) {
     const size_t op = operations[i].op;
     if (by_op_.size() <= op) by_op_.resize(op + 1);

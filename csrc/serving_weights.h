@@ -5,6 +5,7 @@
 // turns may come back to an owner whose place another has taken; then what they read comes again.
 #pragma once
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "copy_engine.h"
@@ -19,15 +20,24 @@ struct StreamedOperation {
   std::vector<Copy> moves;
 };
 
+// A token table of which the rows of a pass's tokens come, packed as copy_row() reads it.
+struct LookedUp {
+  Buffer table;
+  size_t rows, columns;
+  Format format;
+  Buffer targets[2];  // of each sub-batch, row-major
+};
+
 struct StreamedWeights {
   // Throws std::invalid_argument when an operation comes twice.
-  StreamedWeights(std::vector<StreamedOperation> operations, bool ahead, bool together);
+  StreamedWeights(std::vector<StreamedOperation> operations, bool ahead, bool together, std::optional<LookedUp> table);
 
   const StreamedOperation* find(size_t op) const;
 
   std::vector<StreamedOperation> operations;
   bool ahead;     // they come as soon as their set is free, else when what is before the operation is done
   bool together;  // nothing begins before all that its owner brings is there
+  std::optional<LookedUp> table;  // what the embedding has instead; comes before all else
 
  private:
   std::vector<size_t> by_op_;  // index among `operations`, plus 1

@@ -59,8 +59,8 @@ void check(const StageSpec& s) {
   expect(s.embedding || s.final_norm || s.head || !s.blocks.empty(), "there is nothing to compute");
   const bool ragged = s.sequences > 0;
   expect(ragged || s.max_tokens <= a.capacity, "max_tokens exceeds capacity");
-  expect(!ragged || (s.batch == 1 && !s.paged && !s.divided && !s.looked_up),
-         "rows of several sequences have batch 1, attention in one operation, caches at home and a whole embedding");
+  expect(!ragged || (s.batch == 1 && !s.paged && !s.divided),
+         "rows of several sequences have batch 1, attention in one operation and caches at home");
   expect(divides(a.format, a.head_dim), "kv_format q8_0 needs a head_dim that is a multiple of 32, not " + std::to_string(a.head_dim));
   expect(!s.divided || !quantised(a.format), "divided attention reads f32, f16 and bf16, not q8_0");
   expect(!s.paged || !s.divided, "paged attention cannot be divided");

@@ -622,10 +622,15 @@ class StreamedWeights:
 
     `operations`: (operation of the accelerator's stage, set of buffers, owner of what is there, moves) each; `ahead`:
     they come as soon as their set is free, else after what is before their operation; `together`: nothing begins before
-    all that its owner brings is there."""
+    all that its owner brings is there. `table`: what the embedding has instead, packed, with its format, rows and
+    columns, and where the rows of each sub-batch's tokens come."""
 
     def __init__(
-        self, operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]], ahead: bool, together: bool
+        self,
+        operations: Sequence[tuple[int, int, int, Sequence[WeightMove]]],
+        ahead: bool,
+        together: bool,
+        table: tuple[Buffer, StoredFormat, int, int, Sequence[Buffer]] | None = None,
     ) -> None: ...
 
 class Seconds(TypedDict):

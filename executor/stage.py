@@ -30,13 +30,15 @@ Vector = Buffer | memoryview
 
 @dataclass
 class StageBuilder:
-    """What all stages of a plan share. `divided`: whether attention is three operations, and keys are transposed."""
+    """What all stages of a plan share. `divided`: whether attention is three operations, and keys are transposed;
+    `lookup`: rows of the token table that are looked up for a pass, where they have no slot."""
 
     plan: Plan
     store: Store
     caches: Caches
     rope: RopeTables | None
     divided: bool
+    lookup: "Linear | None" = None
     _tables: dict[str, tuple[Buffer, Buffer]] = field(default_factory=dict)
 
     def spec(self, found: Pass, staging: Staging, device: Device, batch: int, max_tokens: int) -> "StageSpec":
@@ -160,6 +162,8 @@ class _Part:
 
     def table(self) -> "Linear":
         """The token table, packed like a linear layer, or the rows of it that have been looked up for the batch."""
+        if self.builder.lookup is not None:
+            return self.builder.lookup
         use, tensor = self.uses["embedding", None], self.builder.store.tensor("embedding.weight", None)
         (rows, columns), slot = tensor.shape, self.staging.slot(use, tensor)
         if slot is None:
@@ -173,7 +177,9 @@ class _Part:
     def looked_up(self) -> bool:
         """Whether rows of tokens have been found in the table before they come to the device."""
         tensor = self.builder.store.tensor("embedding.weight", None)
-        return self.has("embedding", None) and self.staging.slot(self.uses["embedding", None], tensor) is not None
+        if not self.has("embedding", None):
+            return False
+        return self.builder.lookup is not None or self.staging.slot(self.uses["embedding", None], tensor) is not None
 
     def positions(self) -> "Buffer | None":
         """f32 (context, hidden): the learned positions of tokens 0, 1, ..."""

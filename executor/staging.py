@@ -75,10 +75,21 @@ class Staging:
 
 
 def stage_weights(
-    plan: Plan, passes: Sequence[Pass], memories: dict[str, DeviceMemory], store: Store, max_tokens: int
+    plan: Plan,
+    passes: Sequence[Pass],
+    memories: dict[str, DeviceMemory],
+    store: Store,
+    max_tokens: int,
+    *,
+    tables: bool = True,
 ) -> list[Staging]:
-    """Slots for everything that is streamed in `passes`, allocated; prompts have up to `max_tokens`."""
-    needs = [list(_needs(plan, each, store, max_tokens)) for each in passes]
+    """Slots for everything that is streamed in `passes`, allocated; prompts have up to `max_tokens`.
+
+    `tables`: for rows of tables too, which are looked up."""
+    needs = [
+        [need for need in _needs(plan, each, store, max_tokens) if tables or need.key[0].op != "embedding"]
+        for each in passes
+    ]
     places = [_places(each) for each in needs]
     sizes: dict[tuple[str, int], int] = {}
     for found in places:

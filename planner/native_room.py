@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from helmsman.lowering.buffers import expansion_bytes, gathering_bytes, kept_bytes, ragged_workspace_bytes
 from helmsman.lowering.placement import Placed, Placement
-from helmsman.lowering.rules import homes, kv_rule
-from helmsman.lowering.tensors import tensors
+from helmsman.lowering.rules import homes, kv_rule, residence
+from helmsman.lowering.tensors import embedding_tensors, tensors
 from helmsman.planner.alike_blocks import counted_tensors
 from helmsman.planner.buffers import staging_bytes
 from helmsman.planner.cache_bytes import caches_by_memory
@@ -14,7 +14,7 @@ from helmsman.planner.devices_used import devices_used
 from helmsman.planner.memory import memory_use
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
-from helmsman.schemas.formats import is_plain, rows_size
+from helmsman.schemas.formats import is_plain, rows_size, size_of
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.units import format_bytes
 
@@ -49,9 +49,10 @@ def host_beside(hardware: Hardware, accelerator: str) -> Device | None:
     return None
 
 
-def joint_rows(limits: Limits) -> int:
-    """Rows that a sub-batch may have at a time: a pass's, and those of a cohort or of the other's outputs."""
-    return limits.batch_tokens + limits.sequences
+def rows_of_a_pass(limits: Limits, *, host: bool) -> int:
+    """Rows that a sub-batch may have at a time: with a `host` beside a pass's also those of a cohort, or of the other's
+    outputs."""
+    return limits.batch_tokens + host * limits.sequences
 
 
 def passing_rows(placed: Placed, limits: Limits) -> int:
@@ -82,13 +83,21 @@ def _weights(placed: Placed, memory: str) -> int:
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
     """Activations of the device that computes; with a `host` beside it those of two sub-batches and of a cohort, and
     caches that pass through."""
-    model, rows, sequences = placed.model, joint_rows(limits), limits.sequences
+    model, rows, sequences = placed.model, rows_of_a_pass(limits, host=host), limits.sequences
+    looked_up = rows * _looked_up_bytes(placed)
     if not host:
-        return ragged_workspace_bytes(model, limits.batch_tokens, sequences)
-    work = ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
+        return looked_up + ragged_workspace_bytes(model, rows, sequences)
+    work = 2 * looked_up + ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
     cohort = 4 * sequences * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
     layer = rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
     return work + cohort + PASSING_LAYERS * layer * passing_rows(placed, limits)
+
+
+def _looked_up_bytes(placed: Placed) -> int:
+    """Of a token's row, if the table is elsewhere."""
+    table = residence(placed, embedding_tensors(placed.model)[0])
+    here = placed.hardware.device(devices_used(placed)[0]).memory in (table.memory, *table.replicas)
+    return 0 if here else size_of(placed.model.hidden, table.format)
 
 
 def host_bytes(placed: Placed, limits: Limits) -> int:

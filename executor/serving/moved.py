@@ -1,4 +1,4 @@
-"""What passes of a served plan may move: weights, from the host's memory to the device that computes."""
+"""What passes of a served plan may move: weights and rows of tables, from the host to what computes."""
 
 from collections.abc import Sequence
 
@@ -34,12 +34,11 @@ def _check(task: Task, way: tuple[str, str] | None) -> None:
         raise UsageError(
             "nothing is page-locked while requests are served", field="path", value=task.path, remedy=remedy
         )
+    if what == "token":  # those of served requests are the host's to give
+        return
     if not what.endswith(WEIGHTS):
         message, remedy = "caches of served requests are where attention is", "plan with --kv-rule accelerator"
         raise UsageError(message, field="kv", value=what, remedy=remedy)
     if task.memories != way:
         message = "weights of served requests come from the memory of the host beside the device, or live on it"
         raise UsageError(message, field="residence", value=task.memories[0], remedy="plan without --nvme and --home")
-    if what == "embedding" + WEIGHTS:
-        message, remedy = "the embedding of served requests lives where it is read", HERE
-        raise UsageError(message, field="residence", value=task.memories[0], remedy=remedy)

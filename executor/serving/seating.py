@@ -12,12 +12,12 @@ from helmsman.executor.passes import Pass
 from helmsman.executor.rope import rope_tables
 from helmsman.executor.serving.cache import BlockCache, allocate
 from helmsman.executor.serving.driver import Driver, driver_of
-from helmsman.executor.serving.streams import streamed_weights
+from helmsman.executor.serving.streams import Table, streamed_weights, table_of
 from helmsman.executor.stage import StageBuilder
 from helmsman.executor.staging import Staging, stage_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.rules import Cached
-from helmsman.planner.native_room import PASSING_LAYERS, joint_rows, passing_rows
+from helmsman.planner.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.plan import Plan
 
@@ -52,13 +52,17 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
         what = "keys and values on their way to the host"
         rows = passing_rows(plan, limits)
         passing = allocate(accelerator.memory, plan.model, PASSING_LAYERS, rows, fmt, what)
-    (staging,) = stage_weights(plan, [found], {accelerator.memory.name: accelerator.memory}, store, 1)
-    spec = _spec(plan, found, accelerator, staging, store, limits, gpu, passing)
+    memories = {accelerator.memory.name: accelerator.memory}
+    (staging,) = stage_weights(plan, [found], memories, store, 1, tables=False)
+    table = table_of(store, accelerator.memory, rows_of_a_pass(limits, host=host is not None), 1 + (host is not None))
+    spec = _spec(plan, found, accelerator, staging, table, store, limits, gpu, passing)
     first = _stage(accelerator, spec, "activations")
-    driver = driver_of(kind, streamed_weights(plan, found, staging, store, first))
+    driver = driver_of(kind, streamed_weights(plan, found, staging, store, first, table))
     if host is None:
         return Seating(driver, (first,), gpu)
     headless: RaggedSpec = {**spec, "final_norm": None, "head": None, "sequences": 1}
+    if table is not None:
+        headless["embedding"] = table.linear(1)
     stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
@@ -78,16 +82,16 @@ def _spec(
     found: Pass,
     device: Device,
     staging: Staging,
+    table: Table | None,
     store: Store,
     limits: Limits,
     gpu: BlockCache,
     passing: BlockCache | None,
 ) -> "RaggedSpec":
     """All operations, for rows of several requests."""
-    builder = StageBuilder(
-        plan, store, _caches(plan, device, gpu), rope_tables(plan.model, plan.workload.context), False
-    )
-    most = limits.batch_tokens if passing is None else joint_rows(limits)
+    rope, lookup = rope_tables(plan.model, plan.workload.context), None if table is None else table.linear(0)
+    builder = StageBuilder(plan, store, _caches(plan, device, gpu), rope, False, lookup)
+    most = rows_of_a_pass(limits, host=passing is not None)
     uniform = builder.spec(found, staging, device, 0, most)
     if passing is not None:
         for layer, block in enumerate(uniform["blocks"]):

@@ -1,28 +1,59 @@
 """Weights that come to the accelerator in every pass: from the host's memory to the slots of their operations."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from helmsman.executor._kernels import Stage, StreamedWeights
+from helmsman.executor._kernels import Buffer, Stage, StreamedWeights
 from helmsman.executor.chains import Stops
+from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.moves import Move, Read
 from helmsman.executor.passes import WEIGHTS, Pass, Use, carried
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import Store
-from helmsman.lowering.graph import Task
+from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import WeightMove
+    from helmsman.executor._kernels import Linear, WeightMove
 
 
-def brings_weights(task: Task) -> bool:
-    """Whether a task brings an operation's weights."""
-    return task.kind == "transfer" and carried(task).endswith(WEIGHTS)
+LOOKED_UP = "embedding" + WEIGHTS
+"""What brings rows of tables."""
 
 
-def streamed_weights(plan: Plan, found: Pass, staging: Staging, store: Store, stage: Stage) -> StreamedWeights | None:
+@dataclass(frozen=True)
+class Table:
+    """The token table at home in the host's memory, and where the rows of a pass come, of each sub-batch."""
+
+    home: Buffer
+    format: StoredFormat
+    shape: tuple[int, int]
+    targets: tuple[Buffer, ...]
+
+    def linear(self, batch: int) -> "Linear":
+        """As the embedding of a sub-batch reads them."""
+        target, columns = self.targets[batch], self.shape[1]
+        rows = target.size // size_of(columns, self.format)
+        return {"weight": target, "format": self.format, "rows": rows, "columns": columns, "bias": None, "first": 0}
+
+
+def table_of(store: Store, memory: DeviceMemory, rows: int, batches: int) -> Table | None:
+    """For up to `rows` of `batches` sub-batches; None where the table lives in `memory`, in which it is read."""
+    tensor = store.tensor("embedding.weight", None)
+    rule, (vocab, columns) = store.rule(tensor), tensor.shape
+    if memory.name in (rule.memory, *rule.replicas):
+        return None
+    home, fmt = store.here(tensor, range(vocab), rule.memory)
+    size = rows * size_of(columns, fmt)
+    targets = tuple(memory.alloc(size, "looked-up rows") for _ in range(batches))
+    return Table(home, fmt, (vocab, columns), targets)
+
+
+def streamed_weights(
+    plan: Plan, found: Pass, staging: Staging, store: Store, stage: Stage, table: Table | None
+) -> StreamedWeights | None:
     """What the operations of `stage` bring in a pass, and when, as the plan's schedule has it; None: nothing.
 
     The weights come as `helm-run` moves them, to the same sets of buffers."""
@@ -35,14 +66,16 @@ def streamed_weights(plan: Plan, found: Pass, staging: Staging, store: Store, st
         each = [_native(move) for task in tasks for move in moves.moves(task)]
         operations.append((_operation(stage, use), *which, each))
     ahead, together = plan.schedule.overlap == "next-layer", plan.schedule.barrier
-    return StreamedWeights(operations, ahead, together) if operations else None
+    if table is None:
+        return StreamedWeights(operations, ahead, together) if operations else None
+    return StreamedWeights(operations, ahead, together, (table.home, table.format, *table.shape, table.targets))
 
 
 def _by_use(found: Pass) -> dict[Use, list[int]]:
     """The tasks that bring weights, by what computes with them."""
     uses: dict[Use, list[int]] = {}
     for index, task in enumerate(found.tasks):
-        if brings_weights(task):
+        if task.kind == "transfer" and carried(task).endswith(WEIGHTS) and carried(task) != LOOKED_UP:
             uses.setdefault(found.uses[found.user[index]], []).append(index)
     return uses
 
