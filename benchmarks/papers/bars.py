@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.papers.curves import made
+from benchmarks.papers.curves import made, within
 from benchmarks.papers.loads import lengths
-from benchmarks.papers.neo import OUTPUTS, SWEEPS
+from benchmarks.papers.neo import CAPACITY_OUTPUTS, CAPACITY_PROMPT, OUTPUTS, SWEEPS
 from benchmarks.papers.serving import APEX, NEO, SWIFT, run
-from benchmarks.papers.sites import A10G, A10G_RUN, APEX_A10, G5, H100, T4, T4_RUN, Site, replica
+from benchmarks.papers.sites import A10G, APEX_A10, G5, G5_RUN, H100, T4, T4_RUN, Site, replica
 
 LONGER = (50, 100, 150, 200, 300, 400, 500, 600, 800, 1000, 2000, 4000)
 BUDGETS = {T4: 3_800, A10G: 42_000, H100: 9_000}
@@ -103,8 +103,9 @@ def configured() -> Iterator[Bar]:
     yield Bar(
         f"T4 with {tokens} tokens, as NEO ran it, gains more than fourfold", f"{1 + best / 100:.2f} x", best > 300.0
     )
-    most = max(max(gains(A10G_RUN, prompt)) for prompt in SWEEPS[A10G])
-    what = f"g5.4xlarge with {replica(A10G_RUN).limits.gpu_tokens} tokens, as NEO ran it, gains 13.3 +- 5 pp at most"
+    site = G5_RUN[1]
+    most = max(y for y in within(site, NEO, SWIFT, CAPACITY_PROMPT, CAPACITY_OUTPUTS).y if y is not None) - 100
+    what = f"{site.name} with {site.gpu_tokens} tokens and prompts of 1000, as NEO ran it, gains 13.3 +- 5 pp at most"
     yield Bar(what, f"{most:+.1f} %", abs(most - 13.3) <= 5.0)
 
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from benchmarks.papers.figure import Series
 from benchmarks.papers.loads import lengths
-from benchmarks.papers.serving import System, latency, throughput
+from benchmarks.papers.serving import System, latency, steady, throughput
 from benchmarks.papers.sites import Site
 from helmsman.schemas.requests import Requests
 
@@ -26,6 +26,15 @@ def relative(
     """Output tokens/s of `system` in per cent of `base`'s, all requests at once."""
     values = tuple(100 * made(site, system, prompt, each) / made(site, base, prompt, each) for each in outputs)
     return Series(name or system.name, tuple(float(each) for each in outputs), values, panel)
+
+
+def within(site: Site, system: System, base: System, prompt: int, outputs: Sequence[int], panel: str = "") -> Series:
+    """The same of what ends in the middle of a run (`steady`), as NEO's evaluation has it; named after the site."""
+    values = tuple(
+        100 * steady(site, system, lengths(prompt, each)) / steady(site, base, lengths(prompt, each))
+        for each in outputs
+    )
+    return Series(site.name, tuple(float(each) for each in outputs), values, panel)
 
 
 @lru_cache(maxsize=1024)

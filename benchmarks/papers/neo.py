@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.papers.chart import Chart
-from benchmarks.papers.curves import curves, made, relative
+from benchmarks.papers.curves import curves, made, relative, within
 from benchmarks.papers.figure import Axis, Drawing, Figure, Found, Series, Traces
 from benchmarks.papers.loads import AC, OSC, Load, lengths
 from benchmarks.papers.published import NEO as FACTS
 from benchmarks.papers.serving import FASTDECODE, NEO, SWIFT, VLLM, latencies, load_at, throughput
-from benchmarks.papers.sites import A10G, A10G_RUN, G5, H100, T4, T4_RUN, Site, replica
+from benchmarks.papers.sites import A10G, G5, G5_RUN, H100, T4, T4_RUN, Site, replica
 
 OUTPUTS = (10, 25, 50, 60, 75, 100, 150, 200, 300, 400, 600, 800, 1200, 1600)
 SWEEPS: dict[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 2000), T4: (100, 300, 500)}
@@ -19,6 +19,8 @@ SWEEPS: dict[Site, tuple[int, ...]] = {H100: (1000, 2000), A10G: (500, 1000, 200
 PEAKS = {H100: "NEO-F020", A10G: "NEO-F021", T4: "NEO-F022"}
 A10G_NAME = G5[1].name
 """NEO's A10G by its other name."""
+CAPACITY_PROMPT, CAPACITY_OUTPUTS = 1000, (50, 100, 200, 300, 400)
+"""Of Fig 10a (NEO's reproduce-fig10a.py)."""
 HOSTS = (0.5, 1.0, 2.0, 4.0, 8.0)
 RATE = 1.6
 """Requests a second in Fig 7."""
@@ -27,7 +29,7 @@ RATE = 1.6
 def figures() -> Iterator[Figure]:
     """In the order of the paper."""
     load, token = Axis("requests/s"), Axis("s an output token")
-    for letter, site, what, limit in (("a", H100, AC, 2.0), ("b", A10G, AC, 1.0), ("c", T4, OSC, 1.0)):
+    for letter, site, what, limit in (("a", H100, AC, 2.0), ("b", A10G, AC, 1.0), ("c", T4_RUN, OSC, 1.0)):
         title = f"NEO Fig 6{letter}: load and latency, {site.name}"
         capped = Axis(token.label, high=3 * limit)
         data = _curves(site, what, limit)
@@ -53,7 +55,7 @@ def figures() -> Iterator[Figure]:
 
 def _curves(site: Site, what: Load, limit: float) -> Callable[[Traces], Drawing]:
     """Fig 6: three systems, and the load that NEO carries at the same latency."""
-    fact = {H100: "NEO-F013", T4: "NEO-F015"}.get(site)
+    fact = {H100: "NEO-F013", T4_RUN: "NEO-F015"}.get(site)
 
     def draw(traces: Traces) -> Drawing:
         requests = what.requests(traces)
@@ -108,15 +110,17 @@ def sweep(traces: Traces) -> Drawing:
 
 
 def capacity(traces: Traces) -> Drawing:
-    """Fig 10a: the same GPU with more of the same CPU; which prompts it has is not in the copy at hand."""
+    """Fig 10a: the same GPU with more of the same CPU, as NEO ran it, and with the caches that fit."""
+    panels = {"1,650 blocks, as NEO ran it": G5_RUN, "what fits": G5}
     series = [
-        relative(site, NEO, SWIFT, prompt, OUTPUTS, site.name, f"prompts of {prompt}")
-        for prompt in SWEEPS[A10G][1:]
-        for site in G5
+        within(site, NEO, SWIFT, CAPACITY_PROMPT, CAPACITY_OUTPUTS, panel)
+        for panel, sites in panels.items()
+        for site in sites
     ]
-    peaks = [y for each in series if each.name == A10G_NAME for y in each.y if y is not None]
-    found = (Found("NEO-F025", max(peaks) - 100),)
-    return Drawing("Llama-3.1-8B, all requests at once", tuple(series), found)
+    ran = next(each for each in series if each.name == A10G_NAME)
+    found = (Found("NEO-F025", max(y for y in ran.y if y is not None) - 100),)
+    about = f"Llama-3.1-8B, prompts of {CAPACITY_PROMPT} tokens, the middle of a run with all requests at once"
+    return Drawing(about, tuple(series), found)
 
 
 def hosts(traces: Traces) -> Drawing:
@@ -137,7 +141,7 @@ def _by_host(prompt: int, output: int) -> Series:
 
 def caches(traces: Traces) -> Drawing:
     """Gains with the caches that NEO's configuration files give its GPUs, and with what fits (E-NEO-03)."""
-    shown = {T4: (T4_RUN, 300), A10G: (A10G_RUN, 1000)}
+    shown = {T4: (T4_RUN, 300), A10G: (G5_RUN[1], 1000)}
     short = OUTPUTS[: OUTPUTS.index(400) + 1]
     series = tuple(
         relative(site, NEO, SWIFT, prompt, short, f"{replica(site).limits.gpu_tokens} tokens", fits.name)

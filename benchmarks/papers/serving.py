@@ -1,9 +1,12 @@
 """One system serving requests on one site: a policy over the costs that the planner finds there."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from benchmarks.papers.loads import SEED, at_rate
 from benchmarks.papers.sites import Site, replica
+from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import Floats, Requests
 from helmsman.schemas.served import ServedInfo
@@ -16,26 +19,42 @@ from helmsman.simulator.serving.run import Outcome, Setup, serve
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """What the papers call a system: a policy, its options, and how many tokens of prompts pass at a time (0: all)."""
+    """What the papers call a system: a policy, its options, and how many tokens of prompts pass at a time (0: all).
+
+    `spare_layer`: of the cache that a run was given, a layer is where prompts pass on their way to the host."""
 
     name: str
     policy: str
     chunk: int = 0
     options: tuple[tuple[str, str], ...] = ()
+    spare_layer: bool = False
 
 
 VLLM = System("vLLM", "gpu-only", 512)
 """With --enable-chunked-prefill (NEO 5.1), whose passes then had 512 tokens."""
 SWIFT = System("SwiftLLM", "gpu-only", options=(("preemption", "swap"),))
 """GPU-only: what NEO and APEX are built on; whole prompts, and the last to come is swapped out (its scheduler.py)."""
-NEO = System("NEO", "neo")
-FASTDECODE = System("FastDecode+", "fastdecode-plus")
+NEO = System("NEO", "neo", spare_layer=True)
+FASTDECODE = System("FastDecode+", "fastdecode-plus", spare_layer=True)
+"""With --extra-layer-for-cprf (NEO's server.py)."""
 APEX = System("APEX", "apex")
+STEADY = (0.3, 0.7)
+"""Of all that end, what NEO's evaluation counts: neither the beginning nor the end of a run (its illustrator.py)."""
+
+
+def served_by(site: Site, system: System) -> ReplicaCost:
+    """What passes cost `system` on the site, and what fits."""
+    found = replica(site, system.chunk)
+    if not (system.spare_layer and site.gpu_tokens):
+        return found
+    layers, block = found.cost.layers, found.limits.block
+    blocks = found.limits.gpu_tokens // block * layers // (layers + 1)
+    return replace(found, limits=replace(found.limits, gpu_tokens=blocks * block))
 
 
 def outcome(site: Site, system: System, requests: Requests) -> Outcome:
     """What became of every request."""
-    found = replica(site, system.chunk)
+    found = served_by(site, system)
     options = checked_options(system.policy, dict(system.options))
     setup = Setup(found.cost, found.cost, found.limits, system.policy, options)
     about = ServedInfo(source="simulated", policy=system.policy, options=options, requests=site.name, seed=SEED)
@@ -51,6 +70,13 @@ def run(site: Site, system: System, requests: Requests) -> ServingReport:
 def throughput(site: Site, system: System, requests: Requests) -> float:
     """Output tokens a second, all requests at once."""
     return run(site, system, requests).throughput.output_tokens
+
+
+def steady(site: Site, system: System, requests: Requests) -> float:
+    """Requests a second, all at once, between the ends of 30 and 70 % of them: NEO's throughput."""
+    ends = np.sort(outcome(site, system, requests).served.finish_s)
+    first, last = (round(share * len(ends)) for share in STEADY)
+    return (last - first) / float(ends[last] - ends[first])
 
 
 def latencies(site: Site, system: System, requests: Requests, rate: float) -> Floats:

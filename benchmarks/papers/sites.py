@@ -35,7 +35,7 @@ A10G = Site("A10G, 8B", "Llama-3.1-8B", "a10g-g5.4xlarge")
 T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-g4dn.4xlarge")
 G5 = tuple(Site(f"g5.{size}xlarge", "Llama-3.1-8B", f"a10g-g5.{size}xlarge") for size in (2, 4, 8, 16))
 T4_RUN = replace(T4, name="T4, 7B, NEO's cache", gpu_tokens=54 * 16, batch_tokens=832)
-A10G_RUN = replace(A10G, name="A10G, 8B, NEO's cache", gpu_tokens=1_650 * 16, batch_tokens=20_480)
+G5_RUN = tuple(replace(site, gpu_tokens=1_650 * 16, batch_tokens=20_480) for site in G5)
 """As the configuration files of NEO's evaluation have it (its repository, b55aaab): less than fits."""
 APEX_A10 = Site("A10, 8B", "Llama-3.1-8B", "a10-xeon6342")
 APEX_T4 = Site("T4, 7B", "Llama-2-7b-hf", "t4-xeon6130")

@@ -12,8 +12,8 @@ from benchmarks.papers.catalogue import figures
 from benchmarks.papers.chart import Chart
 from benchmarks.papers.figure import Axis, Drawing, Fact, Found, Series, Traces, compare
 from benchmarks.papers.loads import OSC, lengths, with_output
-from benchmarks.papers.serving import NEO, SWIFT, VLLM, latency, load_at, run
-from benchmarks.papers.sites import T4, host_share
+from benchmarks.papers.serving import NEO, SWIFT, VLLM, latency, load_at, outcome, run, served_by, steady
+from benchmarks.papers.sites import T4, T4_RUN, host_share
 
 from helmsman.schemas.errors import BadInputError, UsageError
 
@@ -109,6 +109,19 @@ def test_baselines_differ_in_how_they_make_room():
     assert swift.activity.swapped_out > 0 and vllm.activity.swapped_out == 0
     assert swift.counts.finished == vllm.counts.finished == neo.counts.finished == 120
     assert neo.throughput.output_tokens > swift.throughput.output_tokens
+
+
+def test_a_run_gives_neo_a_layer_less():
+    """54 blocks for the baseline, 52 for NEO (its server.py); what the planner finds to fit is the same for both."""
+    assert served_by(T4_RUN, SWIFT).limits.gpu_tokens == 864
+    assert served_by(T4_RUN, NEO).limits.gpu_tokens == 832
+    assert served_by(T4, NEO) == served_by(T4, SWIFT)
+
+
+def test_the_middle_of_a_run_has_neither_beginning_nor_end():
+    requests = lengths(200, 20, 100)
+    ends = sorted(outcome(T4, SWIFT, requests).served.finish_s)
+    assert steady(T4, SWIFT, requests) == pytest.approx(40 / (ends[70] - ends[30]))
 
 
 def test_load_is_where_latency_crosses():
