@@ -95,12 +95,12 @@ class Scheduler:
         """Between passes: raise RuntimeError unless all sums are what the requests say."""
 
 def pass_times(
-    cost: IterationCost, kind: str, first: Work, second: Work, cohort: Work, done_layers: int = 0
+    cost: IterationCost, kind: str, first: Work, second: Work, joining: Sequence[tuple[int, Work]]
 ) -> tuple[float, float, float, float]:
     """(seconds, accelerator, host, link) of a pass: how long it takes, and each side works in it.
 
-    `kind`: gpu-only, simple, pipelined or deferred. `cohort`: requests on the host that join one layer's linear stage
-    (deferred), or the part of `second` that has `done_layers` layers behind it (pipelined)."""
+    `kind`: gpu-only, simple, pipelined or deferred. `joining`: layers behind them and work of requests on the host, in
+    the linear stage of their layer (deferred), or as parts of `second` from there on (pipelined)."""
 
 def pipelining_pays(linear: float, attention: float, gpu_rate: float, cpu_rate: float) -> bool:
     """APEX's inequality (5): seconds of a layer's linear stage and attention of decodes on the accelerator, and KV

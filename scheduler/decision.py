@@ -5,7 +5,8 @@ from typing import Literal
 
 Kind = Literal["gpu-only", "simple", "pipelined", "deferred"]
 """gpu-only: all attention on the accelerator. simple: that of CPU requests on the host, nothing overlaps on purpose.
-pipelined: two sub-batches in turns (NEO). deferred: CPU requests go one layer on in an iteration (APEX)."""
+pipelined: two sub-batches in turns (NEO). deferred: CPU requests go one layer on in an iteration (APEX);
+those of `decode0_cpu` who have no token under way begin one together."""
 Home = Literal["gpu", "cpu"]
 
 

@@ -2,6 +2,7 @@
 
 The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -77,11 +78,11 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
 
-def deferred_seconds(cost: IterationCost, work: Work, joining: int, yielding: int = 0) -> float:
-    """As on the accelerator alone, but that `joining` requests whose attention the host has done take part in the
-    linear stage of one layer (APEX-13..16), and `yielding` of them yield their token: all of them in the pass that has
-    the stage after the last layer. `work` is without them; the host is not waited for (APEX-17)."""
-    joined = cost.linear(work.tokens + joining) - cost.linear(work.tokens)
+def deferred_seconds(cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0) -> float:
+    """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
+    one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
+    those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17)."""
+    joined = sum(cost.linear(work.tokens + count) - cost.linear(work.tokens) for count in joining)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
     return max(alone + joined, _link(cost, work))
 

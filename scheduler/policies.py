@@ -110,6 +110,22 @@ _SATURATION = Whole(
     "only where they hide attention there (NEO's code: 128)",
 )
 
+_POOL: Mapping[str, Option] = {
+    "cohorts": Whole(
+        1,
+        1,
+        64,
+        "most cohorts that attend on the host at a time, each at a layer of its own: with more than one, requests need "
+        "not wait until the one under way has its tokens (APEX-40), and memory is kept for each",
+    ),
+    "order": Choice(
+        "last",
+        ("last", "first", "arrival"),
+        "of several cohorts, whose attention the host does first: of the last layer, of the first, or what came first",
+    ),
+}
+"""Of policies that have deferred passes."""
+
 POLICIES: Mapping[str, PolicyOptions] = {
     "gpu-only": PolicyOptions(
         "continuous batching on the accelerator alone, as vLLM does it",
@@ -147,12 +163,13 @@ POLICIES: Mapping[str, PolicyOptions] = {
                 8.0, 0.0, 1e6, "least requests on the host for each on the accelerator, to begin with (APEX-27)"
             ),
             "printed": Flag(False, "the inequality of mixed passes as printed, not as it is consistent (E-APEX-03)"),
+            **_POOL,
         },
     ),
     "adaptive": PolicyOptions(
         "of the passes that all others would make the one that advances most requests a second, by costs that measured "
         "passes correct",
-        {"saturation": _SATURATION},
+        {"saturation": _SATURATION, **_POOL},
     ),
 }
 """By name; csrc/scheduling/policy.cpp has the same names."""

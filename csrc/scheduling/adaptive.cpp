@@ -13,7 +13,8 @@ constexpr double kLess = 0.9, kMore = 1.02, kLeast = 0.05;
 
 class Adaptive final : public Hybrid {
  public:
-  explicit Adaptive(const Options& options) : Hybrid({true, true}, {options.whole("saturation")}) {}
+  explicit Adaptive(const Options& options)
+      : Hybrid({true, true}, {options.whole("saturation")}, pool_of(options)) {}
 
   void decide(State& state, const Cost& believed) override {
     believed_ = &believed;

@@ -22,12 +22,15 @@ Id last(const State& state) {
 }
 
 // The one that waits longest at the host for the accelerator, or -1. Work under way there is interrupted only where all are
-// part of it: a cohort takes as many passes as layers, and the accelerator would lack whoever ends meanwhile.
+// part of it, and then who has fewest layers behind them: a cohort takes as many passes as layers, and the accelerator
+// would lack whoever ends meanwhile.
 Id first(const State& state) {
   const auto& queue = state.cpu();
-  const auto found = std::find_if(queue.begin(), queue.end(), [&](Id id) { return !state.sequence(id).in_cohort; });
+  const auto found = std::find_if(queue.begin(), queue.end(), [&](Id id) { return state.sequence(id).cohort == 0; });
   if (found != queue.end()) return *found;
-  return queue.empty() ? -1 : queue.front();
+  const auto layers = [&](Id id) { return state.cohorts()[state.sequence(id).cohort].layers; };
+  const auto least = std::min_element(queue.begin(), queue.end(), [&](Id a, Id b) { return layers(a) < layers(b); });
+  return least == queue.end() ? -1 : *least;
 }
 
 // Blocks of the host's cache that prompts leave to those who must make room on the accelerator, and to the tokens of

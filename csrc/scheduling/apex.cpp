@@ -1,4 +1,4 @@
-// apex: two sub-batches where the inequality holds, else a cohort on the host that nobody waits for (APEX, Algorithm 1).
+// apex: two sub-batches where the inequality holds, else cohorts on the host that nobody waits for (APEX, Algorithm 1).
 #include <algorithm>
 
 #include "hybrid.h"
@@ -21,7 +21,7 @@ Work average(const State& state, int64_t count) {
 class Apex final : public Hybrid {
  public:
   explicit Apex(const Options& options)
-      : Hybrid({true, true}, {options.whole("saturation")}),
+      : Hybrid({true, true}, {options.whole("saturation")}, pool_of(options)),
         threshold_(options.number("threshold")),
         printed_(options.flag("printed")) {}
 
@@ -33,9 +33,11 @@ class Apex final : public Hybrid {
     schedules.pipelined(both_);
     consider(both_);
     if (both_.uses_host() && pays(state, cost)) return both_;
+    const bool goes = !state.cohorts().empty();
     schedules.deferred(later_);
+    if (goes && !enough(state)) schedules.deferred(later_, 1, false);
     consider(later_);
-    return enough(state) ? later_ : alone_;
+    return goes || enough(state) ? later_ : alone_;
   }
 
   // Inequality (5), or its form for passes with prompts.
@@ -68,10 +70,11 @@ class Apex final : public Hybrid {
     return static_cast<double>(work.cpu_kv) / std::max(window, host_layer(cost, work));
   }
 
-  // A cohort pays for the thread that serves it if it is that many times as large as the batch (APEX-27).
+  // Another cohort pays for the thread that serves it if all cohorts together are that many times as large as the batch
+  // (APEX-27).
   bool enough(const State& state) const {
-    return !state.cohort().members.empty() ||
-           static_cast<double>(later_.cpu[0].size()) >= threshold_ * static_cast<double>(state.gpu().count());
+    const int64_t members = state.cohorts().members() + static_cast<int64_t>(later_.cpu[0].size());
+    return static_cast<double>(members) >= threshold_ * static_cast<double>(state.gpu().count());
   }
 
   double threshold_;

@@ -1,5 +1,6 @@
 // State::check: everything that is kept up to date, computed anew from the requests.
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 #include <string>
 
@@ -16,7 +17,8 @@ void equal(int64_t kept, int64_t found, const char* what) {
 struct Sums {
   std::array<int64_t, 6> count{};         // by status
   std::array<int64_t, 3> kv{}, blocks{};  // by home; kv without those on_gpu
-  int64_t shared = 0, group_kv = 0, cpu_kv = 0, growth = 0, in_cohort = 0, cohort_kv = 0;
+  int64_t shared = 0, group_kv = 0, cpu_kv = 0, growth = 0;
+  std::map<int64_t, std::array<int64_t, 2>> cohorts;  // by number: members, tokens that they read
 };
 
 }  // namespace
@@ -38,9 +40,10 @@ void State::check() const {
       sums.kv[home] += has;
     }
     if (produced(id) >= sequence.output) throw std::logic_error("a request has all its tokens and has not ended");
-    if (!sequence.in_cohort) continue;
+    if (sequence.cohort == 0) continue;
     sums.blocks[home] += limits_.blocks(has + 1) - limits_.blocks(has);
-    ++sums.in_cohort, sums.cohort_kv += has + 1;
+    auto& [members, kv] = sums.cohorts[sequence.cohort];
+    ++members, kv += has + 1;
   }
   const auto of = [&](Status status) { return sums.count[static_cast<size_t>(status)]; };
   equal(static_cast<int64_t>(waiting_.size()), of(Status::waiting), "requests waiting");
@@ -51,8 +54,13 @@ void State::check() const {
   equal(group_.kv(), sums.group_kv, "their tokens");
   equal(group_.growth(1), sums.growth, "blocks that their next tokens need");
   equal(cpu_kv_, sums.cpu_kv, "tokens of those on the host");
-  equal(static_cast<int64_t>(cohort_.members.size()), sums.in_cohort, "requests of the cohort");
-  equal(cohort_.work.cpu_kv, sums.cohort_kv, "tokens that they read");
+  equal(static_cast<int64_t>(cohorts_.all().size()), static_cast<int64_t>(sums.cohorts.size()), "cohorts");
+  for (const Cohort& cohort : cohorts_.all()) {
+    const auto [members, kv] = sums.cohorts[cohort.number];
+    equal(static_cast<int64_t>(cohort.members.size()), members, "requests of a cohort");
+    equal(cohort.work.cpu_requests, members, "those whose attention is counted");
+    equal(cohort.work.cpu_kv, kv, "tokens that they read");
+  }
   equal(kv_[1], sums.kv[1], "other tokens on the accelerator");
   equal(kv_[2], sums.kv[2], "tokens at the host");
   equal(shared_, sums.shared, "shared blocks");

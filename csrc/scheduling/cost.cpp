@@ -64,33 +64,62 @@ Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   return {std::max({gpu, cpu, way0, way1, turn / 2}), gpu, cpu, 0.0};
 }
 
-Work without(Work work, const Work& part) {
-  work.tokens -= part.tokens, work.cpu_requests -= part.cpu_requests, work.cpu_kv -= part.cpu_kv;
-  return work;
+void add(Times& times, double layers, const Times& each) {
+  times.seconds += layers * each.seconds, times.gpu += layers * each.gpu, times.cpu += layers * each.cpu;
 }
 
+// From layer to layer, the second half with those who have begun by then.
 Times pipelined(const Cost& cost, const Load& load) {
-  const auto& [first, second] = load.half;
-  const double late = load.done_layers, rest = cost.layers - late;
-  const Times all = two_layers(cost, first, second);
-  const Times fewer = late > 0 ? two_layers(cost, first, without(second, load.cohort)) : Times{};
-  const double ends = at(cost.ends, first.outputs + second.outputs), moved = link(cost, first, second);
-  const double seconds = rest * all.seconds + late * fewer.seconds + ends;
-  return {std::max(seconds, moved), rest * all.gpu + late * fewer.gpu + ends, rest * all.cpu + late * fewer.cpu, moved};
+  const Work& first = load.half[0];
+  Work second = load.half[1];
+  for (const Joining& late : load.joining) second -= late.work;
+  Times times;
+  int from = 0;
+  for (const auto& [layers, work] : load.joining) {
+    if (layers > from) add(times, layers - from, two_layers(cost, first, second));
+    from = layers, second += work;
+  }
+  if (cost.layers > from) add(times, cost.layers - from, two_layers(cost, first, second));
+  const double ends = at(cost.ends, first.outputs + second.outputs);
+  times.seconds += ends, times.gpu += ends, times.link = link(cost, first, second);
+  times.seconds = std::max(times.seconds, times.link);
+  return times;
+}
+
+// Rows that join the linear stages of layers make each of them longer.
+double joined_linear(const Cost& cost, const Load& load) {
+  double seconds = 0;
+  for (size_t i = 0; i < load.joining.size();) {
+    const int layers = load.joining[i].layers;
+    int64_t rows = load.half[0].tokens;
+    for (; i < load.joining.size() && load.joining[i].layers == layers; ++i) rows += load.joining[i].work.tokens;
+    seconds += at(cost.linear, rows) - at(cost.linear, load.half[0].tokens);
+  }
+  return seconds;
 }
 
 Times deferred(const Cost& cost, const Load& load) {
-  const Work &work = load.half[0], &cohort = load.cohort;
-  Times times = gpu_only(cost, work);
-  times.gpu += at(cost.linear, work.tokens + cohort.tokens) - at(cost.linear, work.tokens);
+  Times times = gpu_only(cost, load.half[0]);
+  times.gpu += joined_linear(cost, load);
   times.seconds = std::max(times.gpu, times.link);
-  if (cohort.cpu_requests == 0) return times;
-  times.cpu = host_attention(cost, cohort);
-  times.link += transfers(cost, cohort);
+  for (const auto& [layers, work] : load.joining) {
+    if (work.cpu_requests == 0) continue;
+    times.cpu += host_attention(cost, work), times.link += transfers(cost, work);
+  }
   return times;
 }
 
 }  // namespace
+
+std::vector<Joining>::iterator Load::place(int layers) {
+  return std::find_if(joining.begin(), joining.end(), [&](const Joining& each) { return each.layers > layers; });
+}
+
+Work& Load::at(int layers) {
+  const auto after = place(layers);
+  if (after != joining.begin() && (after - 1)->layers == layers) return (after - 1)->work;
+  return joining.insert(after, {layers, {}})->work;
+}
 
 double linear_stage(const Cost& cost, const Work& work) { return at(cost.linear, work.tokens); }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "line.h"
 
@@ -27,7 +28,7 @@ enum class Kind : uint8_t {
   gpu_only,   // all attention on the accelerator
   simple,     // the host's attention in turn with everything else (NEO-03)
   pipelined,  // two sub-batches, one's linear stage beside the other's attention (NEO-05)
-  deferred,   // a cohort on the host goes at most one layer on; nobody waits for it (APEX-13..17)
+  deferred,   // cohorts on the host go at most one layer on; nobody waits for them (APEX-13..17)
 };
 
 // What a pass, or one of its sub-batches, has to do: counts over all its sequences.
@@ -60,11 +61,23 @@ struct Work {
   }
 };
 
+// Requests on the host that come into a pass with so many layers behind them.
+struct Joining {
+  int layers;
+  Work work;
+};
+
 // The work of a pass by sub-batch; `half[1]` is empty unless it is pipelined. The accelerator attends for `half[0]` only.
 struct Load {
   std::array<Work, 2> half;
-  Work cohort;          // deferred: what joins one layer's linear stage; pipelined: the part of half[1] that begins later
-  int done_layers = 0;  // pipelined: layers that the cohort has behind it (APEX-26)
+  // By layers. Deferred: cohorts, each in the linear stage of its layer; pipelined: parts of half[1] that begin there
+  // (APEX-26).
+  std::vector<Joining> joining;
+
+  // Where those with more than `layers` behind them begin.
+  std::vector<Joining>::iterator place(int layers);
+  // Work of those who begin with as many layers behind them.
+  Work& at(int layers);
 };
 
 // Seconds of a pass, and how long each side works in it; `link`: its busier direction.

@@ -27,7 +27,7 @@ struct Decision {
   Kind kind = Kind::gpu_only;
   int64_t decodes = 0;                 // requests that decode on the accelerator
   std::vector<Chunk> prompts;          // in sub-batch 0
-  std::array<std::vector<Id>, 2> cpu;  // decodes with attention on the host, by sub-batch; deferred: the cohort in 0
+  std::array<std::vector<Id>, 2> cpu;  // decodes with attention on the host, by sub-batch; deferred: all cohorts in 0
   std::vector<Id> out, in;             // whole requests swapped to the host and back, before the pass
   std::vector<Id> dropped;             // their caches are given up; they wait to be computed again
   std::vector<int64_t> evicted;        // hashes of prefix blocks whose room the pass takes

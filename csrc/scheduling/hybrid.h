@@ -10,9 +10,11 @@ namespace helm::scheduling {
 
 class Hybrid : public Policy {
  public:
-  Hybrid(Homes homes, Weighing weighing) : homes_(homes), weighing_(weighing), admission_(homes) {}
+  Hybrid(Homes homes, Weighing weighing, Pool pool = {})
+      : homes_(homes), weighing_(weighing), pool_(pool), admission_(homes) {}
 
   Homes homes() const override { return homes_; }
+  Pool pool() const override { return pool_; }
   bool steady(const State& state) const override { return state.cpu().empty() && state.settled(); }
   std::vector<const Schedule*> considered() const override { return considered_; }
   void decide(State& state, const Cost& believed) override;
@@ -28,6 +30,7 @@ class Hybrid : public Policy {
 
   Homes homes_;
   Weighing weighing_;
+  Pool pool_;
   Admission admission_;
   Schedule rest_;
   std::vector<const Schedule*> considered_;

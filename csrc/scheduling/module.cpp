@@ -35,8 +35,9 @@ py::dict simulate_requests(const py::dict& columns, const py::object& cost, cons
 }
 
 py::tuple pass_times(const py::object& cost, const std::string& kind, const py::object& first,
-                     const py::object& second, const py::object& cohort, int done_layers) {
-  const Load load{{work_of(first), work_of(second)}, work_of(cohort), done_layers};
+                     const py::object& second, const std::vector<std::pair<int, py::object>>& joining) {
+  Load load{{work_of(first), work_of(second)}, {}};
+  for (const auto& [layers, work] : joining) load.joining.insert(load.place(layers), {layers, work_of(work)});
   const Times times = time_of(cost_of(cost), kind_of(kind), load);
   return py::make_tuple(times.seconds, times.gpu, times.cpu, times.link);
 }
@@ -106,6 +107,6 @@ PYBIND11_MODULE(_scheduling, module) {
              py::arg("check") = false);
   bind_scheduler(module);
   module.def("pass_times", &pass_times, py::arg("cost"), py::arg("kind"), py::arg("first"), py::arg("second"),
-             py::arg("cohort"), py::arg("done_layers") = 0);
+             py::arg("joining"));
   register_rules(module);
 }

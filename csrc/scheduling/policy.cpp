@@ -46,6 +46,11 @@ double Options::number(const std::string& name) const {
   return as<double>(value, name);
 }
 
+Pool pool_of(const Options& options) {
+  const std::string& order = options.text("order");
+  return {options.whole("cohorts"), order == "last" ? Order::last : order == "first" ? Order::first : Order::arrival};
+}
+
 std::unique_ptr<Policy> make_policy(const std::string& name, const Options& options) {
   for (const Named& each : kPolicies)
     if (name == each.name) return each.make(options);

@@ -28,12 +28,18 @@ class Options {
   std::map<std::string, Value> values_;
 };
 
+// Of the options `cohorts` and `order`.
+Pool pool_of(const Options& options);
+
 class Policy {
  public:
   virtual ~Policy() = default;
 
   // Where requests may be while they decode: one that fits nowhere is rejected when it arrives.
   virtual Homes homes() const = 0;
+
+  // Cohorts that may be under way at a time, and which of them the host does first.
+  virtual Pool pool() const { return {}; }
 
   // Makes the next pass, by the methods of `state`: first who leaves or moves (preempt, swap_out, swap_in), then
   // decode_on_gpu, then prompts, decodes on the host and the kind. Doing nothing means waiting for an arrival; with

@@ -18,7 +18,7 @@ Replica::Replica(const Requests& requests, const Costs& costs, const Limits& lim
       records_(records),
       mode_(mode),
       one_priority_(requests.one_priority()),
-      state_(limits, policy.homes(), costs.actual.layers, requests.hash_block) {}
+      state_(limits, policy.homes(), policy.pool(), costs.actual.layers, requests.hash_block) {}
 
 void Replica::run(double until) {
   for (;;) {
@@ -98,10 +98,8 @@ void Replica::launch(double until) {
 
 void Replica::fly() {
   const Decision& made = state_.decision();
-  const Load& load = state_.load();
   flight_.flies = true;
-  flight_.times = time_of(costs_.actual, made.kind, load);
-  flight_.layer = load.cohort.cpu_requests > 0 ? host_layer(costs_.actual, load.cohort) : 0.0;
+  flight_.times = time_of(costs_.actual, made.kind, state_.load());
   flight_.end = clock_;
   flight_.end.add(flight_.times.seconds);
   flight_.held[kGpu] = state_.tokens(Home::gpu) + made.decodes;
@@ -128,7 +126,7 @@ void Replica::land() {
   clock_ = flight_.end;
   if (policy_.learns() && !(made.pure() && policy_.steady(state_)))
     policy_.observe(made.kind, state_.load(), time_of(costs_.believed, made.kind, state_.load()), flight_.times);
-  const Outcome& outcome = state_.commit(clock_.now(), flight_.times.seconds, flight_.layer);
+  const Outcome& outcome = state_.commit(clock_.now(), flight_.times.seconds, costs_.actual);
   over_ += static_cast<int64_t>(outcome.finished.size());
   if (run_.empty()) {
     count_one();

@@ -48,7 +48,6 @@ class Replica {
   struct Flight {
     bool flies = false;
     Clock end;
-    double layer = 0;                // seconds of the host for a layer of the cohort that begins
     Times times;                     // of the first pass
     std::array<int64_t, 3> held{};   // KV tokens by home, with those being appended, in the first pass
   };

@@ -41,7 +41,7 @@ std::array<double, 4> corrections(const py::object& cost_object, const std::vect
   const Cost cost = cost_of(cost_object);
   Correction correction;
   for (const auto& [kind, first, second, took] : passes)
-    correction.observe(kind_of(kind), {{work_of(first), work_of(second)}, {}, 0}, cost,
+    correction.observe(kind_of(kind), {{work_of(first), work_of(second)}, {}}, cost,
                        {took[0], took[1], took[2], took[3]});
   return correction.factors();
 }

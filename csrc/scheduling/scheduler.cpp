@@ -1,6 +1,5 @@
 #include "scheduler.h"
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -10,7 +9,7 @@ Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& pol
                      int64_t hash_block)
     : believed_(std::move(believed)),
       policy_(make_policy(policy, options)),
-      state_(limits, policy_->homes(), believed_.layers, hash_block) {
+      state_(limits, policy_->homes(), policy_->pool(), believed_.layers, hash_block) {
   if (hash_block < 0 || hash_block % limits.block != 0)
     throw std::invalid_argument("blocks of prefixes are whole blocks");
 }
@@ -58,19 +57,18 @@ void Scheduler::commit(double seconds, const std::vector<int64_t>& ended,
     policy_->observe(kind, load, time_of(believed_, kind, load), *measured_);
   }
   clock_.add(seconds);
-  const double layer = load.cohort.cpu_requests > 0 ? host_layer(believed_, load.cohort) : 0.0;
-  const auto came = yielded ? std::optional<bool>(arrived(*yielded)) : std::nullopt;
-  for (const Id id : state_.commit(clock_.now(), seconds, layer, came).finished) forget(id);
+  const auto came = yielded ? std::optional<std::vector<Id>>(numbers(*yielded)) : std::nullopt;
+  for (const Id id : state_.commit(clock_.now(), seconds, believed_, came).finished) forget(id);
   cancelled_.insert(cancelled_.end(), ended.begin(), ended.end());
   finish_pass();
 }
 
-// Whether a member of the cohort is among those who yielded.
-bool Scheduler::arrived(const std::vector<int64_t>& yielded) const {
-  return std::any_of(yielded.begin(), yielded.end(), [&](int64_t request) {
-    const auto found = numbers_.find(request);
-    return found != numbers_.end() && state_.sequence(found->second).in_cohort;
-  });
+// Of those that are not over.
+std::vector<Id> Scheduler::numbers(const std::vector<int64_t>& requests) const {
+  std::vector<Id> found;
+  for (const int64_t request : requests)
+    if (const auto each = numbers_.find(request); each != numbers_.end()) found.push_back(each->second);
+  return found;
 }
 
 void Scheduler::take_back() {

@@ -28,7 +28,7 @@ class Scheduler {
   const Decision* decide();
   // Seconds that each side worked in the decided pass; commit() says how long it took.
   void observe(const Times& measured) { measured_ = measured; }
-  // It took so long, and `ended` are over with it. `yielded`: who yielded a token, which tells when those of a cohort come;
+  // It took so long, and `ended` are over with it. `yielded`: who yielded a token, which tells when those of cohorts come;
   // by default they come when costs say.
   void commit(double seconds, const std::vector<int64_t>& ended, const std::optional<std::vector<int64_t>>& yielded);
 
@@ -42,7 +42,7 @@ class Scheduler {
   void take_back();
   void finish_pass();
   void forget(Id id);
-  bool arrived(const std::vector<int64_t>& yielded) const;
+  std::vector<Id> numbers(const std::vector<int64_t>& requests) const;
 
   struct Request {
     int64_t number;

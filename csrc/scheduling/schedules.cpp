@@ -80,7 +80,7 @@ int64_t Schedules::cpu_blocks() const {
 // Rows of the linear stage that activations still have room for.
 int64_t Schedules::tokens() const { return state_.limits().batch_tokens - first(prompts_.size()).tokens; }
 
-// Offers every decode on the host outside the cohort to `takes`. After one that was not taken, as long ones are not
+// Offers every decode on the host outside of cohorts to `takes`. After one that was not taken, as long ones are not
 // offered until another was taken: nothing has changed for them.
 template <typename Takes>
 void Schedules::scan(Takes takes) const {
@@ -88,7 +88,7 @@ void Schedules::scan(Takes takes) const {
   for (const Id id : state_.cpu()) {
     if (left <= 0) return;
     const Sequence& sequence = state_.sequence(id);
-    if (sequence.in_cohort || sequence.cached >= refused) continue;
+    if (sequence.cohort > 0 || sequence.cached >= refused) continue;
     const int64_t wanted = state_.cpu_decode_blocks(id);
     if (wanted > blocks) continue;
     if (takes(id, sequence.cached)) {
@@ -148,15 +148,15 @@ void Schedules::put(Schedule& into, Halves& halves, int half, Id id, int64_t cac
   into.cpu[static_cast<size_t>(half)].push_back(id);
 }
 
-// Those of the cohort have some layers behind them, which the second half then does without them.
+// Those of cohorts have some layers behind them, which the second half then does without them: first who has most.
 void Schedules::resume(Schedule& into, Halves& halves, bool hidden) const {
-  for (const Id id : state_.cohort().members) {
-    const int64_t cached = state_.cached(id);
-    if (hidden && !halves.fits(1, cached)) continue;
-    put(into, halves, 1, id, cached);
-    into.load.cohort.decode_on_cpu(cached);
-    into.load.done_layers = state_.cohort().layers;
-  }
+  for (const Cohort* cohort : state_.cohorts().furthest())
+    for (const Id id : cohort->members) {
+      const int64_t cached = state_.cached(id);
+      if (hidden && !halves.fits(1, cached)) continue;
+      put(into, halves, 1, id, cached);
+      into.load.at(cohort->layers).decode_on_cpu(cached);
+    }
 }
 
 void Schedules::finish(Schedule& into, const Halves& halves) const {
@@ -194,11 +194,14 @@ void Schedules::paying(Schedule& into) const {
   });
 }
 
-void Schedules::deferred(Schedule& into, double share) const {
+void Schedules::deferred(Schedule& into, double share, bool begins) const {
   begin(into, Kind::deferred, needed());
-  const double most = share * window();
+  const Cohorts& cohorts = state_.cohorts();
+  double host = 0;
+  for (const Cohort& cohort : cohorts.all()) cohort.join(into.load, cost_.layers), host += host_layer(cost_, cohort.work);
+  const double most = share * window() - host;
   Cohort begun;
-  if (state_.cohort().members.empty())
+  if (begins && !cohorts.full())
     scan([&](Id id, int64_t cached) {
       Work grown = begun.work;
       grown.decode_on_cpu(cached);
@@ -207,11 +210,11 @@ void Schedules::deferred(Schedule& into, double share) const {
       into.cpu[0].push_back(id);
       return true;
     });
-  const Cohort& cohort = state_.cohort().members.empty() ? begun : state_.cohort();
-  cohort.join(into.load, cost_.layers);
+  if (!into.cpu[0].empty()) begun.join(into.load, cost_.layers), host += host_layer(cost_, begun.work);
   price(into);
-  const double passes = std::max(1.0, std::ceil(host_layer(cost_, cohort.work) / into.seconds));
-  into.advance += static_cast<double>(cohort.work.outputs) / (cost_.layers * passes + 1);
+  const double passes = std::max(1.0, std::ceil(host / into.seconds));
+  const auto members = static_cast<double>(cohorts.members() + begun.work.outputs);
+  into.advance += members / (cost_.layers * passes + 1);
 }
 
 // Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.

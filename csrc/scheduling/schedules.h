@@ -28,7 +28,7 @@ class Schedules {
 
   // Prompts and decodes on the accelerator.
   void gpu_only(Schedule& into) const;
-  // Decodes on the host in order of arrival there, as long as both halves hide them, those of the cohort first
+  // Decodes on the host in order of arrival there, as long as both halves hide them, those of cohorts first
   // (APEX-26); then fewer prompts, as few as still hide them. `share`: see Halves. `all`: the same with all prompts.
   void pipelined(Schedule& into, double share = 1, Schedule* all = nullptr) const;
   // All decodes on the host that there is room for, hidden or not, each in the half that is better off (FastDecode+).
@@ -39,8 +39,9 @@ class Schedules {
   void simple(Schedule& into) const;
   // As many of them as raise the rate.
   void paying(Schedule& into) const;
-  // The cohort goes on, or a new one begins: as many as the host attends to during a pass of decodes (APEX-19, APEX-24).
-  void deferred(Schedule& into, double share = 1) const;
+  // Cohorts go on, and where there may be more of them another begins: as many as the host attends to during a pass of
+  // decodes, all cohorts together (APEX-19, APEX-24, APEX-40). `begins`: whether one may.
+  void deferred(Schedule& into, double share = 1, bool begins = true) const;
 
   // Makes the pass.
   static void make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule);

@@ -38,7 +38,7 @@ struct Sequence {
   Status status = Status::waiting;
   Home home = Home::none;
   bool started = false;    // has been part of a pass
-  bool in_cohort = false;  // on_cpu: its next token is on its way, and has its block
+  int64_t cohort = 0;      // on_cpu: the number of the cohort in which its next token is on its way, and has its block
 };
 
 // A window over numbers that only grow: memory for those between the oldest that has not ended and the newest.

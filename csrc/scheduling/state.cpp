@@ -4,12 +4,13 @@
 
 namespace helm::scheduling {
 
-State::State(const Limits& limits, Homes homes, int layers, int64_t hash_block)
+State::State(const Limits& limits, Homes homes, Pool pool, int layers, int64_t hash_block)
     : limits_(limits),
       homes_(homes),
       layers_(layers),
       hash_block_(hash_block),
       group_(sequences_, limits.block),
+      cohorts_(pool),
       gpu_blocks_(limits.gpu_tokens / limits.block),
       cpu_blocks_(limits.cpu_tokens / limits.block) {}
 
@@ -60,7 +61,7 @@ int64_t State::prompt_blocks(Id id, int64_t count, Home home) const {
 
 int64_t State::cpu_decode_blocks(Id id) const {
   const Sequence& sequence = sequences_[id];
-  return sequence.in_cohort ? 0 : limits_.blocks(sequence.cached + 1) - limits_.blocks(sequence.cached);
+  return sequence.cohort > 0 ? 0 : limits_.blocks(sequence.cached + 1) - limits_.blocks(sequence.cached);
 }
 
 // ---- Making a pass
@@ -174,9 +175,8 @@ void State::reuse(Id id) {
 void State::decode_on_cpu(Id id, int half) {
   Sequence& sequence = sequences_[id];
   require(sequence.status == Status::on_cpu, "only what is at the host decodes there");
-  if (sequence.in_cohort) {
-    load_.done_layers = cohort_.layers;
-    if (half == 1) load_.cohort.decode_on_cpu(sequence.cached);
+  if (sequence.cohort > 0) {
+    load_.at(cohorts_[sequence.cohort].layers).decode_on_cpu(sequence.cached);
     leave_cohort(id);
   } else {
     take(Home::cpu, cpu_decode_blocks(id));
@@ -186,16 +186,17 @@ void State::decode_on_cpu(Id id, int half) {
 }
 
 void State::defer(const std::vector<Id>& members) {
-  require(cohort_.members.empty() || members.empty(), "a cohort goes its way before the next one");
+  require(members.empty() || !cohorts_.full(), "no more cohorts than may be");
   decision_.kind = Kind::deferred;
+  const int64_t number = members.empty() ? 0 : cohorts_.begin();
   for (const Id id : members) {
     take(Home::cpu, cpu_decode_blocks(id));
-    sequences_[id].in_cohort = true;
-    cohort_.work.decode_on_cpu(sequences_[id].cached);
-    cohort_.members.push_back(id);
+    sequences_[id].cohort = number;
+    cohorts_.enter(number, id, sequences_[id].cached);
   }
-  decision_.cpu[0] = cohort_.members;
-  cohort_.join(load_, layers_);
+  for (const Cohort& cohort : cohorts_.all())
+    decision_.cpu[0].insert(decision_.cpu[0].end(), cohort.members.begin(), cohort.members.end());
+  cohorts_.join(load_, layers_);
 }
 
 }  // namespace helm::scheduling

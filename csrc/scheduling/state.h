@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "blocks.h"
+#include "cohorts.h"
 #include "decision.h"
 #include "group.h"
 #include "limits.h"
@@ -28,24 +29,6 @@ struct Homes {
 
 // Order of waiting and of victims: smaller first, the last is the first victim.
 using Rank = std::pair<int64_t, Id>;  // priority, number
-
-// Requests whose token is on its way, one layer of attention on the host after the other (APEX-15..19).
-struct Cohort {
-  std::vector<Id> members;
-  Work work;           // of one layer, all members
-  int layers = 0;      // attention done
-  double left = 0;     // seconds until the host is done with the layer under way; 0: the next may begin
-
-  // Its part in a deferred pass of `all` layers, none while the host is busy: a linear stage and the attention that
-  // follows, but after the last layer's stage come its tokens. So L + 1 passes make one (E-APEX-05, E-APEX-11).
-  void join(Load& load, int all) const {
-    if (left > 0) return;
-    load.cohort = work;
-    if (layers < all) return;
-    load.cohort.cpu_requests = load.cohort.cpu_kv = 0;
-    load.half[0].outputs += work.outputs;
-  }
-};
 
 // What a pass brought. A token that did not come one pass after the token before it is an `Odd` one.
 struct Outcome {
@@ -66,7 +49,7 @@ struct Outcome {
 class State {
  public:
   // `hash_block`: tokens of a block of the prefix cache, a multiple of limits.block; 0: no prefix is reused.
-  State(const Limits& limits, Homes homes, int layers, int64_t hash_block = 0);
+  State(const Limits& limits, Homes homes, Pool pool, int layers, int64_t hash_block = 0);
 
   // ---- Reading
   const Limits& limits() const { return limits_; }
@@ -81,7 +64,7 @@ class State {
   const Group& gpu() const { return group_; }
   const std::vector<Id>& cpu() const { return cpu_; }  // first in, first out: in the order in which they came here
   int64_t cpu_kv() const { return cpu_kv_; }           // tokens cached by all of cpu()
-  const Cohort& cohort() const { return cohort_; }
+  const Cohorts& cohorts() const { return cohorts_; }
   // Requests that hold one of limits().sequences places: those swapped out do not.
   int64_t running() const;
   bool empty() const { return running() == 0 && waiting_.empty() && swapped_.empty(); }
@@ -118,9 +101,9 @@ class State {
   void decode_on_gpu();
   // `count` more tokens of a prompt, begun or waiting. One that begins with home gpu finds what is reusable.
   void prompt(Id id, int64_t count, Home home);
-  // `id` of cpu() decodes in sub-batch `half`. One of the cohort goes on from the layer it has reached (APEX-26).
+  // `id` of cpu() decodes in sub-batch `half`. One of a cohort goes on from the layer it has reached (APEX-26).
   void decode_on_cpu(Id id, int half);
-  // The pass is deferred: the cohort goes on, made up of `members` of cpu() if there is none.
+  // The pass is deferred: all cohorts go on whose attention is done, and `members` of cpu() begin another, if any.
   void defer(const std::vector<Id>& members);
   void set_kind(Kind kind) { decision_.kind = kind; }
   const Decision& decision() const { return decision_; }
@@ -133,9 +116,10 @@ class State {
   Id add(int64_t prompt, int64_t output, int64_t priority, Hashes hashes);
   // It is over, before its output is complete.
   void end(Id id);
-  // The pass took `seconds` until `end`. `layer`: seconds of the host for a layer of the cohort, if one began. `came`:
-  // whether the cohort's tokens came with the pass, for who knows better than these times.
-  const Outcome& commit(double end, double seconds, double layer, std::optional<bool> came = std::nullopt);
+  // The pass took `seconds` until `end`. `cost`: what the host needs for cohorts. `came`: who of them got a token with the
+  // pass, for who knows better than these times.
+  const Outcome& commit(double end, double seconds, const Cost& cost,
+                        const std::optional<std::vector<Id>>& came = std::nullopt);
   // The pass does not happen: blocks for its tokens are given back. What moved has moved.
   void take_back();
   // After this pass, which is pure, come `more` like it, and commit() brings what the last one brings. Nobody's last
@@ -173,8 +157,8 @@ class State {
   void finish(Id id);
   void commit_group(double end);
   void commit_cpu(Id id, double end);
-  void commit_cohort(double end, double seconds, double layer, std::optional<bool> came);
-  bool cohort_done(double seconds, double layer);
+  void commit_cohort(int64_t number, double end);
+  std::vector<int64_t> cohorts_of(const std::vector<Id>& came) const;
   void commit_prompt(const Chunk& chunk, double end);
 
   Limits limits_;
@@ -185,7 +169,7 @@ class State {
   Group group_;
   std::set<Rank> waiting_, swapped_;
   std::vector<Id> prompting_, cpu_;
-  Cohort cohort_;
+  Cohorts cohorts_;
   Blocks gpu_blocks_, cpu_blocks_;
   Prefixes prefixes_;
   int64_t shared_ = 0;  // hash blocks held, by all requests

@@ -47,7 +47,7 @@ void State::forget_prefixes() {
   decision_.clear();
 }
 
-const Outcome& State::commit(double end, double seconds, double layer, std::optional<bool> came) {
+const Outcome& State::commit(double end, double seconds, const Cost& cost, const std::optional<std::vector<Id>>& came) {
   require(decision_.decodes == group_.count(), "who is on the accelerator decodes in every pass");
   outcome_.clear();
   now_ = end;
@@ -55,7 +55,8 @@ const Outcome& State::commit(double end, double seconds, double layer, std::opti
   if (decision_.kind != Kind::deferred)
     for (const auto& half : decision_.cpu)
       for (const Id id : half) commit_cpu(id, end);
-  commit_cohort(end, seconds, layer, came);
+  const std::vector<int64_t> done = cohorts_.pass(seconds, decision_.kind == Kind::deferred, cost);
+  for (const int64_t number : came ? cohorts_of(*came) : done) commit_cohort(number, end);
   for (const Chunk& chunk : decision_.prompts) commit_prompt(chunk, end);
   return outcome_;
 }
@@ -93,27 +94,20 @@ void State::yield_odd(Id id, double end, bool on_cpu) {
   sequence.last_token = end;
 }
 
-void State::commit_cohort(double end, double seconds, double layer, std::optional<bool> came) {
-  if (cohort_.members.empty()) return;
-  const bool done = cohort_done(seconds, layer);
-  if (!came.value_or(done)) return;
-  const std::vector<Id> members = cohort_.members;
+void State::commit_cohort(int64_t number, double end) {
+  const std::vector<Id> members = cohorts_[number].members;
   for (const Id id : members) leave_cohort(id);
   for (const Id id : members) commit_cpu(id, end);
 }
 
-// The host works through the pass, whatever its kind; a layer that began with it takes `layer` seconds of it. True when
-// the pass had the stage after the last layer.
-bool State::cohort_done(double seconds, double layer) {
-  if (cohort_.left <= 0) {
-    if (decision_.kind != Kind::deferred) return false;
-    if (cohort_.layers == layers_) return true;
-    cohort_.left = layer;
-  }
-  cohort_.left -= seconds;
-  if (cohort_.left > 1e-12 * seconds) return false;
-  cohort_.left = 0, ++cohort_.layers;
-  return false;
+// Those of whose members any is in `came`.
+std::vector<int64_t> State::cohorts_of(const std::vector<Id>& came) const {
+  std::vector<int64_t> found;
+  for (const Id id : came)
+    if (const int64_t number = sequences_[id].cohort; number > 0) found.push_back(number);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
 }
 
 void State::commit_prompt(const Chunk& chunk, double end) {

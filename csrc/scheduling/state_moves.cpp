@@ -35,7 +35,7 @@ void State::leave_gpu(Id id) {
 void State::leave_cpu(Id id) {
   erase(cpu_, id);
   cpu_kv_ -= sequences_[id].cached;
-  if (sequences_[id].in_cohort) {
+  if (sequences_[id].cohort > 0) {
     leave_cohort(id);
     cpu_blocks_.give(cpu_decode_blocks(id));
   }
@@ -44,11 +44,8 @@ void State::leave_cpu(Id id) {
 
 void State::leave_cohort(Id id) {
   Sequence& sequence = sequences_[id];
-  sequence.in_cohort = false;
-  erase(cohort_.members, id);
-  --cohort_.work.tokens, --cohort_.work.outputs, --cohort_.work.cpu_requests;
-  cohort_.work.cpu_kv -= sequence.cached + 1;
-  if (cohort_.members.empty()) cohort_ = Cohort{};
+  cohorts_.leave(sequence.cohort, id, sequence.cached);
+  sequence.cohort = 0;
 }
 
 // From wherever `id` is; it belongs nowhere afterwards, but keeps its cache.

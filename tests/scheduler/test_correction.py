@@ -20,7 +20,7 @@ def _pipelined(chance: Random) -> tuple[Work, Work]:
 
 
 def _measured(cost: IterationCost, first: Work, second: Work) -> tuple[float, float, float, float]:
-    return _scheduling.pass_times(cost, "pipelined", first, second, Work())
+    return _scheduling.pass_times(cost, "pipelined", first, second, [])
 
 
 def test_factors_are_found_from_passes_that_mix_them() -> None:
@@ -34,25 +34,25 @@ def test_factors_are_found_from_passes_that_mix_them() -> None:
 def test_what_never_happened_is_believed() -> None:
     believed = random_cost(Random(4))
     decodes = Work(tokens=9, outputs=9, gpu_kv=900)
-    passes = [("gpu-only", decodes, Work(), _scheduling.pass_times(believed, "gpu-only", decodes, Work(), Work()))]
+    passes = [("gpu-only", decodes, Work(), _scheduling.pass_times(believed, "gpu-only", decodes, Work(), []))]
     assert _scheduling.corrections(believed, passes * 20) == pytest.approx((1, 1, 1, 1))
 
 
 def test_equal_passes_are_told_apart_no_further_than_their_sum() -> None:
     """One pass over and over: both factors move, so that the pass takes what it takes."""
     believed, decodes = random_cost(Random(5)), Work(tokens=20, outputs=20, gpu_kv=20_000)
-    seconds, gpu, cpu, link = _scheduling.pass_times(believed, "gpu-only", decodes, Work(), Work())
+    seconds, gpu, cpu, link = _scheduling.pass_times(believed, "gpu-only", decodes, Work(), [])
     passes = [("gpu-only", decodes, Work(), (2 * seconds, 2 * gpu, cpu, link))] * 200
     linear, attention, *_ = _scheduling.corrections(believed, passes)
     corrected = believed.scaled(linear=linear, gpu_attention=attention)
-    assert _scheduling.pass_times(corrected, "gpu-only", decodes, Work(), Work())[1] == pytest.approx(2 * gpu, rel=0.02)
+    assert _scheduling.pass_times(corrected, "gpu-only", decodes, Work(), [])[1] == pytest.approx(2 * gpu, rel=0.02)
 
 
 def test_the_past_is_forgotten() -> None:
     believed, decodes = random_cost(Random(6)), Work(tokens=5, outputs=5, cpu_requests=5, cpu_kv=500)
 
     def passes(factor: float) -> list[tuple[str, Work, Work, tuple[float, float, float, float]]]:
-        took = _scheduling.pass_times(believed.scaled(cpu_attention=factor), "simple", decodes, Work(), Work())
+        took = _scheduling.pass_times(believed.scaled(cpu_attention=factor), "simple", decodes, Work(), [])
         return [("simple", decodes, Work(), took)] * 200
 
     assert _scheduling.corrections(believed, passes(3) + passes(1))[2] == pytest.approx(1, rel=0.05)

@@ -1,5 +1,6 @@
 """Properties that hold whatever comes: bursts, requests that leave, devices that are not what is believed of them."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,17 @@ def test_cohorts_of_any_size(threshold: str) -> None:
         found = case.simulate("apex", threshold=threshold, printed="yes")
         _ended_once(case, found)
         _within_memory(case, found)
+
+
+def test_several_cohorts_occur() -> None:
+    """Where there may be more than one, other tokens come at other times, and the host's order matters."""
+    for policy in ("apex", "adaptive"):
+        found = [
+            [random_case(seed).simulate(policy, cohorts=cohorts, order=order)["finish_s"] for seed in range(40)]
+            for cohorts, order in (("1", "last"), ("64", "last"), ("64", "first"), ("64", "arrival"))
+        ]
+        for one, other in combinations(found, 2):
+            assert any((a != b).any() for a, b in zip(one, other, strict=True))
 
 
 def test_all_kinds_of_passes_occur() -> None:

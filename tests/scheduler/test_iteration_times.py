@@ -75,8 +75,9 @@ def test_a_pipeline_takes_no_less_than_its_link() -> None:
 
 def test_deferred_requests_join_one_layer_and_take_a_token_in_one_iteration_more_than_layers() -> None:
     work = Work(tokens=10, outputs=10, gpu_kv=30)
-    assert deferred_seconds(COST, work, 0) == gpu_only_seconds(COST, work) == 2 * (4 + 3) + 5
-    assert deferred_seconds(COST, work, 10) == 19 + 4
+    assert deferred_seconds(COST, work, []) == gpu_only_seconds(COST, work) == 2 * (4 + 3) + 5
+    assert deferred_seconds(COST, work, [10]) == 19 + 4
+    assert deferred_seconds(COST, work, [10, 10]) == 19 + 8
     cohort = Work(cpu_requests=8, cpu_kv=26)
     assert deferred_iterations(COST, 33.0, cohort) == 3
     assert deferred_iterations(COST, 32.9, cohort) == 5

@@ -1,5 +1,7 @@
 """Times of passes in the native core against their closed forms in Python."""
 
+from collections.abc import Iterable, Sequence
+from functools import reduce
 from random import Random
 
 import pytest
@@ -9,6 +11,7 @@ from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost
 from helmsman.scheduler.iteration_times import (
     Work,
+    cpu_attention,
     deferred_seconds,
     gpu_only_seconds,
     pipelined_seconds,
@@ -41,9 +44,14 @@ def _plus(one: Work, other: Work) -> Work:
     return Work(*(getattr(one, name) + getattr(other, name) for name in Work.__slots__))
 
 
-def _seconds(cost: IterationCost, kind: str, *work: Work, done_layers: int = 0) -> float:
-    first, second, cohort = (*work, NONE, NONE)[:3]
-    return pass_times(cost, kind, first, second, cohort, done_layers)[0]
+def _seconds(
+    cost: IterationCost, kind: str, first: Work, second: Work = NONE, joining: Sequence[tuple[int, Work]] = ()
+) -> float:
+    return pass_times(cost, kind, first, second, joining)[0]
+
+
+def _sum(works: Iterable[Work]) -> Work:
+    return reduce(_plus, works, NONE)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -57,26 +65,43 @@ def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
         pipelined_seconds(cost, first, second), rel=1e-12
     )
     cohort = _with_host(chance, NONE)
-    assert _seconds(cost, "deferred", alone, NONE, cohort) == pytest.approx(
-        deferred_seconds(cost, alone, cohort.tokens), rel=1e-12
+    assert _seconds(cost, "deferred", alone, NONE, [(0, cohort)]) == pytest.approx(
+        deferred_seconds(cost, alone, [cohort.tokens]), rel=1e-12
     )
     yielding = _plus(alone, Work(outputs=cohort.outputs))
-    assert _seconds(cost, "deferred", yielding, NONE, Work(tokens=cohort.tokens)) == pytest.approx(
-        deferred_seconds(cost, alone, cohort.tokens, cohort.outputs), rel=1e-12
+    assert _seconds(cost, "deferred", yielding, NONE, [(cost.layers, Work(tokens=cohort.tokens))]) == pytest.approx(
+        deferred_seconds(cost, alone, [cohort.tokens], cohort.outputs), rel=1e-12
     )
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(20))
+def test_each_cohort_joins_the_linear_stage_of_its_layer(seed: int) -> None:
+    """Those at one layer join one stage together; the host attends to each cohort apart."""
+    chance = Random(seed)
+    cost, alone = random_cost(chance), _on_gpu(chance)
+    cohorts = [(chance.randint(0, 3), _with_host(chance, NONE)) for _ in range(chance.randint(0, 6))]
+    stages = [sum(work.tokens for at, work in cohorts if at == layer) for layer in range(4)]
+    seconds, _, cpu, _ = pass_times(cost, "deferred", alone, NONE, cohorts)
+    assert seconds == pytest.approx(deferred_seconds(cost, alone, stages), rel=1e-12)
+    assert cpu == pytest.approx(sum(cpu_attention(cost, work) for _, work in cohorts if work.tokens), rel=1e-12)
+    mixed = chance.sample(cohorts, len(cohorts))
+    assert pass_times(cost, "deferred", alone, NONE, mixed)[0] == pytest.approx(seconds, rel=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(20))
 def test_those_who_are_part_of_the_way_add_the_layers_that_they_have_left(seed: int) -> None:
+    """Layer by layer what the pass would take if it had all layers as this one."""
     chance = Random(seed)
     cost = random_cost(chance).scaled(link=0.0)
-    first, second, late = (_with_host(chance, NONE) for _ in range(3))
-    both, done = _plus(second, late), chance.randint(0, cost.layers)
-    ends = cost.ends(first.outputs + both.outputs)
-    whole, less = (pipelined_seconds(cost, first, work) for work in (both, second))
-    less += ends - cost.ends(first.outputs + second.outputs)
-    expected = ((cost.layers - done) * (whole - ends) + done * (less - ends)) / cost.layers + ends
-    assert _seconds(cost, "pipelined", first, both, late, done_layers=done) == pytest.approx(expected, rel=1e-9)
+    first, second = _with_host(chance, NONE), _with_host(chance, NONE)
+    late = [(chance.randint(0, cost.layers), _with_host(chance, NONE)) for _ in range(chance.randint(0, 4))]
+    expected = cost.ends(first.outputs + second.outputs + sum(work.outputs for _, work in late))
+    for layer in range(cost.layers):
+        there = _plus(second, _sum(work for begin, work in late if begin <= layer))
+        whole = pipelined_seconds(cost, first, there) - cost.ends(first.outputs + there.outputs)
+        expected += whole / cost.layers
+    both = _plus(second, _sum(work for _, work in late))
+    assert _seconds(cost, "pipelined", first, both, late) == pytest.approx(expected, rel=1e-9)
 
 
 def test_each_side_works_as_long_as_its_own_stages_take() -> None:
@@ -84,9 +109,9 @@ def test_each_side_works_as_long_as_its_own_stages_take() -> None:
     cost, first, second = random_cost(chance), _with_host(chance, _on_gpu(chance)), _with_host(chance, NONE)
     host = cost.cpu_attention(first.cpu_kv) + cost.cpu_attention(second.cpu_kv)
     host += cost.cpu_request * (first.cpu_requests + second.cpu_requests)
-    seconds, device, cpu, link = pass_times(cost, "pipelined", first, second, NONE)
+    seconds, device, cpu, link = pass_times(cost, "pipelined", first, second, [])
     assert cpu == pytest.approx(cost.layers * host)
     assert seconds >= max(device, cpu, link)
-    deferred = pass_times(cost, "deferred", first, NONE, second)
+    deferred = pass_times(cost, "deferred", first, NONE, [(0, second)])
     assert deferred[2] == pytest.approx(cost.cpu_attention(second.cpu_kv) + cost.cpu_request * second.cpu_requests)
-    assert pass_times(cost, "deferred", first, NONE, Work(tokens=second.tokens))[2] == 0.0
+    assert pass_times(cost, "deferred", first, NONE, [(cost.layers, Work(tokens=second.tokens))])[2] == 0.0

@@ -24,6 +24,8 @@ def test_options_are_as_given_or_by_default() -> None:
         "saturation": 128,
         "threshold": 2.5,
         "printed": True,
+        "cohorts": 1,
+        "order": "last",
     }
     assert checked_options("symmetric", {}) == {}
 

@@ -75,7 +75,7 @@ def test_passes_are_those_of_the_simulation() -> None:
         scheduler.add(request, prompt, output)
     finish, preempted = np.full(40, np.nan), 0
     for made in _decisions(scheduler):
-        seconds = _scheduling.pass_times(cost, made.kind, runner.work(made), Work(), Work())[0]
+        seconds = _scheduling.pass_times(cost, made.kind, runner.work(made), Work(), [])[0]
         now, preempted = now + seconds, preempted + len(made.preempted)
         for each in runner.run(made):
             finish[each] = now

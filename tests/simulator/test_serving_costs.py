@@ -62,7 +62,7 @@ def passes(chance: Random) -> list[tuple[ServingIteration, float]]:
         (ServingIteration(1, "two-sub-batches", (first, second)), pipelined_seconds(cost(), *both)),
         (
             ServingIteration(1, "deferred", (alone,), cohort=cohort),
-            deferred_seconds(cost(), work_of(alone), len(cohort.contexts)),
+            deferred_seconds(cost(), work_of(alone), [len(cohort.contexts)]),
         ),
     ]
 

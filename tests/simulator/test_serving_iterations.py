@@ -151,7 +151,7 @@ def test_a_cohort_costs_a_pass_its_rows_in_one_linear_stage_and_nothing_else(see
     members = SubBatch(gpu=tuple(chance.randint(10, 400) for _ in range(chance.randint(1, 40))))
     cohort = Cohort(chance.randint(1, LAYERS - 1), tuple(chance.randint(10, 400) for _ in range(64)))
     made = replayed(ServingIteration(1, "deferred", (members,), cohort=cohort), cost)
-    assert pass_seconds(made) == pytest.approx(deferred_seconds(cost, work_of(members), len(cohort.contexts)))
+    assert pass_seconds(made) == pytest.approx(deferred_seconds(cost, work_of(members), [len(cohort.contexts)]))
     assert made.busy["loopback"] == pytest.approx(pass_seconds(made))
     alone = replayed(ServingIteration(1, "deferred", (members,)), cost)
     assert pass_seconds(made) - alone.makespan <= cost.linear(members.tokens + 64) - cost.linear(members.tokens) + 1e-9

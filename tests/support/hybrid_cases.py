@@ -1,5 +1,6 @@
 """Random replicas, and requests that come in bursts and leave, for policies that use the host's attention."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
-from helmsman.scheduler.policies import checked_options
+from helmsman.scheduler.policies import checked_options, policy_options
 from helmsman.schemas.requests import Requests, make_requests
 
 HYBRID = ("simple-offload", "symmetric", "fastdecode-plus", "neo", "apex", "adaptive")
@@ -90,16 +91,22 @@ class Case:
     believed: IterationCost
     limits: Limits
     requests: Requests
+    pool: Mapping[str, str]
 
     def simulate(self, policy: str, *, reference: bool = False, check: bool = True, **options: str) -> dict[str, Any]:
-        """Through one replica, with everything logged."""
-        given = self.requests.columns(), self.cost, self.believed, self.limits, policy, checked_options(policy, options)
+        """Through one replica, with everything logged; cohorts as the case has them, unless `options` say otherwise."""
+        mine = {name: text for name, text in self.pool.items() if name in policy_options(policy).options}
+        chosen = checked_options(policy, mine | options)
+        given = self.requests.columns(), self.cost, self.believed, self.limits, policy, chosen
         return _scheduling.simulate(*given, reference=reference, log=True, check=check)
 
 
 def random_case(seed: int, count: int = 40) -> Case:
-    """In half of the cases stages take up to three times as long as is believed, or a third (APEX-43)."""
+    """In half of the cases stages take up to three times as long as is believed, or a third (APEX-43). With up to 64
+    cohorts at a time."""
     chance = Random(seed)
     believed = random_cost(chance)
     slow = [chance.uniform(1 / 3, 3) if seed % 2 else 1.0 for _ in range(4)]
-    return Case(believed.scaled(*slow), believed, random_limits(chance), random_requests(chance, count))
+    limits, requests = random_limits(chance), random_requests(chance, count)
+    pool = {"cohorts": chance.choice(["1", "2", "5", "64"]), "order": chance.choice(["last", "first", "arrival"])}
+    return Case(believed.scaled(*slow), believed, limits, requests, pool)
