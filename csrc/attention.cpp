@@ -83,11 +83,11 @@ void decode_range(const Kernels& k, const Attention& s, const AttentionCall& c, 
     const size_t pair = unit / cut.chunks, first = unit % cut.chunks;
     const size_t last = std::min(cut.chunks, first + share.end - unit);
     const Partial p = partial_at(s, scratch, unit == share.begin ? 0 : 1);
-    const bool resume = first == 0 && !c.running.first;
+    const bool resume = first == 0 && !c.running.first, goes_on = unit + last - first < share.end;
     if (resume) copy(s, running_at(s, c, pair), p);
     k.decode({s.format, c.spans, c.past + c.tokens, pair / s.kv_heads, pair % s.kv_heads, first * kChunk,
               std::min(cut.context, last * kChunk), s.head_dim, s.group(), c.q + decode_row(s, pair), resume, p.out,
-              p.max, p.sum, scratch + 2 * partial_floats(s)});
+              p.max, p.sum, scratch + 2 * partial_floats(s), goes_on && pair % s.kv_heads + 1 < s.kv_heads});
     if (first == 0 && last == cut.chunks) finish(k, s, c, pair, p);
     unit += last - first;
   }

@@ -51,11 +51,12 @@ __attribute__((noinline)) Rows copied(const Decode& s, const Reading& from, size
   return copy;
 }
 
-// Block `block` of a tile's keys or values. They are used where they are, unless the block is not full, or not in one
-// piece, or rows are not whole registers.
+// Block `block` of a tile's keys or values. They are used where they are, unless the block is not in one piece, or rows
+// are not whole registers, or codes of a block that is not full.
 HELM_INLINE Rows rows_of(const Decode& s, const Reading& from, size_t block) {
-  const char* here = s.width == s.a.head_dim ? from.here() : nullptr;
-  return here == nullptr ? copied(s, from, block) : Rows{s.a.format, here, s.stride, s.width};
+  const size_t least = s.a.format == Format::q8_0 ? kDecodeRows : from.count();
+  const char* here = s.width == s.a.head_dim ? from.here(least) : nullptr;
+  return here == nullptr ? copied(s, from, block) : Rows{s.a.format, here, s.stride, s.width, least};
 }
 
 inline void scores(const Decode& s, const Rows& rows, Lines ahead, float* out) {

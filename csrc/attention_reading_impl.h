@@ -37,7 +37,8 @@ HELM_INLINE const char* row_at(const DecodeArgs& a, bool values, const Place& pl
   return rows_in(*place.span, head_in(a, values, *place.span), a.sequence, place.at, stride);
 }
 
-// A way through what a decode reads: of each tile keys, then values, in pieces that are contiguous.
+// A way through what a decode reads: of each tile keys, then values, in pieces that are contiguous; at its end the
+// first piece of the next head, so that memory does not rest between two heads.
 class Way {
  public:
   Way(const DecodeArgs& a, size_t stride) : a_(a), stride_(stride), rest_(a.end - a.begin) {}
@@ -50,7 +51,7 @@ class Way {
   // The next piece; of no bytes behind the last one.
   Piece next() {
     if (left_ > 0) advance(a_, place_, count_);
-    else if (!turn()) return {nullptr, 0};
+    else if (!turn()) return beyond();
     count_ = smaller(left_, rest_of_span(a_, place_));
     left_ -= count_;
     ask_for_spans();
@@ -63,6 +64,13 @@ class Way {
     const KvSpan* soon = place_.span + 2;
     if (soon < a_.spans.end()) __builtin_prefetch(&head_in(a_, values_, *soon));
     __builtin_prefetch(place_.span + 6);
+  }
+  Piece beyond() {
+    if (over_ || !a_.goes_on) return {nullptr, 0};
+    over_ = true;
+    const Place first = place_at(a_, 0);
+    const HeadCache& keys = first.span->keys[a_.kv_head + 1];
+    return {rows_in(*first.span, keys, a_.sequence, first.at, stride_), rest_of_span(a_, first) * stride_};
   }
   // To a tile's values after its keys, or to the next tile.
   bool turn() {
@@ -85,7 +93,7 @@ class Way {
   size_t stride_, rest_;                      // positions of tiles after this one
   size_t of_tile_ = 0, left_ = 0, count_ = 0;  // positions of a tile; after this piece; of it
   Place tile_ = {}, place_ = {};
-  bool values_ = true, begun_ = false;
+  bool values_ = true, begun_ = false, over_ = false;
 };
 
 // Lines from `next` on, which are asked for in steps.
@@ -164,8 +172,8 @@ class Reading {
   const Place& place() const { return place_; }
   size_t left() const { return left_; }
   size_t count() const { return smaller(kDecodeRows, left_); }
-  // The block where it is, or null where it is not in one piece or not full.
-  HELM_INLINE const char* here() const { return in_piece_ >= kDecodeRows ? data_ : nullptr; }
+  // The block where it is, or null where it does not begin with `rows` in one piece.
+  HELM_INLINE const char* here(size_t rows) const { return in_piece_ >= rows ? data_ : nullptr; }
   HELM_INLINE void go_on() {
     if (in_piece_ < 2 * kDecodeRows) return go_far();
     place_.at += kDecodeRows, data_ += kDecodeRows * stride_;

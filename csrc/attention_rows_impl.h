@@ -6,11 +6,11 @@
 namespace helm {
 namespace {
 
-// A block of kDecodeRows positions, `stride` bytes apart.
+// A block of up to kDecodeRows positions, `stride` bytes apart.
 struct Rows {
   Format format;
   const char* data;
-  size_t stride, width;
+  size_t stride, width, count = kDecodeRows;
 };
 
 // What kRegisters registers of values take in a cache.
@@ -19,11 +19,15 @@ constexpr size_t asked_of() {
   return kRegisters * Simd::lanes * size_of(F);
 }
 
-// scores[g * kDecodeTile + r] of R rows from `first` on and G queries, R * G = lanes.
-template <Format F, int R, int G>
+// scores[g * kDecodeTile + r] of R rows from `first` on and G queries, R * G = lanes. Where a block is not full (kFull
+// unset), its last row stands for those that are missing.
+template <Format F, int R, int G, bool kFull>
 void scores_tile(const Rows& rows, size_t first, const float* q, Lines& ahead, float* scores) {
   const size_t width = rows.width, stride = rows.stride;
   const char* data = rows.data + first * stride;
+  size_t at[R];
+#pragma GCC unroll 16
+  for (size_t r = 0; r < R; ++r) at[r] = (kFull ? r : smaller(r, rows.count - 1 - first)) * stride;
   V acc[R * G];
 #pragma GCC unroll 16
   for (V& sum : acc) sum = Simd::zero();
@@ -34,7 +38,7 @@ void scores_tile(const Rows& rows, size_t first, const float* q, Lines& ahead, f
     for (int g = 0; g < G; ++g) query[g] = Simd::load(q + g * width + d);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const V row = load_as<F>(data + r * stride, d);
+      const V row = load_as<F>(data + at[r], d);
 #pragma GCC unroll 16
       for (int g = 0; g < G; ++g) acc[g * R + r] = Simd::fma(row, query[g], acc[g * R + r]);
     }
@@ -48,7 +52,9 @@ void scores_tile(const Rows& rows, size_t first, const float* q, Lines& ahead, f
 template <Format F, int G>
 void scores_block(const Rows& rows, const float* q, Lines ahead, float* scores) {
   constexpr int R = Simd::lanes / G;
-  for (size_t r = 0; r < kDecodeRows; r += R) scores_tile<F, R, G>(rows, r, q, ahead, scores);
+  size_t r = 0;
+  for (; r + R <= rows.count; r += R) scores_tile<F, R, G, true>(rows, r, q, ahead, scores);
+  if (r < rows.count) scores_tile<F, R, G, false>(rows, r, q, ahead, scores);
 }
 
 // Scores of a block against all queries, four, two or one at a time; the first ones ask for what comes next.
@@ -72,7 +78,7 @@ void weighted_columns(const Rows& rows, size_t d, const float* p, Lines& ahead, 
   for (int g = 0; g < G; ++g)
 #pragma GCC unroll 16
     for (int i = 0; i < N; ++i) acc[g][i] = Simd::load(out + g * width + d + i * Simd::lanes);
-  for (size_t r = 0; r < kDecodeRows; ++r, row += stride) {
+  for (size_t r = 0; r < rows.count; ++r, row += stride) {
     ahead.ask<asked_of<F, N>()>();
     V factor[G];
 #pragma GCC unroll 16

@@ -85,6 +85,7 @@ struct DecodeArgs {
   float* max;      // [group]
   float* sum;      // [group]
   float* scratch;  // decode_scratch(head_dim, group) floats, 64-byte aligned
+  bool goes_on;    // to all positions of the next KV head
 };
 
 // Causal attention of tokens [first, last) of one sequence, for one KV head and its query heads: token t sees what the
