@@ -25,6 +25,9 @@ from helmsman.schemas.formats import size_of
 PRE_PROJECTION = ("norm1", "q", "k", "v", "append")
 """What a linear stage does of the block whose attention follows, after the rest of the block before (NEO-09)."""
 
+HOST_ATTENTION = "attention.host"
+"""Attention of decodes on the host, which costs something for each of them beside their bytes."""
+
 Amount = tuple[int, int, int]
 """Of attention: tokens, positions that they attend to, and tokens whose keys and values are read."""
 
@@ -111,11 +114,12 @@ class ServingTasks:
     def attend_at_host(self, layer: int, batch: int, contexts: tuple[int, ...], sent: int) -> None:
         """Attention of the host CPU once `sent` has come, and its output on its way back, where the sub-batch waits for
         it: a cohort has no stage of its own that does."""
-        part, op = self._attention(layer, _decoding(contexts), "decode", "attention.host")
+        part, op = self._attention(layer, _decoding(contexts), "decode", HOST_ATTENTION)
         here, there = self._way(layer)
         host = replace(part, device=self.plan.hardware.devices[0].name, memory=there)
         self.out.batch = batch
-        task = self.out.operation(op, host, layer, (sent, *self.left.get(layer, ())))
+        named = replace(op, name=HOST_ATTENTION)
+        task = self.out.operation(named, host, layer, (sent, *self.left.get(layer, ())))
         back = self.activations.send("attention", layer, (there, here), op.out_bytes, self.plan.activations, (task,))
         waiting = self.values.get((batch, "attention"))
         if waiting is not None:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
+from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
 from helmsman.planner.table_prices import Priced, TablePrices
@@ -156,7 +157,8 @@ class CostModel:
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
         if self.options.corrections and device.launch is not None:
             bounds.append(self._constant(device.launch, "launch"))
-        return longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
+        bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
+        return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -193,6 +195,13 @@ class CostModel:
         if device.overhead is None or not self.options.corrections:
             return None
         return self._constant(device.overhead, "overhead")
+
+    def requests(self, host: Device, count: int) -> Estimate | None:
+        """What so many requests add to a layer's attention on the host beside the bytes of their caches."""
+        if host.request is None or not self.options.corrections:
+            return None
+        one = self._constant(host.request, "overhead")
+        return Estimate(count * one.low, count * one.mid, count * one.high, one.bound, one.source)
 
     def _transfer(self, task: Task) -> Estimate:
         """T_comm = l_link + W_act / B_link (eq 4.15)."""

@@ -40,7 +40,7 @@ def replica_cost(placed: Placed, options: ReplicaOptions | None = None) -> Repli
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
     costs = CostModel(replica.hardware)
-    stages, moves = _stages(replica, costs), _Moves(replica, costs)
+    stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
     return IterationCost(
         layers=replica.model.layers,
@@ -49,7 +49,7 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
         prefill_compute=Table(stages.prompt_compute, _pairs, looks).fitted(longest),
         prefill_read=Table(stages.prompt_read, looks=looks).fitted(longest),
         cpu_attention=Table(_on_host(replica, costs)).fitted(max(limits.cpu_tokens, longest)),
-        cpu_request=0.0,
+        cpu_request=0.0 if request is None else request.mid,
         to_host=moves.out(moves.queries_keys_values),
         to_device=moves.back(moves.attended),
         swap_out=moves.out(moves.cached),

@@ -67,6 +67,7 @@ class Device(Frozen):
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
     `launch`: least seconds between two operations (asynchronous launch, E-HELM-12);
     `overhead`: seconds added to every operation;
+    `request`: seconds that a request adds to a layer's attention on the host in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups."""
 
     name: Name
@@ -84,6 +85,7 @@ class Device(Frozen):
     efficiency: Annotated[tuple[Efficiency, ...], Field(max_length=256)] = ()
     launch: Delay | None = None
     overhead: Delay | None = None
+    request: Delay | None = Field(default=None, description="of attention on the host: by request and layer")
     elementwise: Rate | None = None
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
@@ -321,7 +323,14 @@ def _footprint_figures(link: Link) -> list[Figure]:
 
 
 def _figures(device: Device) -> list[Figure]:
-    optional = (device.launch, device.overhead, device.elementwise, device.decompress, device.cache_read)
+    optional = (
+        device.launch,
+        device.overhead,
+        device.request,
+        device.elementwise,
+        device.decompress,
+        device.cache_read,
+    )
     figures = [device.read, *(compute.flops for compute in device.compute)]
     figures += [figure for figure in optional if figure is not None]
     return figures + [share for curve in device.efficiency for share in curve.share]

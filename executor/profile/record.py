@@ -121,6 +121,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "compute": tuple(Compute(phase=phase, flops=peak) for phase in PHASES),
             "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value)),
             "overhead": overhead,
+            "request": figure(processor.inplace.requests, MEASURED),
             "elementwise": elementwise,
             "cache_bytes": profile.host.cache_bytes,
         }

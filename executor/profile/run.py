@@ -13,6 +13,7 @@ from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
 from helmsman.executor.profile.processor import Bench, measure, measure_reads
 from helmsman.executor.profile.record import record
+from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
     BusySamples,
     LinkSamples,
@@ -59,7 +60,7 @@ def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell =
         free_memory=machine.memory,
         date=date,
         tool=TOOL,
-        processors=tuple(_in_a_stage(subject, tell) for subject in subjects),
+        processors=tuple(_in_a_stage(subject, bench, tell) for subject in subjects),
         reads=reads,
         loopback=loopback,
         links={name: _link(name, engine, tell) for name, engine in engines.items()},
@@ -157,8 +158,9 @@ def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
     ]
 
 
-def _in_a_stage(subject: _Subject, tell: Tell) -> ProcessorProfile:
+def _in_a_stage(subject: _Subject, bench: Bench, tell: Tell) -> ProcessorProfile:
     inplace = measure_stage(subject.pool)
+    inplace.requests = measure_requests(subject.pool, bench.read)
     tell(f"{subject.name}: in a running stage")
     return ProcessorProfile(
         subject.name, subject.kind, subject.pool.threads, subject.excludes, subject.samples, inplace

@@ -36,6 +36,8 @@ class InplaceSamples:
     """By tokens: (activation bytes, seconds) of norms and cache writes."""
     lookup: dict[int, list[float]] = field(default_factory=dict)
     attention: dict[int, list[float]] = field(default_factory=dict)
+    requests: list[float] = field(default_factory=list)
+    """What each of several short requests adds to a layer's attention beside its bytes."""
 
 
 @dataclass

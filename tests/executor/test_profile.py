@@ -25,6 +25,7 @@ from helmsman.executor.profile.samples import (
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.lowering.graph import Task
+from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
@@ -69,7 +70,7 @@ def test_quantiles_and_figures():
     assert (found.value, found.p10, found.p90, found.n) == pytest.approx((2.0, 1.2, 2.8, 3))
 
 
-READ, PEAK, OVERHEAD, ELEMENTWISE = 1e10, 1e11, 1e-6, 5e9
+READ, PEAK, OVERHEAD, ELEMENTWISE, REQUEST = 1e10, 1e11, 1e-6, 5e9, 7e-6
 SHARES = {10**6: 0.5, 10**8: 0.9}
 
 
@@ -92,6 +93,7 @@ def synthetic():
     for tokens in (1, 64):
         stage.lookup[tokens] = [OVERHEAD + inplace.lookup_bytes(tokens) / (READ / 10)] * 5
     stage.attention[64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / 8)] * 5
+    stage.requests = [REQUEST] * 5
     return samples, stage
 
 
@@ -168,6 +170,9 @@ def test_prices_of_products_norms_lookups_attention_and_copies_are_what_was_meas
     assert lookup == pytest.approx(OVERHEAD + inplace.lookup_bytes(64) / (READ / 10), rel=1e-3)
     prompt = price(kind="attention", phase="prefill", tokens=64, bytes=0, flops=10**9)
     assert prompt == pytest.approx(8 * 10**9 / PEAK + OVERHEAD, rel=1e-6)
+    size, share = next(iter(SHARES.items()))
+    online = price(kind="attention", op=HOST_ATTENTION, tokens=12, bytes=size)
+    assert online == pytest.approx(size / (READ * share) + OVERHEAD + 12 * REQUEST, rel=1e-6)
     copy = price(kind="transfer", resource="h2d", bytes=2 * 10**6)
     assert copy == pytest.approx(2e-5 + 1e-3, rel=1e-6)
 
@@ -215,7 +220,8 @@ def test_the_share_that_others_took_is_kept():
 
 def test_every_figure_of_a_device_is_a_distribution():
     for device in synthetic_record().devices:
-        figures = [device.read, device.overhead, device.elementwise, *(compute.flops for compute in device.compute)]
+        figures = [device.read, device.overhead, device.request, device.elementwise]
+        figures += [compute.flops for compute in device.compute]
         figures += [share for curve in device.efficiency for share in curve.share]
         assert all(each.n > 0 for each in figures)
 
@@ -315,7 +321,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
-        assert device.read.n >= 3
+        assert device.read.n >= 3 and 0 <= device.request.value < 1e-3
     link = hardware.link("dram", "vram")
     assert 0.2 * 2e9 < link.bandwidth.value < 1.2 * 2e9
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}

@@ -7,11 +7,14 @@ from plans import make_hardware
 from served_plans import NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
+from helmsman.lowering.serving import lower_serving
+from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
 from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
+from helmsman.scheduler.serving_iteration import ServingIteration, SubBatch
 
 GIB = 2**30
 
@@ -55,6 +58,20 @@ def test_the_host_reads_kv_heads_and_computes_all_heads() -> None:
     fast = layer_split(NEO_8B[0], plan.hardware.model_copy(update={"devices": devices}))
     flops = 4 * 4096 * 40_000 / (host.compute[1].flops.value * 0.3)
     assert replica_cost(fast).cost.cpu_attention(40_000) == pytest.approx(flops, rel=0.01)
+
+
+def test_requests_cost_the_host_as_much_in_closed_form_as_in_a_pass() -> None:
+    """Beside the bytes that they read."""
+    bare = layer_split(*NEO_8B[:2])
+    host = bare.hardware.devices[0]
+    host = host.model_copy(update={"request": host.read.model_copy(update={"value": 2e-5})})
+    hardware = bare.hardware.model_copy(update={"devices": (host, *bare.hardware.devices[1:])})
+    plan = layer_split(NEO_8B[0], hardware)
+    cost, batch = replica_cost(plan).cost, SubBatch(cpu=(40, 900, 31))
+    graph = lower_serving(plan, ServingIteration(0, "none", (batch,)))
+    (task, *_) = (task for task in graph.tasks if task.op == HOST_ATTENTION)
+    assert cost.cpu_request == 2e-5 and replica_cost(bare).cost.cpu_request == 0
+    assert CostModel(plan.hardware).price(task).mid == pytest.approx(cost.cpu_attention(971) + 3 * 2e-5, rel=0.01)
 
 
 def test_links_move_queries_keys_values_and_back_only_outputs() -> None:

@@ -1,0 +1,92 @@
+"""What a request costs beside its bytes where many with short contexts are attended to, as online passes do.
+
+Caches of one request and head are short and far apart: each is a new start for the memory, each new key and value a
+row elsewhere. A stage that only appends and attends is run over many requests with few positions and with more; what
+is not in proportion to positions is what requests cost. Other bytes are read before every run, as other layers' are in
+a step."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor.dimensions import dimensions
+from helmsman.executor.profile.buffers import filled_as
+from helmsman.executor.profile.inplace import KV_FORMAT, MODEL
+from helmsman.schemas.formats import size_of
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Block, StageSpec
+
+ATTENDED = MODEL.model_copy(update={"layers": 1, "heads": 16, "kv_heads": 8, "qk_norm": False})
+"""Heads as most models have them."""
+REQUESTS = 12
+SHORT, LONG = 40, 296
+"""Positions of each: on average half of a block of 16 is not filled."""
+CAPACITY = 512
+ROUNDS = 9
+
+
+def measure_requests(pool: Pool, read: Callable[[Pool], float]) -> list[float]:
+    """Seconds a request and layer, by round. `read`: reads more than caches hold."""
+    arena = Arena(48 << 20)
+    spec = _spec(arena)
+    stage = Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+    return list(_rounds(stage, lambda: read(pool)))
+
+
+def _rounds(stage: Stage, disturb: Callable[[], float]) -> Iterator[float]:
+    for _ in range(ROUNDS):
+        short, long = (_run(stage, context, disturb) / REQUESTS for context in (SHORT, LONG))
+        yield max(0.0, short - SHORT * (long - short) / (LONG - SHORT))
+
+
+def _run(stage: Stage, context: int, disturb: Callable[[], float]) -> float:
+    disturb()
+    first, last = stage.ops.index("0.append"), stage.ops.index("0.o")
+    stamps = np.zeros(last - first + 1)
+    stage.run(None, None, 1, context - 1, stamps.data, first, last)
+    return float(stamps[-1] - stamps[0])
+
+
+def _spec(arena: Arena) -> "StageSpec":
+    return {
+        **dimensions(ATTENDED),
+        "attention": "fused",
+        "batch": REQUESTS,
+        "capacity": CAPACITY,
+        "context": CAPACITY,
+        "paged": False,
+        "max_tokens": 1,
+        "kv_format": KV_FORMAT,
+        "rotary_dim": 0,
+        "cos": None,
+        "sin": None,
+        "embedding": None,
+        "looked_up": False,
+        "positions": None,
+        "blocks": [_block(arena)],
+        "final_norm": None,
+        "head": None,
+    }
+
+
+def _block(arena: Arena) -> "Block":
+    size = size_of(REQUESTS * CAPACITY * ATTENDED.kv_width, KV_FORMAT)
+    keys, values = filled_as([arena.alloc(size, "keys"), arena.alloc(size, "values")], KV_FORMAT, 1.0)
+    return {
+        "norm1": None,
+        "q": None,
+        "k": None,
+        "v": None,
+        "q_norm": None,
+        "k_norm": None,
+        "o": None,
+        "norm2": None,
+        "gate": None,
+        "up": None,
+        "down": None,
+        "keys": keys,
+        "values": values,
+    }
