@@ -75,7 +75,8 @@ class _Order:
             self._at_host(number, 0)
 
     def _deferred(self) -> None:
-        """Fig 4 of APEX: a cohort joins one linear stage, and the pass does not wait for its attention."""
+        """Fig 4 of APEX: a cohort joins one linear stage, and the pass does not wait for its attention. The host works
+        through the tasks of several cohorts as they come."""
         for number in range(self.layers + 1):
             self._stage(number, 0)
             joining = self.iteration.joining(number)

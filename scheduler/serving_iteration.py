@@ -90,8 +90,8 @@ class Cohort:
 class ServingIteration:
     """One online pass. Prompts and decodes with attention on the accelerator are in the first sub-batch (NEO-05, 08).
 
-    `swap_out`, `swap_in`: KV tokens of whole requests that change cache (NEO-45). `cohort`: who joins on the way; None:
-    nobody, or the host is not ready, and the accelerator does not wait (APEX-17).
+    `swap_out`, `swap_in`: KV tokens of whole requests that change cache (NEO-45). `cohorts`: who joins on the way, each
+    at a layer of its own, if the host is ready: the accelerator does not wait (APEX-17, APEX-40).
     Raises ValueError for what no pass can be."""
 
     index: int
@@ -99,19 +99,21 @@ class ServingIteration:
     batches: tuple[SubBatch, ...]
     swap_out: int = 0
     swap_in: int = 0
-    cohort: Cohort | None = None
+    cohorts: tuple[Cohort, ...] = ()
 
     def __post_init__(self) -> None:
         if len(self.batches) != SUB_BATCHES[self.overlap]:
             raise ValueError(f"{self.overlap}: {SUB_BATCHES[self.overlap]} sub-batches, not {len(self.batches)}")
-        if not all(batch.tokens for batch in self.batches[: 1 if self.cohort else 2]):
+        if not all(batch.tokens for batch in self.batches[: 1 if self.cohorts else 2]):
             raise ValueError("a sub-batch without tokens")
         if any(batch.prompts or batch.gpu for batch in self.batches[1:]):
             raise ValueError("the second sub-batch has its attention on the host")
         if self.overlap == "deferred" and self.batches[0].cpu:
-            raise ValueError("deferred: requests of the host's cache are the cohort")
-        if self.cohort is not None and (self.overlap == "none" or not self.cohort.contexts):
+            raise ValueError("deferred: requests of the host's cache are cohorts")
+        if self.cohorts and (self.overlap == "none" or not all(cohort.contexts for cohort in self.cohorts)):
             raise ValueError("a cohort of at least one request joins a deferred pass or the second sub-batch")
+        if len({cohort.layer for cohort in self.cohorts}) < len(self.cohorts):
+            raise ValueError("two cohorts at one layer")
 
     @property
     def phase(self) -> Phase:
@@ -122,15 +124,14 @@ class ServingIteration:
     def context(self) -> int:
         """KV tokens of the longest sequence."""
         decodes = [size for batch in self.batches for size in (*batch.gpu, *batch.cpu)]
-        joined = self.cohort.contexts if self.cohort else ()
+        joined = [size for cohort in self.cohorts for size in cohort.contexts]
         return max((*decodes, *joined, *(chunk.context for chunk in self.batches[0].prompts)))
 
     def joining(self, stage: int) -> tuple[int, ...]:
         """The contexts of those who take part in linear stage `stage` beside the sub-batches."""
-        if self.cohort is None:
-            return ()
-        here = stage >= self.cohort.layer if self.overlap == "two-sub-batches" else stage == self.cohort.layer
-        return self.cohort.contexts if here else ()
+        stays = self.overlap == "two-sub-batches"
+        here = [each for each in self.cohorts if each.layer == stage or (stays and each.layer < stage)]
+        return tuple(size for cohort in here for size in cohort.contexts)
 
     @property
     def outputs(self) -> int:

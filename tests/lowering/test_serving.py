@@ -24,7 +24,7 @@ TWO = ServingIteration(
     swap_out=3,
     swap_in=2,
 )
-DEFERRED = ServingIteration(7, "deferred", (SubBatch(gpu=(5, 6)),), cohort=Cohort(1, (9, 9, 9)))
+DEFERRED = ServingIteration(7, "deferred", (SubBatch(gpu=(5, 6)),), cohorts=(Cohort(1, (9, 9, 9)),))
 
 
 def named(graph: TaskGraph, name: str) -> Task:
@@ -105,7 +105,7 @@ def test_nothing_waits_for_a_cohort() -> None:
 
 @pytest.mark.parametrize(("layer", "embedded", "chosen"), [(0, 5, 2), (1, 2, 2), (LAYERS, 2, 5)])
 def test_a_cohort_begins_and_ends_its_token_with_the_others(layer: int, embedded: int, chosen: int) -> None:
-    graph = lower_serving(PLAN, replace(DEFERRED, cohort=Cohort(layer, (9, 9, 9))))
+    graph = lower_serving(PLAN, replace(DEFERRED, cohorts=(Cohort(layer, (9, 9, 9)),)))
     assert (named(graph, "7/embedding").tokens, named(graph, "7/head").tokens) == (embedded, chosen)
     assert any(task.batch for task in graph.tasks) is (layer < LAYERS)
 
@@ -113,7 +113,7 @@ def test_a_cohort_begins_and_ends_its_token_with_the_others(layer: int, embedded
 @pytest.mark.parametrize("members", [(), (8, 9)])
 def test_those_who_are_part_of_the_way_join_the_second_sub_batch_for_the_rest(members: tuple[int, ...]) -> None:
     batches = (SubBatch(gpu=(5, 6)), SubBatch(cpu=members))
-    graph = lower_serving(PLAN, ServingIteration(7, "two-sub-batches", batches, cohort=Cohort(2, (20, 30))))
+    graph = lower_serving(PLAN, ServingIteration(7, "two-sub-batches", batches, cohorts=(Cohort(2, (20, 30)),)))
     count, tokens = len(members), {task.id: task.tokens for task in graph.tasks}
     joined = {"7/1.o#1", "7/2.q#1", "7/2.attention.host#1", "7/2.o#1"}
     before = {"7/0.q#1", "7/0.o#1", "7/1.q#1", "7/1.attention.host#1"}

@@ -61,7 +61,7 @@ def passes(chance: Random) -> list[tuple[ServingIteration, float]]:
         (ServingIteration(1, "none", (away,)), simple_seconds(cost(), work_of(away))),
         (ServingIteration(1, "two-sub-batches", (first, second)), pipelined_seconds(cost(), *both)),
         (
-            ServingIteration(1, "deferred", (alone,), cohort=cohort),
+            ServingIteration(1, "deferred", (alone,), cohorts=(cohort,)),
             deferred_seconds(cost(), work_of(alone), [len(cohort.contexts)]),
         ),
     ]

@@ -10,8 +10,10 @@ import pytest
 from serving import line, priced, random_cost, random_two, serving_plan, work_of
 
 from helmsman.lowering.serving import lower_serving
+from helmsman.scheduler._scheduling import pass_times
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.iteration_times import (
+    Work,
     cpu_attention,
     deferred_iterations,
     deferred_seconds,
@@ -86,7 +88,7 @@ def test_those_who_join_on_the_way_add_the_layers_that_they_have_left(layer: int
     late = tuple(chance.randint(10, 400) for _ in range(8))
     first, fewer = map(work_of, iteration.batches)
     all_of_them = work_of(replace(iteration.batches[1], cpu=(*iteration.batches[1].cpu, *late)))
-    made = replayed(replace(iteration, cohort=Cohort(layer, late)), cost).makespan
+    made = replayed(replace(iteration, cohorts=(Cohort(layer, late),)), cost).makespan
     free = replace(cost, ends=line(0.0))
     whole, less = (pipelined_seconds(free, first, second) for second in (all_of_them, fewer))
     expected = ((LAYERS - layer) * whole + layer * less) / LAYERS + cost.ends(iteration.outputs + len(late))
@@ -150,25 +152,60 @@ def test_a_cohort_costs_a_pass_its_rows_in_one_linear_stage_and_nothing_else(see
     cost = random_cost(chance, LAYERS, 5.0).scaled(cpu_attention=chance.choice([0.1, 1.0, 100.0]))
     members = SubBatch(gpu=tuple(chance.randint(10, 400) for _ in range(chance.randint(1, 40))))
     cohort = Cohort(chance.randint(1, LAYERS - 1), tuple(chance.randint(10, 400) for _ in range(64)))
-    made = replayed(ServingIteration(1, "deferred", (members,), cohort=cohort), cost)
+    made = replayed(ServingIteration(1, "deferred", (members,), cohorts=(cohort,)), cost)
     assert pass_seconds(made) == pytest.approx(deferred_seconds(cost, work_of(members), [len(cohort.contexts)]))
     assert made.busy["loopback"] == pytest.approx(pass_seconds(made))
     alone = replayed(ServingIteration(1, "deferred", (members,)), cost)
     assert pass_seconds(made) - alone.makespan <= cost.linear(members.tokens + 64) - cost.linear(members.tokens) + 1e-9
 
 
+def random_cohorts(chance: Random) -> tuple[Cohort, ...]:
+    """Three of them on their way."""
+    layers = chance.sample(range(1, LAYERS), 3)
+    return tuple(
+        Cohort(layer, tuple(chance.randint(10, 400) for _ in range(chance.randint(1, 64)))) for layer in layers
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_several_cohorts_cost_a_pass_a_linear_stage_each(seed: int) -> None:
+    """Closed form, core and replay: with a host that is done in time, and one that is far from it."""
+    chance = Random(seed)
+    cost = random_cost(chance, LAYERS, 5.0).scaled(cpu_attention=chance.choice([0.1, 1.0, 100.0]))
+    members, cohorts = SubBatch(gpu=(40,) * 9), random_cohorts(chance)
+    made = replayed(ServingIteration(1, "deferred", (members,), cohorts=cohorts), cost)
+    joining = [(each.layer, work_of(SubBatch(cpu=each.contexts))) for each in cohorts]
+    seconds, _, cpu, _ = pass_times(cost, "deferred", work_of(members), Work(), joining)
+    assert pass_seconds(made) == pytest.approx(seconds)
+    assert seconds == pytest.approx(deferred_seconds(cost, work_of(members), [len(each.contexts) for each in cohorts]))
+    assert made.busy["cpu"] == pytest.approx(cpu)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_those_of_several_cohorts_add_the_layers_that_they_have_left(seed: int) -> None:
+    chance = Random(seed)
+    cost, iteration, cohorts = random_cost(chance, LAYERS, 0.2), random_two(chance), random_cohorts(chance)
+    first, second = iteration.batches
+    everybody = replace(second, cpu=(*second.cpu, *(size for each in cohorts for size in each.contexts)))
+    joining = [(each.layer, work_of(SubBatch(cpu=each.contexts))) for each in cohorts]
+    made = replayed(replace(iteration, cohorts=cohorts), cost).makespan
+    assert pass_times(cost, "pipelined", work_of(first), work_of(everybody), joining)[0] == pytest.approx(
+        made, rel=0.03
+    )
+
+
 def advance(cost: IterationCost, members: SubBatch, contexts: tuple[int, ...]) -> int:
     """Passes until a cohort that begins a token begins the next one, where none waits for it (APEX-17)."""
     begun, ready, layer, passes = 0.0, 0.0, 0, 0
     while layer <= cost.layers:
-        iteration = ServingIteration(passes, "deferred", (members,), cohort=Cohort(layer, contexts))
+        iteration = ServingIteration(passes, "deferred", (members,), cohorts=(Cohort(layer, contexts),))
         made = replayed(iteration, cost, SHORT)
         start = {task.id: begun + each for task, each in zip(made.graph.tasks, made.start, strict=True)}
         end = {task.id: begun + each for task, each in zip(made.graph.tasks, made.end, strict=True)}
         if layer == 0 or ready <= start[f"{passes}/{layer - 1}.o"]:
             ready, layer = end.get(f"{passes}/{layer}.attention@h2d#1", 0.0), layer + 1
         else:
-            made = replayed(replace(iteration, cohort=None), cost, SHORT)
+            made = replayed(replace(iteration, cohorts=()), cost, SHORT)
         begun, passes = begun + pass_seconds(made), passes + 1
     return passes
 
@@ -188,7 +225,8 @@ def test_passes_follow_each_other_on_a_timeline_while_the_host_goes_on() -> None
     members, cost = SubBatch(gpu=(50, 60)), FLAT.scaled(link=0.0)
     contexts = (100,) * 16
     graphs = [
-        lower_serving(PLAN, ServingIteration(n, "deferred", (members,), cohort=Cohort(n, contexts))) for n in range(3)
+        lower_serving(PLAN, ServingIteration(n, "deferred", (members,), cohorts=(Cohort(n, contexts),)))
+        for n in range(3)
     ]
     once = pass_seconds(replay(graphs[0], priced(cost, PLAN), PLAN.hardware))
     cost = cost.scaled(cpu_attention=once / cpu_attention(cost, work_of(SubBatch(cpu=contexts))))
