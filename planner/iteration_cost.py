@@ -8,6 +8,7 @@ from helmsman.lowering.rules import kv_rule
 from helmsman.planner.costs import CostModel
 from helmsman.planner.knots import NOTHING, Table, straight
 from helmsman.planner.kv_budget import LEAST_TOKENS, limits_of
+from helmsman.planner.pipeline_parallel import Hops, in_rounds
 from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
 from helmsman.planner.stages import Stages, decode_attention, stages_of
 from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
@@ -35,7 +36,14 @@ def replica_cost(placed: Placed, options: ReplicaOptions | None = None) -> Repli
     options = options or ReplicaOptions()
     replica = replica_of(placed, options)
     limits = limits_of(replica, options)
-    return ReplicaCost(_cost(replica, limits), limits)
+    cost = _cost(replica, limits)
+    return ReplicaCost(cost if len(replica.layers) == 1 else _rounds(replica, cost), limits)
+
+
+def _rounds(replica: Replica, cost: IterationCost) -> IterationCost:
+    """Of all stages, from what one micro-batch costs on one."""
+    first = replica.accelerators[:: replica.parts]
+    return in_rounds(cost, replica.layers, Hops(CostModel(replica.hardware), first, replica.plan))
 
 
 def _cost(replica: Replica, limits: Limits) -> IterationCost:
@@ -62,7 +70,7 @@ def _stages(replica: Replica, costs: CostModel) -> Stages:
     stages = stages_of(replica.plan, costs)
     if replica.parts == 1:
         return stages
-    return DividedStages(stages, Exchange(costs, replica.accelerators), replica.plan)
+    return DividedStages(stages, Exchange(costs, replica.accelerators[: replica.parts]), replica.plan)
 
 
 def _pairs(tokens: int) -> int:

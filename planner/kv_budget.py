@@ -8,6 +8,7 @@ than as many requests as may run need."""
 from collections.abc import Mapping
 from dataclasses import replace
 
+from helmsman.lowering.placement import Placement
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.cache_bytes import caches_by_memory
 from helmsman.planner.devices_used import devices_used
@@ -20,6 +21,7 @@ from helmsman.planner.native_room import (
     staying_bytes,
     working_bytes,
 )
+from helmsman.planner.pipeline_parallel import elsewhere_bytes
 from helmsman.planner.replica import Replica, ReplicaOptions
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
@@ -56,7 +58,7 @@ def activation_bytes(model: Model, tokens: int, sequences: int, fmt: Format) -> 
 
 def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
-    device = native_device(replica.plan) if replica.parts == 1 else None
+    device = native_device(replica.plan) if replica.whole else None
     found = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
     return replace(found, context=replica.model.max_context)
 
@@ -82,13 +84,18 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
 
 def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
     """For everything else, what engines of GPUs do (NEO-20)."""
-    rooms, passing = _rooms(replica, options), _passing(replica, options)
-    each = _token_bytes(replica)
-    gpu, cpu = _gpu_tokens(rooms, each, options), 0
+    passing = _passing(replica, options)
+    gpu, cpu = min(_stage_tokens(replica, options, stage) for stage in range(len(replica.layers))), 0
     if replica.away is not None:
-        left = rooms[replica.host.memory] - gpu * each.get(replica.host.memory, 0.0)
+        home = replica.host.memory
+        left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
         cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
     return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk)
+
+
+def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
+    """Tokens for whose part of a stage's layers there is room beside its weights."""
+    return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options)
 
 
 def _gpu_tokens(rooms: Mapping[str, int], each: Mapping[str, float], options: ReplicaOptions) -> int:
@@ -106,10 +113,23 @@ def cached_token_bytes(replica: Replica) -> int:
     return model.layers * rows_size(2 * model.kv_heads, model.head_dim, kv_rule(replica.plan, 0).used)
 
 
-def _rooms(replica: Replica, options: ReplicaOptions) -> dict[str, int]:
+def _rooms(replica: Replica, options: ReplicaOptions, stage: int) -> dict[str, int]:
     """By memory, bytes for caches: beside weights and buffers, and activations where operations work."""
-    uses = memory_use(replace(replica.plan, workload=_ONE))
-    return {use.memory: _within(replica, options, use.memory) - use.weights - use.buffers for use in uses}
+    rooms = {
+        use.memory: _within(replica, options, use.memory) - use.weights - use.buffers
+        for use in memory_use(_of_stage(replica, stage, _ONE))
+    }
+    if len(replica.layers) > 1:
+        rooms[replica.accelerators[0].memory] += elsewhere_bytes(replica.plan, stage, len(replica.layers))
+    return rooms
+
+
+def _of_stage(replica: Replica, stage: int, workload: Workload) -> Placement:
+    """The plan of a stage's layers, on the first accelerator as all are equal, with both ends."""
+    if len(replica.layers) == 1:
+        return replace(replica.plan, workload=workload)
+    model = replica.plan.model.model_copy(update={"layers": replica.layers[stage]})
+    return replace(replica.plan, workload=workload, model=model)
 
 
 def _within(replica: Replica, options: ReplicaOptions, name: str) -> int:
@@ -117,18 +137,21 @@ def _within(replica: Replica, options: ReplicaOptions, name: str) -> int:
     memory = replica.hardware.memory(name)
     if name not in _working(replica):
         return memory.available
-    least = _activations(replica, options, options.batch_tokens or LEAST_TOKENS)
+    batch = LEAST_TOKENS if options.batch_tokens is None else -(-options.batch_tokens // len(replica.layers))
+    least = _activations(replica, options, batch)
     return min(int(options.utilisation * memory.capacity), memory.available - least)
 
 
 def _passing(replica: Replica, options: ReplicaOptions) -> int:
-    """Tokens of a pass whose activations have room beside what stays, in every memory where operations work."""
+    """Tokens of a pass whose activations have room beside what stays, in every memory where operations work: of as many
+    micro-batches as there are stages."""
     if options.batch_tokens is not None:
         return options.batch_tokens
     none = _activations(replica, options, 0)
     each = _activations(replica, options, 1) - none
     memories = [replica.hardware.memory(name) for name in _working(replica)]
-    return min((memory.available - _within(replica, options, memory.name) - none) // each for memory in memories)
+    room = min((memory.available - _within(replica, options, memory.name) - none) // each for memory in memories)
+    return len(replica.layers) * room
 
 
 def _working(replica: Replica) -> set[str]:
@@ -139,10 +162,10 @@ def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
     return activation_bytes(replica.plan.model, tokens, options.sequences or SEQUENCES, replica.plan.activations)
 
 
-def _token_bytes(replica: Replica) -> dict[str, float]:
+def _token_bytes(replica: Replica, stage: int) -> dict[str, float]:
     """By memory, bytes that a token's keys and values take there: an average over many, for caches come in pages."""
     work = Workload(prompt_tokens=1, output_tokens=1, context=_SPAN)
-    sizes = caches_by_memory(replace(replica.plan, workload=work))
+    sizes = caches_by_memory(_of_stage(replica, stage, work))
     return {memory: size / _SPAN for memory, size in sizes.items()}
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from helmsman.lowering.placement import Placed, Placement
 from helmsman.planner.devices_used import devices_used
 from helmsman.planner.machine import Roles, roles
+from helmsman.planner.pipeline_parallel import FIELD, stage_layers
 from helmsman.planner.tensor_parallel import divided, equal_accelerators
 from helmsman.scheduler.limits import BLOCK
 from helmsman.schemas.errors import UsageError
@@ -17,13 +18,15 @@ from helmsman.schemas.model import Model
 class ReplicaOptions:
     """How a plan is served.
 
-    `tensor_parallel`: equal accelerators that divide every layer's weights, heads and caches (NEO-30). `utilisation`:
-    share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that is the
-    replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens and
-    requests in a pass; None: as `planner.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache at
-    most; None: as `planner.kv_budget` has them. `chunk`, `block`: as in `Limits`. Raises UsageError."""
+    `tensor_parallel`: equal accelerators that divide every layer's weights, heads and caches (NEO-30).
+    `pipeline_parallel`: stages of layers that follow each other, each on accelerators of its own (APEX-39).
+    `utilisation`: share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that
+    is the replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens
+    and requests in a pass; None: as `planner.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache
+    at most; None: as `planner.kv_budget` has them. `chunk`, `block`: as in `Limits`. Raises UsageError."""
 
     tensor_parallel: int = 1
+    pipeline_parallel: int = 1
     utilisation: float = 0.9
     host_share: float | None = None
     batch_tokens: int | None = None
@@ -38,7 +41,14 @@ class ReplicaOptions:
             share = getattr(self, field)
             if share is not None and not 0 < share <= 1:
                 raise UsageError("not a share", field=field, value=share, remedy="more than 0, at most 1")
-        counts = {"tensor_parallel": 1, "batch_tokens": 1, "chunk": 0, "sequences": 1, "block": 1}
+        counts = {
+            "tensor_parallel": 1,
+            "pipeline_parallel": 1,
+            "batch_tokens": 1,
+            "chunk": 0,
+            "sequences": 1,
+            "block": 1,
+        }
         for field, least in {**counts, "gpu_tokens": self.block, "cpu_tokens": 0}.items():
             count = getattr(self, field)
             if count is not None and count < least:
@@ -48,15 +58,22 @@ class ReplicaOptions:
 @dataclass(frozen=True)
 class Replica:
     """What each of `accelerators` does, on the replica's part of the machine: the plan, or each one's part of every
-    layer where they divide them (`parts`).
+    layer where they divide them (`parts`), of all layers although it has those of its stage only.
 
-    `model`: the whole one, as the host's caches and attention have it."""
+    `model`: the whole one, as the host's caches and attention have it. `layers`: of each stage, whose accelerators
+    follow those of the stage before."""
 
     plan: Placement
     model: Model
     accelerators: tuple[Device, ...]
     parts: int
+    layers: tuple[int, ...]
     host: Device
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is divided: the plan says what is where."""
+        return self.parts == len(self.layers) == 1
 
     @property
     def hardware(self) -> Hardware:
@@ -72,17 +89,33 @@ class Replica:
 def replica_of(placed: Placed, options: ReplicaOptions) -> Replica:
     """The replica that serves `placed`. Raises UsageError where machine or model do not divide as asked."""
     found, parts = roles(placed.hardware), options.tensor_parallel
-    mine = _working(placed, found) if parts == 1 else equal_accelerators(found, parts)
+    layers = stage_layers(placed.model, options.pipeline_parallel)
+    whole = parts == len(layers) == 1
+    mine = _working(placed, found) if whole else _dividing(placed, found, options)
     host = found.host if mine else found.solo
     share = options.host_share or _node_share(found, len(mine))
     hardware = _with_share(placed.hardware, host, share)
-    plan = _moved(placed, hardware) if parts == 1 else divided(placed, hardware, mine[0], parts)
-    return Replica(plan, placed.model, mine, parts, hardware.device(host.name))
+    plan = _moved(placed, hardware) if whole else divided(placed, hardware, mine[0], parts)
+    return Replica(plan, placed.model, mine, parts, layers, hardware.device(host.name))
 
 
 def _working(placed: Placed, found: Roles) -> tuple[Device, ...]:
     used = devices_used(placed)
     return tuple(device for device in found.accelerators if device.name in used)
+
+
+def _dividing(placed: Placed, found: Roles, options: ReplicaOptions) -> tuple[Device, ...]:
+    """Equal accelerators for all parts of all stages. Raises UsageError where there are fewer, or the plan has its
+    stages elsewhere."""
+    parts, stages = options.tensor_parallel, options.pipeline_parallel
+    if stages == 1:
+        return equal_accelerators(found, parts)
+    mine = equal_accelerators(found, parts * stages, FIELD, stages)
+    used = devices_used(placed)
+    if not {device.name for device in mine} & set(used):
+        remedy = f"plan for {mine[0].name}, or leave it out"
+        raise UsageError(f"the plan works on {', '.join(used)} alone", field=FIELD, value=stages, remedy=remedy)
+    return mine
 
 
 def _node_share(found: Roles, mine: int) -> float:

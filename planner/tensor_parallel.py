@@ -20,17 +20,18 @@ from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 _FIELD = "tensor_parallel"
 
 
-def equal_accelerators(found: Roles, parts: int) -> tuple[Device, ...]:
-    """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer."""
+def equal_accelerators(found: Roles, count: int, field: str = _FIELD, asked: int | None = None) -> tuple[Device, ...]:
+    """So many accelerators of one kind with equal memories. Raises UsageError where there are fewer; `field`, `asked`:
+    what was asked for, where that is not the number of them."""
     sizes = {memory.name: memory.available for memory in found.hardware.memories}
     groups: dict[tuple[object, ...], list[Device]] = {}
     for device in found.accelerators:
         groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
     alike = max(groups.values(), key=len, default=[])
-    if len(alike) < parts:
+    if len(alike) < count:
         remedy = f"{found.hardware.name} has {len(alike)}"
-        raise UsageError("not as many equal accelerators", field=_FIELD, value=parts, remedy=remedy)
-    return tuple(alike[:parts])
+        raise UsageError("not as many equal accelerators", field=field, value=asked or count, remedy=remedy)
+    return tuple(alike[:count])
 
 
 def divided(placed: Placed, hardware: Hardware, accelerator: Device, parts: int) -> Placement:
@@ -81,14 +82,8 @@ class Exchange:
 
     def _step(self, size: int) -> float:
         """Seconds in which each gives its neighbour so many bytes, all at once: those of the slowest pair."""
-        ways, memories = Ways(self.costs.hardware), [device.memory for device in self.accelerators]
-        return max(
-            sum(self._hop(hop.link.name, size) for hop in ways.hops(source, target, size, "pinned"))
-            for source, target in pairwise([*memories, memories[0]])
-        )
-
-    def _hop(self, link: str, size: int) -> float:
-        return self.costs.price(transfer(link, size)).mid
+        memories = [device.memory for device in self.accelerators]
+        return max(moved(self.costs, here, there, size) for here, there in pairwise([*memories, memories[0]]))
 
 
 @dataclass(frozen=True)
@@ -129,6 +124,12 @@ class DividedStages:
 
     def _bytes(self, rows: int, width: int) -> int:
         return size_of(rows * width, self.plan.activations)
+
+
+def moved(costs: CostModel, here: str, there: str, size: int) -> float:
+    """Seconds of `size` bytes from one memory to another, over a link of theirs or through host memory."""
+    hops = Ways(costs.hardware).hops(here, there, size, "pinned")
+    return sum(costs.price(transfer(hop.link.name, size)).mid for hop in hops)
 
 
 def transfer(link: str, size: int) -> Task:

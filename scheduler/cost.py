@@ -43,7 +43,11 @@ class IterationCost:
     `cpu_attention`: KV tokens that decode attention on the host reads (T_ca), and `cpu_request` seconds more for each
     request. `to_host`: requests -> Q, K and V over the link; `to_device`: requests -> outputs of attention back.
     `swap_out`, `swap_in`: KV tokens -> their keys and values over the link. `ends`: sequences that yield a token ->
-    embedding, final norm, head and the choice of a token (T_prl + T_pol, NEO-11)."""
+    embedding, final norm, head and the choice of a token (T_prl + T_pol, NEO-11).
+
+    `stages`: of a pipeline of accelerators, each with its layers and its link, at work on as many micro-batches at a
+    time (APEX-39). A pass is then a round, and the accelerator's stages and ends are such that `layers` of them make
+    one; those of the host and of a link are as ever."""
 
     layers: int
     linear: Line
@@ -57,6 +61,7 @@ class IterationCost:
     swap_out: Line
     swap_in: Line
     ends: Line
+    stages: int = 1
 
     def scaled(
         self, linear: float = 1.0, gpu_attention: float = 1.0, cpu_attention: float = 1.0, link: float = 1.0

@@ -111,7 +111,14 @@ def test_the_cache_of_the_host_holds_all_heads() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("utilisation", 0.0), ("utilisation", 1.1), ("host_share", -1.0), ("tensor_parallel", 0), ("chunk", -1)],
+    [
+        ("utilisation", 0.0),
+        ("utilisation", 1.1),
+        ("host_share", -1.0),
+        ("tensor_parallel", 0),
+        ("pipeline_parallel", 0),
+        ("chunk", -1),
+    ],
 )
 def test_options_that_mean_nothing_are_refused(field: str, value: float) -> None:
     with pytest.raises(UsageError) as found:

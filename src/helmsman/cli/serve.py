@@ -40,7 +40,8 @@ def build_parser() -> Parser:
     add_limit_arguments(caches)
     alike = "prompts that begin alike share what is computed, in blocks of 16 tokens (default)"
     caches.add_argument("--prefix-cache", action=argparse.BooleanOptionalAction, default=True, help=alike)
-    parser.set_defaults(replicas=None, router=None, tensor_parallel=None, mispredict=[])  # what helm-sim may vary
+    parser.set_defaults(replicas=None, router=None, tensor_parallel=None, pipeline_parallel=None)
+    parser.set_defaults(mispredict=[])  # what helm-sim may vary
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
     queue = "requests that may wait beside those that run; others are told to come again (default 256)"

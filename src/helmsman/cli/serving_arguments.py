@@ -44,6 +44,7 @@ def _add_machine_arguments(group: "argparse._ArgumentGroup") -> None:
     add("--replicas", type=int, metavar="N", help="copies of the plan that share the requests (default 1)")
     add("--router", choices=ROUTERS, help="which replica a request goes to (default round-robin)")
     add("--tensor-parallel", type=int, metavar="N", help="equal accelerators that divide every layer (default 1)")
+    add("--pipeline-parallel", type=int, metavar="N", help="stages of layers on equal accelerators (default 1)")
     add_limit_arguments(group)
     add("--mispredict", action="append", default=[], metavar="STAGE=FACTOR",
         help=f"a stage takes that many times what the policy believes: {', '.join(STAGES)}")  # fmt: skip
@@ -85,12 +86,13 @@ def _add_study_arguments(group: "argparse._ArgumentGroup") -> None:
 
 _SERVING = (
     "policy", "policy_option", "rate", "arrivals", "sort", "limit", "seed", "slo", "replicas", "router",
-    "tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens", "cpu_tokens", "mispredict",
-    "sweep", "relative_to", "find_capacity", "seeds", "export_vllm", "export_aiperf",
+    "tensor_parallel", "pipeline_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens",
+    "cpu_tokens", "mispredict", "sweep", "relative_to", "find_capacity", "seeds", "export_vllm", "export_aiperf",
 )  # fmt: skip
 _COUNTS = {
     "replicas": 4096,
     "tensor_parallel": 1024,
+    "pipeline_parallel": 1024,
     "seeds": 1000,
 }
 """Options that are counts of at least one, and the most they may be."""

@@ -15,7 +15,16 @@ if TYPE_CHECKING:
 
 POLICY = "gpu-only"
 
-_OPTIONS = ("tensor_parallel", "batch_tokens", "chunk", "sequences", "utilisation", "gpu_tokens", "cpu_tokens")
+_OPTIONS = (
+    "tensor_parallel",
+    "pipeline_parallel",
+    "batch_tokens",
+    "chunk",
+    "sequences",
+    "utilisation",
+    "gpu_tokens",
+    "cpu_tokens",
+)
 """Of ReplicaOptions, what the command line says."""
 
 
