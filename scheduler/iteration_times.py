@@ -1,6 +1,7 @@
 """What an iteration takes, from the work in it: the closed forms of each kind of schedule.
 
-The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences."""
+The oracle of the native core, and of replayed iterations. Everything is seconds; work is counted over all sequences. An
+iteration of a pipeline of accelerators is a round, whose micro-batches have equal parts of the work (APEX-39)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -34,6 +35,13 @@ def prefill_attention(cost: IterationCost, work: Work) -> float:
     return max(cost.prefill_compute(work.pairs), cost.prefill_read(work.prompt_kv))
 
 
+def device_attention(cost: IterationCost, work: Work) -> float:
+    """One layer's attention on the accelerator: of decodes, in fewer micro-batches than stages where there are fewer of
+    them, and of prompt chunks."""
+    spread = max(1.0, cost.stages / max(1, work.tokens))
+    return cost.gpu_attention(spread * work.gpu_kv) + prefill_attention(cost, work)
+
+
 def cpu_attention(cost: IterationCost, work: Work) -> float:
     """One layer's decode attention on the host (T_ca)."""
     return cost.cpu_attention(work.cpu_kv) + cost.cpu_request * work.cpu_requests
@@ -51,8 +59,9 @@ def gpu_only_seconds(cost: IterationCost, work: Work) -> float:
 
 def simple_seconds(cost: IterationCost, work: Work) -> float:
     """The host's decode attention and everything else one after the other (NEO-03)."""
-    host = cost.layers * (transfers(cost, work) + cpu_attention(cost, work))
-    return max(_on_accelerator(cost, work) + host, _link(cost, work))
+    host = cost.layers * cpu_attention(cost, work)
+    turns = _on_accelerator(cost, work) + (cost.layers * transfers(cost, work) + host) / cost.stages
+    return max(turns, host + cost.ends(work.outputs), _link(cost, work))
 
 
 def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
@@ -66,14 +75,15 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     assert not (second.gpu_kv or second.pairs), "the second sub-batch has its attention on the host"
     both = first, second
     linear, host = [cost.linear(work.tokens) for work in both], [cpu_attention(cost, work) for work in both]
-    there, back = (
-        [cost.to_host(work.cpu_requests) for work in both],
-        [cost.to_device(work.cpu_requests) for work in both],
+    there, back, away = (
+        [cost.to_host(work.cpu_requests) / cost.stages for work in both],
+        [cost.to_device(work.cpu_requests) / cost.stages for work in both],
+        [seconds / cost.stages for seconds in host],
     )
-    attention = cost.gpu_attention(first.gpu_kv) + prefill_attention(cost, first)
-    ways = map(sum, zip(linear, there, host, back, strict=True))
+    attention = device_attention(cost, first)
+    ways = map(sum, zip(linear, there, away, back, strict=True))
     turns = attention + there[0] + back[1], there[1] + back[0]
-    longest = max(turns) + sum(linear) + sum(host)
+    longest = max(turns) + sum(linear) + sum(away)
     layer = max(sum(linear) + attention, sum(host), *ways, longest / 2)
     return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
@@ -81,8 +91,10 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
 def deferred_seconds(cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0) -> float:
     """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
     one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
-    those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17)."""
-    joined = sum(cost.linear(work.tokens + count) - cost.linear(work.tokens) for count in joining)
+    those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17). In a
+    round they join one micro-batch each time: as many rows more as that makes of all of them."""
+    rows = (work.tokens + cost.stages * count for count in joining)
+    joined = sum(cost.linear(each) - cost.linear(work.tokens) for each in rows)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
     return max(alone + joined, _link(cost, work))
 
@@ -92,17 +104,22 @@ def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> 
     in which the host is ready (APEX-19, E-APEX-05), its queries and outputs moved (APEX-42).
 
     One more begins the token: layer by layer the pre-projection is in one iteration, the post-projection in a later
-    one, so L layers of attention lie between L + 1 linear stages."""
-    return cost.layers * max(1, ceil((cpu_attention(cost, cohort) + transfers(cost, cohort)) / iteration)) + 1
+    one, so L layers of attention lie between L + 1 linear stages. In a pipeline of N accelerators it goes on with every
+    slot, and waits for L/N layers instead of L (APEX-39, E-APEX-08); one slot more for each accelerator that it comes
+    to."""
+    host = cpu_attention(cost, cohort) + transfers(cost, cohort)
+    slots = cost.layers * max(1, ceil(cost.stages * host / iteration)) + cost.stages
+    return ceil(slots / cost.stages)
 
 
 def _on_accelerator(cost: IterationCost, work: Work) -> float:
-    layer = cost.linear(work.tokens) + cost.gpu_attention(work.gpu_kv) + prefill_attention(cost, work)
+    layer = cost.linear(work.tokens) + device_attention(cost, work)
     return cost.layers * layer + cost.ends(work.outputs)
 
 
 def _link(cost: IterationCost, *batches: Work) -> float:
-    """Seconds that the busier direction of the link needs for what all layers of a pass move."""
+    """Seconds that the busier direction of the link needs for what all layers of a pass move; of a pipeline, each
+    accelerator's of its own layers."""
     out = sum(cost.to_host(batch.cpu_requests) + cost.swap_out(batch.swap_out) for batch in batches)
     back = sum(cost.to_device(batch.cpu_requests) + cost.swap_in(batch.swap_in) for batch in batches)
-    return cost.layers * max(out, back)
+    return cost.layers * max(out, back) / cost.stages
