@@ -3,7 +3,7 @@
     python -m benchmarks.serving_steps PLAN --checkpoint DIR --sequences 1 8 32
     python -m benchmarks.serving_steps PLAN --checkpoint DIR --on-host 12 --depth 1024
 
-PLAN: all units on one device, for `--on-host` a loopback accelerator. First, for every number of sequences, decode
+PLAN: one device computes it all, for `--on-host` a loopback accelerator. First, for every number of sequences, decode
 steps of both engines in turns, and the median of the ratios. With `--on-host`: two requests on the accelerator, at a
 quarter of the depth, and as many on the host; median seconds of every kind of iteration in turns, and of its parts.
 Runs beside which others took much of the processors mean little: their share is printed."""
@@ -126,6 +126,7 @@ def _parts(taken: list[Seconds]) -> str:
         "cpu attention": [each.cpu_attention for each in taken],
         "to host": [each.to_host for each in taken],
         "to device": [each.to_device for each in taken],
+        "weights": [each.weights for each in taken],
     }
     return ", ".join(f"{name} {median(values) * 1e3:.1f} ms" for name, values in parts.items())
 

@@ -6,11 +6,13 @@ from served_plans import NEO_7B, NEO_8B, NEO_70B, layer_split
 
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.kv_budget import activation_bytes, limits_of
 from helmsman.planner.memory import memory_use
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.plan import LayerRange, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 
 GIB = 2**30
@@ -95,3 +97,18 @@ def test_native_hosts_hold_what_as_many_requests_as_run_need() -> None:
     assert _limits(plan, cpu_tokens=10_000).cpu_tokens == 10_000
     long = plan.model_copy(update={"workload": work.model_copy(update={"context": 2**15})})
     assert _limits(long).cpu_tokens < 64 * 2**15, "no more than is available"
+
+
+def test_streamed_weights_leave_room_where_they_arrive_and_take_it_where_they_rest() -> None:
+    """Half of the blocks in host memory: their weights' room but for a window's is for caches, which take it there."""
+    plan = make_plan(load_model("Qwen3-0.6B"), 0, weights="bf16", kv="f16", hardware=make_hardware(vram=4 * GIB))
+    away = Residence(select=Select(layers=LayerRange(start=0, stop=14)), memory="dram", format="bf16")
+    block, token = sum(tensor.size("bf16") for tensor in block_tensors(plan.model, 0)), 28 * 2 * 8 * 128 * 2
+    here = _limits(plan, utilisation=1.0, cpu_tokens=10**9)
+    for windows, schedule in ((2, Schedule(overlap="next-layer", prefetch=1)), (3 * 1024**2 / (block / 2), Schedule())):
+        streamed = plan.model_copy(update={"residence": (away, *plan.residence), "schedule": schedule})
+        limits = _limits(streamed, utilisation=1.0, cpu_tokens=10**9)
+        more, fewer = limits.gpu_tokens - here.gpu_tokens, here.cpu_tokens - limits.cpu_tokens
+        assert more * token == pytest.approx((14 - windows) * block, abs=17 * token)
+        assert fewer * token == pytest.approx(14 * block, rel=0.1), "and what is kept in f32"
+        assert (limits.batch_tokens, limits.sequences) == (here.batch_tokens, here.sequences)
