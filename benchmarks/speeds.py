@@ -1,16 +1,18 @@
 """The speeds of this machine's devices and links now, and a plan at these speeds."""
 
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import harmonic_mean, median
+from threading import Event, Thread
 
 from helmsman.analysis.scaling import Scaling
-from helmsman.executor._kernels import packed_size, time_linear
+from helmsman.executor._kernels import Pool, packed_size, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import computed_format
-from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS, probe_pieces, product_matrix
+from helmsman.executor.probe import PRODUCT, PRODUCT_TOKENS, probe_pieces, product_matrix, random_matrix
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.plan import Plan
@@ -18,6 +20,9 @@ from helmsman.schemas.trace import Probe
 
 CACHES = 4
 """Matrices of a probe are together this many times the last-level cache."""
+BESIDE = (512, 1024)
+"""(rows, columns) of a product beside a run: a millisecond, which the run's own thread does not interrupt."""
+PERIOD_S = 0.5
 
 
 class Speeds:
@@ -43,11 +48,51 @@ class Speeds:
         found += [Probe(what="link", name=name, run=0, value=lane.sample().rate) for name, lane in opened.lanes.items()]
         return found
 
+    @contextmanager
+    def beside(self) -> Iterator[dict[str, list[float]]]:
+        """FLOP/s of every device while the block runs, twice a second, where they are filled in; the run loses some
+        0.5 % by that. What a core computes in a second changes by a third within seconds, as probes before and after a
+        run of a minute do not show."""
+        opened, ended = open_devices(self._plan.hardware, self._resources, self._machine), Event()
+        found: dict[str, list[float]] = {name: [] for name in opened.by_name}
+        matrix = random_matrix(self._format, BESIDE)
+
+        def sample() -> None:
+            while not ended.wait(PERIOD_S):
+                for name, device in opened.by_name.items():
+                    times = time_linear(pool_of(device), self._format, [matrix], *BESIDE, PRODUCT_TOKENS, 3)
+                    found[name].append(2 * PRODUCT_TOKENS * BESIDE[0] * BESIDE[1] / min(times))
+
+        thread = Thread(target=sample)
+        thread.start()
+        try:
+            yield found
+        finally:
+            ended.set()
+            thread.join()
+
     def _product(self, device: base.Device) -> float:
         """FLOP/s of the product that a profile times, over several matrices, so that none stays in a cache."""
-        assert isinstance(device, CpuDevice), "what serves is native"
-        times = time_linear(device.pool, self._format, self._matrices, *PRODUCT, PRODUCT_TOKENS, len(self._matrices))
+        times = time_linear(
+            pool_of(device), self._format, self._matrices, *PRODUCT, PRODUCT_TOKENS, len(self._matrices)
+        )
         return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
+
+
+def pool_of(device: base.Device) -> Pool:
+    """Its threads."""
+    assert isinstance(device, CpuDevice), "what serves is native"
+    return device.pool
+
+
+def computing(probes: Sequence[Probe], beside: dict[str, list[float]]) -> list[Probe]:
+    """The probes, with arithmetic as it was on average beside a run: of what takes time, so a harmonic mean."""
+    return [
+        each.model_copy(update={"value": harmonic_mean(beside[each.name])})
+        if each.what == "compute" and beside.get(each.name)
+        else each
+        for each in probes
+    ]
 
 
 def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, float]]:

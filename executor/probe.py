@@ -38,7 +38,12 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
 
 def product_matrix(fmt: StoredFormat) -> Buffer:
     """The weights of a probe of arithmetic, noise."""
-    return _noise(packed_size(fmt, *PRODUCT))
+    return random_matrix(fmt, PRODUCT)
+
+
+def random_matrix(fmt: StoredFormat, shape: tuple[int, int]) -> Buffer:
+    """Noise as the packed weights of (rows, columns)."""
+    return _noise(packed_size(fmt, *shape))
 
 
 def product_rate(pool: Pool, fmt: StoredFormat, matrix: Buffer) -> float:

@@ -106,12 +106,22 @@ def _measure_products(
         run = _linear(pool, fmt, bench.matrices(size), rows, columns, 1)
         samples.linear[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
     yield f"{fmt} products"
-    rows, columns = GEMM_SHAPE
-    weights = bench.matrices(packed_size(fmt, rows, columns))
-    for tokens in many:
-        times = time_linear(pool, fmt, weights, rows, columns, tokens, pairs)
-        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in times]
+    weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
+    for tokens, rates in _in_turn(pool, fmt, weights, many, pairs // 2 + 1).items():
+        samples.gemm[fmt, tokens] = rates
     yield f"{fmt} prefill"
+
+
+def _in_turn(
+    pool: Pool, fmt: StoredFormat, weights: list[Buffer], many: Sequence[int], rounds: int
+) -> dict[int, list[float]]:
+    """FLOP/s by tokens. All take turns, as parts of a round's product with most tokens: a core's speed of arithmetic
+    changes by a third and more within seconds. Each once for its code and activations to come, and once to count."""
+    flops = 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1]
+    run = {tokens: _linear(pool, fmt, weights, *GEMM_SHAPE, tokens) for tokens in many}
+    found = [{tokens: flops * tokens / run[tokens](2)[1] for tokens in many} for _ in range(rounds)]
+    usual = median(each[many[-1]] for each in found)
+    return {tokens: [usual * each[tokens] / each[many[-1]] for each in found] for tokens in many}
 
 
 def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run: Run, pairs: int) -> list[float]:
