@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "priorities.h"
+
 namespace helm::scheduling {
 namespace {
 
@@ -42,10 +44,18 @@ int64_t reserve(const State& state) {
 
 }  // namespace
 
-void Admission::move(State& state) const {
+// Moving them to the host would help nobody: who finds room there begins there.
+void Admission::move(State& state) {
+  make_way(state, homes_, [&] { return may_begin(state); }, [&](Id id) { state.preempt(id); });
   if (!homes_.gpu) return;
   make_room(state);
   if (state.decision().out.empty() && state.decision().dropped.empty()) bring_back(state);
+}
+
+bool Admission::may_begin(const State& state) {
+  const Id first = state.waiting().begin()->second;
+  const auto& found = prompts(state);
+  return std::any_of(found.begin(), found.end(), [&](const Candidate& each) { return each.chunk.id == first; });
 }
 
 void Admission::make_room(State& state) const {
@@ -63,6 +73,7 @@ void Admission::make_room(State& state) const {
 void Admission::bring_back(State& state) const {
   const int64_t all = begun_blocks(state, state.limits().gpu_tokens), capacity = state.blocks(Home::gpu).capacity();
   for (Id id = first(state); id >= 0; id = first(state)) {
+    if (state.outranks(state.sequence(id).priority)) return;
     const int64_t spare = state.gpu().count() > 0 ? capacity / 20 : 0;
     const int64_t wanted = state.limits().blocks(state.cached(id) + 1) + state.gpu().growth(1) + all;
     if (wanted + spare > state.free(Home::gpu)) return;
@@ -74,17 +85,23 @@ Admission::Room Admission::room(const State& state) const {
   const Limits& limits = state.limits();
   return {limits.budget() - state.gpu().count(), limits.sequences - state.running(),
           homes_.gpu ? state.free(Home::gpu) - state.gpu().growth(1) : 0,
-          homes_.cpu ? state.free(Home::cpu) : 0};
+          homes_.cpu ? state.free(Home::cpu) : 0, reserve(state)};
 }
 
 const std::vector<Candidate>& Admission::prompts(const State& state) {
   prompts_.clear();
   Room left = room(state);
-  for (const Id id : state.prompting())
+  auto next = state.waiting().begin();
+  bool more = true;
+  const auto begin_before = [&](auto comes_first) {
+    for (; more && next != state.waiting().end() && comes_first(next->first); ++next)
+      more = begin(state, next->second, left);
+  };
+  for (const Id id : state.prompting()) {
+    begin_before([&](int64_t priority) { return priority < state.sequence(id).priority; });
     if (!begun(state, id, left)) break;
-  left.cpu -= reserve(state);
-  for (const auto& [priority, id] : state.waiting())
-    if (!begin(state, id, left)) break;
+  }
+  begin_before([](int64_t) { return true; });
   return prompts_;
 }
 
@@ -113,7 +130,7 @@ bool Admission::begin(const State& state, Id id, Room& room) {
 Home Admission::home_for(const State& state, Id id, const Room& room) const {
   const bool before = !prompts_.empty() && prompts_.back().optional;
   const auto blocks = [&](Home home) { return state.prompt_blocks(id, state.prompt_left(id, home), home); };
-  const bool host = homes_.cpu && blocks(Home::cpu) <= room.cpu;
+  const bool host = homes_.cpu && blocks(Home::cpu) <= room.cpu - room.kept;
   if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || state.cpu().empty())) return Home::gpu;
   return host ? Home::cpu : Home::none;
 }

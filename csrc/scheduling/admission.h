@@ -19,23 +19,27 @@ class Admission {
  public:
   explicit Admission(Homes homes) : homes_(homes) {}
 
-  // Makes room for the next token of everybody on the accelerator: who came last goes to the host, or gives up its cache
+  // Who waits with a better priority than some that run makes them give up their caches until it may begin (priorities.h).
+  // Then makes room for the next token of everybody on the accelerator: who came last goes to the host, or gives up its cache
   // where the host has no room. If nobody had to go, the longest waiting at the host come back while a twentieth of the
   // blocks stays free, or until the accelerator has one to work on.
-  void move(State& state) const;
+  void move(State& state);
 
-  // Prompts in order of rank, as many as requests, tokens and blocks allow; those whose cache goes to the host come last.
+  // Prompts that have begun, and before each those that wait with a better priority; then the others that wait: in order
+  // of rank, as many as requests, tokens and blocks allow. Those whose cache goes to the host come last of those.
   // Changes nothing. Valid until the next call.
   const std::vector<Candidate>& prompts(const State& state);
 
  private:
   struct Room {
     int64_t tokens, places, gpu, cpu;  // tokens of the pass, running requests, blocks
+    int64_t kept;                      // blocks of `cpu` that are not for those who begin
   };
 
   void make_room(State& state) const;
   void bring_back(State& state) const;
   Room room(const State& state) const;
+  bool may_begin(const State& state);
   bool begun(const State& state, Id id, Room& room);
   bool begin(const State& state, Id id, Room& room);
   Home home_for(const State& state, Id id, const Room& room) const;

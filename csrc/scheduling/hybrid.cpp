@@ -3,12 +3,22 @@
 #include <algorithm>
 
 namespace helm::scheduling {
+namespace {
+
+// Of the worst priority on the host who came there last.
+Id last(const State& state) {
+  const auto& queue = state.cpu();
+  const auto better = [&](Id one, Id other) { return state.sequence(one).priority < state.sequence(other).priority; };
+  return *std::max_element(queue.rbegin(), queue.rend(), better);
+}
+
+}  // namespace
 
 // Something goes on while there is anything to do: with nothing on the accelerator, the host is waited for; without a
-// free block for any token there, who came there last gives up its cache.
+// free block for any token there, the last of them gives up its cache.
 void Hybrid::decide(State& state, const Cost& believed) {
   admission_.move(state);
-  for (;; state.preempt(state.cpu().back())) {
+  for (;; state.preempt(last(state))) {
     considered_.clear();
     const auto& prompts = admission_.prompts(state);
     const Schedules schedules(state, believed, prompts, weighing_);

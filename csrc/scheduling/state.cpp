@@ -36,7 +36,7 @@ int64_t State::tokens(Home home) const {
 }
 
 bool State::settled() const {
-  return waiting_.empty() || running() >= limits_.sequences || matched(waiting_.begin()->second) == 0;
+  return waiting_.empty() || (running() >= limits_.sequences && !ranked_) || matched(waiting_.begin()->second) == 0;
 }
 
 // At least one token of a prompt is computed: it yields the next one.

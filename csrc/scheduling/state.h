@@ -65,6 +65,10 @@ class State {
   const std::vector<Id>& cpu() const { return cpu_; }  // first in, first out: in the order in which they came here
   int64_t cpu_kv() const { return cpu_kv_; }           // tokens cached by all of cpu()
   const Cohorts& cohorts() const { return cohorts_; }
+  // Whether requests of several priorities have come.
+  bool ranked() const { return ranked_; }
+  // Whether somebody waits with a better priority than that.
+  bool outranks(int64_t priority) const { return !waiting_.empty() && waiting_.begin()->first < priority; }
   // Requests that hold one of limits().sequences places: those swapped out do not.
   int64_t running() const;
   bool empty() const { return running() == 0 && waiting_.empty() && swapped_.empty(); }
@@ -74,7 +78,7 @@ class State {
   // Most blocks that requests held at a time.
   int64_t most_blocks(Home home) const { return most_[static_cast<size_t>(home)]; }
   // Whether the next one waiting wants as many blocks as long as nobody ends: who finds less of its prefix in the cache
-  // may want fewer.
+  // may want fewer. So may who waits for others to make way.
   bool settled() const;
   // KV tokens that requests hold, shared ones once.
   int64_t tokens(Home home) const;
@@ -176,6 +180,8 @@ class State {
   int64_t cpu_kv_ = 0;
   std::array<int64_t, 3> kv_{};  // tokens cached by those not on_gpu, by home
   std::array<int64_t, 3> most_{};
+  bool ranked_ = false;
+  int64_t newest_priority_ = 0;
   double now_ = 0;
   Decision decision_;
   Load load_;

@@ -1,5 +1,6 @@
 """Runs of passes in closed form against the same passes one at a time."""
 
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -18,9 +19,12 @@ TIMES = ("started_s", "first_token_s", "finish_s", "event_s", "busy_s", "gpu_s",
 INTEGRALS = ("gpu_kv_s", "cpu_kv_s")
 
 
-def _compare(seed: int, policy: str | None = None) -> int:
-    """The passes that were taken in closed form, in runs."""
+def _compare(seed: int, policy: str | None = None, ranks: int = 0) -> int:
+    """The passes that were taken in closed form, in runs. `ranks`: all requests have one of so many priorities."""
     case = random_case(seed, policy)
+    if ranks:
+        drawn = np.random.default_rng(seed).integers(0, ranks, len(case.requests))
+        case = replace(case, requests=replace(case.requests, priority=drawn))
     fast, slow = case.run(), case.run(reference=True)
     for name in (*COUNTS, *TOTALS):
         assert np.array_equal(fast[name], slow[name]), (seed, case.policy, name)
@@ -43,10 +47,17 @@ def test_every_policy_is_as_steady_as_it_says(policy: str) -> None:
         _compare(seed, policy)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_equal_where_better_priorities_drive_out_worse_ones(policy: str) -> None:
+    for seed in range(3):
+        _compare(seed, policy, ranks=4)
+
+
 @pytest.mark.nightly
 def test_equal_on_five_hundred_workloads_and_policies() -> None:
     for seed in range(1000, 1500):
         _compare(seed)
+        _compare(seed, ranks=4)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -114,6 +114,46 @@ def test_smaller_priorities_go_first() -> None:
     assert np.argsort(found["finish_s"]).tolist() == [1, 2, 0]
 
 
+def _ranked(prompts: list[int], priority: list[int], arrival: list[float], output: int = 100) -> Requests:
+    return make_requests(np.array(arrival), np.array(prompts), np.full(len(prompts), output), np.array(priority))
+
+
+WHOLE = replace(LIMITS, batch_tokens=512, chunk=0)
+"""Prompts go through whole; 20 blocks."""
+
+
+def test_better_priorities_drive_out_the_last_of_the_worst_and_no_more() -> None:
+    """Three hold five blocks each, and eight are wanted."""
+    arrival = [0.0, 0.0, 0.0, 0.1]
+    found = _run(_ranked([60, 60, 60, 120], [2, 1, 2, 0], arrival, output=20), WHOLE)
+    assert found["preemptions"].tolist() == [0, 0, 1, 0]
+    assert found["started_s"][3] < 0.13 and found["finish_s"][2] > found["finish_s"][[0, 1, 3]].max()
+    alike = _run(_ranked([60, 60, 60, 120], [1, 1, 1, 1], arrival, output=20), WHOLE)
+    assert alike["started_s"][3] > 0.2 and not alike["preemptions"].any()
+
+
+def test_nobody_leaves_where_all_of_them_would_be_too_few() -> None:
+    """Whoever is in the middle needs eleven blocks, of which the best one has ten."""
+    found = _run(_ranked([150, 20, 170], [0, 2, 1], [0.0, 0.0, 0.1], output=30), WHOLE)
+    assert found["started_s"][2] >= found["finish_s"][0] and not found["preemptions"].any()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_place_is_made_for_better_priorities(policy: str) -> None:
+    limits = Limits(gpu_tokens=640, cpu_tokens=640, batch_tokens=64, sequences=2)
+    requests = _ranked([30, 30, 30], [1, 2, 0], [0.0, 0.0, 0.3])
+    found = _scheduling.simulate(
+        requests.columns(), COST, COST, limits, policy, checked_options(policy, {}), check=True
+    )
+    assert found["started_s"][2] < 0.5 and (found["status"] == FINISHED).all()
+    assert found["preemptions"].tolist()[::2] == [0, 0] and found["finish_s"][2] < found["finish_s"][1]
+
+
+def test_a_prompt_goes_on_after_better_ones() -> None:
+    found = _run(_ranked([200, 30], [1, 0], [0.0, 0.02], output=5))
+    assert found["first_token_s"][1] < 0.1 < found["first_token_s"][0] and not found["preemptions"].any()
+
+
 def test_a_cancelled_request_makes_room_at_once() -> None:
     requests = make_requests(np.zeros(2), np.full(2, 30), np.full(2, 100), None, np.array([0.5, np.inf]))
     found = _run(requests, replace(LIMITS, sequences=1))

@@ -1,9 +1,10 @@
 """Serving on the accelerator alone, one iteration at a time, everything looked up anew: the oracle of what is fast.
 
 Continuous batching with chunked prefill, first come first served; who finds no block drives out the last of all, whose
-cache is computed again."""
+cache is computed again, and who waits with a better priority drives out those of worse ones where that makes room."""
 
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import numpy as np
 
@@ -75,47 +76,69 @@ class Replica:
     def run(self) -> None:
         """One iteration."""
         self.running.sort(key=lambda each: each.rank)
-        self.waiting.sort(key=lambda each: each.rank)
+        came = list(self.waiting)
+        budget = min(self.limits.chunk or self.limits.batch_tokens, self.limits.batch_tokens)
+        self.make_way(budget)
+        waiting = list(takewhile(lambda each: each in came, sorted(self.waiting, key=lambda each: each.rank)))
         crowded = False
         while self.free(self.grown()) < 0:
             self.drive_out(self.running[-1])
             crowded = True
-        budget = min(self.limits.chunk or self.limits.batch_tokens, self.limits.batch_tokens)
         while (first := next((each for each in self.running if not each.decodes), None)) is not None:
             count = min(budget - len(self.grown()), first.to_cache - first.cached)
             if count <= 0 or self.free({**self.grown(), first.number: first.cached + count}) >= 0:
                 break
-            if self.running[-1] is first:
+            if self.running[-1] is first or any(each.priority < first.priority for each in waiting):
                 break
             self.drive_out(self.running[-1])
             crowded = True
-        self.finish_pass(*self.chunks(budget, crowded))
+        self.finish_pass(*self.chunks(budget, [] if crowded else waiting))
+
+    def make_way(self, budget: int) -> None:
+        """The last of worse priority leaves, until the first that waits may begin."""
+        if not self.waiting:
+            return
+        first = min(self.waiting, key=lambda each: each.rank)
+        while worse := [each for each in self.running if each.priority > first.priority]:
+            least = self.free({each.number: 0 for each in worse})
+            if least < self.limits.blocks(first.to_cache) or self.may_begin(first, budget):
+                return
+            self.drive_out(worse[-1])
+
+    def may_begin(self, first: Asked, budget: int) -> bool:
+        """After decodes and the prompts that go before it; without tokens left it waits whoever leaves."""
+        tokens = self.grown()
+        room = budget - len(tokens)
+        for each in self.running:
+            if not each.decodes and each.priority <= first.priority:
+                count = min(room, each.to_cache - each.cached)
+                tokens[each.number], room = each.cached + count, room - count
+        places = len(self.running) < self.limits.sequences
+        return room <= 0 or (places and self.free(tokens) >= self.limits.blocks(min(room, first.to_cache)))
 
     def grown(self) -> dict[int, int]:
         """Tokens cached by those that decode once they have one more."""
         return {each.number: each.cached + 1 for each in self.running if each.decodes}
 
-    def chunks(self, budget: int, crowded: bool) -> tuple[list[Asked], dict[int, int]]:
-        """Who decodes, and how many tokens of whose prompts are computed."""
+    def chunks(self, budget: int, waiting: list[Asked]) -> tuple[list[Asked], dict[int, int]]:
+        """Who decodes, and how many tokens of whose prompts are computed; `waiting`: in order, those who may begin."""
         decodes, tokens = [each for each in self.running if each.decodes], self.grown()
-        room, chunks = budget - len(decodes), {}
-        for each in [each for each in self.running if not each.decodes]:
-            count = min(room, each.to_cache - each.cached)
-            if count <= 0 or self.free({**tokens, each.number: each.cached + count}) < 0:
-                crowded = True
-                break
+        room, chunks, begun = budget - len(decodes), {}, [each for each in self.running if not each.decodes]
+        for each in sorted([*begun, *waiting], key=lambda each: (each.priority, each in waiting, each.number)):
+            count, begins = min(room, each.to_cache - each.cached), each not in begun
+            cut = self.limits.chunk == 0 and count < each.to_cache and bool(chunks)
+            refused = begins and (not waiting or cut or len(self.running) >= self.limits.sequences)
+            held = {**tokens, each.number: each.cached + count}
+            new = self.limits.blocks(count) if begins else 0
+            if refused or count <= 0 or self.free(held) < new:
+                if not begins:
+                    break
+                waiting = []
+                continue
+            if begins:
+                self.waiting.remove(each)
+                self.running.append(each)
             tokens[each.number], chunks[each.number], room = each.cached + count, count, room - count
-        waiting = sorted(self.waiting, key=lambda each: each.rank)
-        while waiting and not crowded and len(self.running) < self.limits.sequences and room > 0:
-            each = waiting.pop(0)
-            count = min(room, each.to_cache)
-            if self.limits.chunk == 0 and count < each.to_cache and chunks:
-                break
-            if self.free(tokens) < self.limits.blocks(count):
-                break
-            self.waiting.remove(each)
-            self.running.append(each)
-            tokens[each.number], chunks[each.number], room = count, count, room - count
         return decodes, chunks
 
     def finish_pass(self, decodes: list[Asked], chunks: dict[int, int]) -> None:
