@@ -34,8 +34,8 @@ class TorchLane:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stream = _stream(device) if device.type == "cuda" else None
         self._items: Items = SimpleQueue()
+        self._stream = _stream(device) if device.type == "cuda" else None
         self._error: Exception | None = None
         Thread(target=_work, args=(self._items,), daemon=True, name=f"lane of {device}").start()
 

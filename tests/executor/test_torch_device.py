@@ -28,6 +28,7 @@ from helmsman.executor.measure import Request, measure, trace
 from helmsman.executor.torch_device.attention import attend_part, merge
 from helmsman.executor.torch_device.buffers import TorchMemory, held_in
 from helmsman.executor.torch_device.caches import cache_of
+from helmsman.executor.torch_device.lane import TorchLane
 from helmsman.executor.torch_device.pinning import page_ranges
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.row_formats import RowFormat
@@ -291,3 +292,14 @@ def test_only_what_reaches_no_further_than_it_reads_from_the_device_is_replayed(
     assert stage.replays(0, len(names)) is not divided
     assert stage.replays(0, names.index("0.append") + 1)
     assert stage.replays(names.index("0.o"), len(names))
+
+
+def test_a_lane_without_its_device_fails_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not wholly made is given up without an error of its own, which nobody could catch."""
+
+    def refuse(device: torch.device) -> None:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr("helmsman.executor.torch_device.lane._stream", refuse)
+    with pytest.raises(RuntimeError, match="no driver"):
+        TorchLane(torch.device("cuda"))
