@@ -127,7 +127,7 @@ def calls(spans: list["KvSpan"], rng: np.random.Generator) -> list[list["KvSpan"
 
 
 def normal(rng: np.random.Generator, *shape: int) -> Floats:
-    return rng.standard_normal(shape).astype(np.float32)
+    return rng.standard_normal(shape, np.float32)
 
 
 def random_case(rng: np.random.Generator, shape: Shape, context: int, tokens: int) -> tuple[Floats, Floats, Floats]:

@@ -73,7 +73,7 @@ def test_rounded_kv_hardly_shows(family: str, case: Callable[[str], Case]) -> No
 @pytest.mark.parametrize("family", ["llama", "opt", "qwen3"])
 def test_greedy_text_varies_and_depends_on_the_prompt(family: str, case: Callable[[str], Case]) -> None:
     tokens = case(family).tokens
-    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 64).tokens for start in (0, 24, 48)]
+    found = [oracle_greedy(case(family).oracle, tokens[start : start + 24], 32).tokens for start in (0, 24, 48)]
     assert all(len(set(text)) >= 5 for text in found)
     assert len({tuple(text) for text in found}) == 3
 

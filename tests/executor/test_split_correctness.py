@@ -22,7 +22,7 @@ from helmsman.schemas.workload import Workload
 
 FAMILIES = ("qwen3", "llama", "opt")
 TOLERANCE = 1e-4
-PROMPT, OUTPUT = 8, 64
+PROMPT, OUTPUT = 8, 28
 
 
 def workload(batch: int = 1, batches: int = 1) -> Workload:
