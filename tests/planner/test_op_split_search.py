@@ -87,6 +87,7 @@ def test_the_curve_over_single_split_points_falls_and_then_rises():
     assert not falling[falling.argmin() :].any()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("printed", [True, False])
 def test_equals_trying_everything(printed):
     for seed in range(500):
