@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from benchmarks.papers.figure import Series
-from benchmarks.papers.loads import lengths
+from benchmarks.papers.loads import COUNT, lengths
 from benchmarks.papers.serving import System, latency, steady, throughput
 from benchmarks.papers.sites import Site
 from helmsman.schemas.requests import Requests
@@ -40,4 +40,4 @@ def within(site: Site, system: System, base: System, prompt: int, outputs: Seque
 @lru_cache(maxsize=1024)
 def made(site: Site, system: System, prompt: int, output: int) -> float:
     """Output tokens/s of requests of about these lengths."""
-    return throughput(site, system, lengths(prompt, output))
+    return throughput(site, system, lengths(prompt, output, site.machines * COUNT))

@@ -13,7 +13,7 @@ from benchmarks.papers.chart import Chart
 from benchmarks.papers.figure import Axis, Drawing, Fact, Found, Series, Traces, compare
 from benchmarks.papers.loads import OSC, lengths, with_output
 from benchmarks.papers.serving import NEO, SWIFT, VLLM, latency, load_at, outcome, run, served_by, steady
-from benchmarks.papers.sites import T4, T4_RUN, host_share
+from benchmarks.papers.sites import T4, T4_RUN, host_share, pooled, replica
 
 from helmsman.schemas.errors import BadInputError, UsageError
 
@@ -109,6 +109,15 @@ def test_baselines_differ_in_how_they_make_room():
     assert swift.activity.swapped_out > 0 and vllm.activity.swapped_out == 0
     assert swift.counts.finished == vllm.counts.finished == neo.counts.finished == 120
     assert neo.throughput.output_tokens > swift.throughput.output_tokens
+
+
+def test_machines_pooled_take_as_long_for_as_much_more():
+    one = replica(T4)
+    eight = pooled(one, 8)
+    assert eight.limits.gpu_tokens == 8 * one.limits.gpu_tokens and eight.limits.block == one.limits.block
+    assert eight.cost.linear(8 * 300) == pytest.approx(one.cost.linear(300))
+    assert eight.cost.cpu_attention(8 * 5000) == pytest.approx(one.cost.cpu_attention(5000))
+    assert pooled(one, 1) == one
 
 
 def test_a_run_gives_neo_a_layer_less():
