@@ -196,7 +196,8 @@ class Submitter {
 
   // Operations whose weights come begin when these have, one by one.
   void add(size_t b, size_t first, size_t last, Who who, Events wait) {
-    const bool computes = who == Who::ends || first == stage(b).find(Op::final_norm) ? run_->yields() : run_->computes(b);
+    const bool ends = who == Who::ends || first == stage(b).find(Op::final_norm);
+    const bool computes = ends ? run_->yields() : run_->computes(b);
     if (!weights_ || !computes) return extend(b, first, last, who, std::move(wait), {});
     for (size_t op = first; op < last; ++op) {
       Events come = weights_->come(op, wait);

@@ -23,8 +23,8 @@ const StreamedOperation* StreamedWeights::find(size_t op) const {
   return op < by_op_.size() && by_op_[op] != 0 ? &operations[by_op_[op] - 1] : nullptr;
 }
 
-WeightVisits::WeightVisits(std::shared_ptr<const StreamedWeights> weights, const std::vector<size_t>& order, Bring bring,
-                           Mark mark)
+WeightVisits::WeightVisits(std::shared_ptr<const StreamedWeights> weights, const std::vector<size_t>& order,
+                           Bring bring, Mark mark)
     : weights_(std::move(weights)), bring_(std::move(bring)), mark_(std::move(mark)) {
   plan(order);
   if (!weights_->ahead) return;
@@ -58,7 +58,8 @@ void WeightVisits::plan(const std::vector<size_t>& order) {
 Events WeightVisits::come(size_t op, Events wait) {
   const StreamedOperation* found = weights_->find(op);
   if (found == nullptr) return {};
-  if (next_ == uses_.size() || uses_[next_].op != op) throw std::logic_error("operations are not in the order of their weights");
+  if (next_ == uses_.size() || uses_[next_].op != op)
+    throw std::logic_error("operations are not in the order of their weights");
   Visit& visit = visits_[uses_[next_].visit];
   Events events;
   for (Coming& each : visit.coming) {

@@ -1,8 +1,8 @@
 // Weights of a serving pass that come over the link, to sets of buffers that take turns.
 //
-// A set holds what one owner has brought: a stage of the plan, or an operation where nothing comes ahead. It stays there
-// for a visit: from the first operation that reads it to the last one before those of another owner. Sub-batches that take
-// turns may come back to an owner whose place another has taken; then what they read comes again.
+// A set holds what one owner has brought: a stage of the plan, or an operation where nothing comes ahead. It stays
+// there for a visit: from the first operation that reads it to the last one before those of another owner. Sub-batches
+// that take turns may come back to an owner whose place another has taken; then what they read comes again.
 #pragma once
 #include <functional>
 #include <optional>
@@ -30,7 +30,8 @@ struct LookedUp {
 
 struct StreamedWeights {
   // Throws std::invalid_argument when an operation comes twice.
-  StreamedWeights(std::vector<StreamedOperation> operations, bool ahead, bool together, std::optional<LookedUp> table);
+  StreamedWeights(std::vector<StreamedOperation> operations, bool ahead, bool together,
+                  std::optional<LookedUp> table);
 
   const StreamedOperation* find(size_t op) const;
 
@@ -51,7 +52,8 @@ class WeightVisits {
   using Mark = std::function<std::shared_ptr<Event>()>;
 
   // Brings what every set has room for.
-  WeightVisits(std::shared_ptr<const StreamedWeights> weights, const std::vector<size_t>& order, Bring bring, Mark mark);
+  WeightVisits(std::shared_ptr<const StreamedWeights> weights, const std::vector<size_t>& order, Bring bring,
+               Mark mark);
 
   // What the next operation has to wait for, which is about to be submitted behind `wait`; events are told of once.
   Events come(size_t op, Events wait);

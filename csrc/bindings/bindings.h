@@ -31,6 +31,7 @@ void register_queue(py::module_& module);
 void register_compress(py::module_& module);
 void register_disk(py::module_& module);
 void register_serving(py::module_& module);
+void register_serving_weights(py::module_& module);
 
 constexpr long long kLargest = 1LL << 40;  // of any count or size from Python
 

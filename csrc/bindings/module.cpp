@@ -12,5 +12,6 @@ PYBIND11_MODULE(_kernels, module) {
   helm::register_copy_engine(module);
   helm::register_compress(module);
   helm::register_disk(module);
+  helm::register_serving_weights(module);
   helm::register_serving(module);
 }
