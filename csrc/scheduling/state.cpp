@@ -3,6 +3,12 @@
 #include "state_impl.h"
 
 namespace helm::scheduling {
+namespace {
+
+// Of the cache, what is evicted at a time: its inverse.
+constexpr int64_t kEvictedPart = 8;
+
+}  // namespace
 
 State::State(const Limits& limits, Homes homes, Pool pool, int layers, int64_t hash_block)
     : limits_(limits),
@@ -72,9 +78,14 @@ void State::begin(double now) {
   load_ = Load{};
 }
 
+// Many at a time: what was held together lies together, so who takes it next has more of it in a row than if each wanted
+// one. How many does not depend on how many are wanted, or a run of passes would not equal its passes.
 void State::evict() {
-  decision_.evicted.push_back(prefixes_.evict());
-  gpu_blocks_.give(hash_blocks());
+  const int64_t batch = std::max<int64_t>(1, gpu_blocks_.capacity() / kEvictedPart / hash_blocks());
+  for (int64_t i = 0; i < batch && prefixes_.idle() > 0; ++i) {
+    decision_.evicted.push_back(prefixes_.evict());
+    gpu_blocks_.give(hash_blocks());
+  }
 }
 
 void State::take(Home home, int64_t count) {

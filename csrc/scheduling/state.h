@@ -143,6 +143,7 @@ class State {
   int64_t matched(Hashes hashes, int64_t prompt) const;
   int64_t matched(Id id) const { return matched(sequences_[id].hashes, sequences_[id].prompt); }
   Blocks& mine(Home home) { return home == Home::gpu ? gpu_blocks_ : cpu_blocks_; }
+  // Gives up some of the prefix blocks that nobody holds; there must be one.
   void evict();
   void take(Home home, int64_t count);
   // Changes what `id`, not on_gpu, has cached.
