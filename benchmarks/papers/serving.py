@@ -21,13 +21,15 @@ from helmsman.simulator.serving.run import Outcome, Setup, serve
 class System:
     """What the papers call a system: a policy, its options, and how many tokens of prompts pass at a time (0: all).
 
-    `spare_layer`: of the cache that a run was given, a layer is where prompts pass on their way to the host."""
+    `spare_layer`: of the cache that a run was given, a layer is where prompts pass on their way to the host;
+    `host_time`: its own kernel takes so many times as long for attention on the host as the record says."""
 
     name: str
     policy: str
     chunk: int = 0
     options: tuple[tuple[str, str], ...] = ()
     spare_layer: bool = False
+    host_time: float = 1.0
 
 
 VLLM = System("vLLM", "gpu-only", 512)
@@ -38,6 +40,8 @@ NEO = System("NEO", "neo", spare_layer=True)
 FASTDECODE = System("FastDecode+", "fastdecode-plus", spare_layer=True)
 """With --extra-layer-for-cprf (NEO's server.py)."""
 APEX = System("APEX", "apex")
+NEO_BY_APEX = replace(NEO, host_time=2.0)
+"""Beside APEX, whose kernel is up to twice as fast with large batches (APEX 4.1, APEX-29): the most that it says."""
 STEADY = (0.3, 0.7)
 """Of all that end, what NEO's evaluation counts: neither the beginning nor the end of a run (its illustrator.py)."""
 
@@ -45,6 +49,7 @@ STEADY = (0.3, 0.7)
 def served_by(site: Site, system: System) -> ReplicaCost:
     """What passes cost `system` on the site, and what fits."""
     found = replica(site, system.chunk)
+    found = replace(found, cost=found.cost.scaled(cpu_attention=system.host_time))
     if not (system.spare_layer and site.gpu_tokens):
         return found
     layers, block = found.cost.layers, found.limits.block

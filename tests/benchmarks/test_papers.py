@@ -12,7 +12,7 @@ from benchmarks.papers.catalogue import figures
 from benchmarks.papers.chart import Chart
 from benchmarks.papers.figure import Axis, Drawing, Fact, Found, Series, Traces, compare
 from benchmarks.papers.loads import OSC, lengths, with_output
-from benchmarks.papers.serving import NEO, SWIFT, VLLM, latency, load_at, outcome, run, served_by, steady
+from benchmarks.papers.serving import NEO, NEO_BY_APEX, SWIFT, VLLM, latency, load_at, outcome, run, served_by, steady
 from benchmarks.papers.sites import T4, T4_RUN, host_share, pooled, replica
 
 from helmsman.schemas.errors import BadInputError, UsageError
@@ -125,6 +125,12 @@ def test_a_run_gives_neo_a_layer_less():
     assert served_by(T4_RUN, SWIFT).limits.gpu_tokens == 864
     assert served_by(T4_RUN, NEO).limits.gpu_tokens == 832
     assert served_by(T4, NEO) == served_by(T4, SWIFT)
+
+
+def test_systems_have_kernels_of_their_own():
+    one, slower = served_by(T4, NEO).cost, served_by(T4, NEO_BY_APEX).cost
+    assert slower.cpu_attention(5000) == pytest.approx(2 * one.cpu_attention(5000))
+    assert slower.gpu_attention == one.gpu_attention
 
 
 def test_the_middle_of_a_run_has_neither_beginning_nor_end():
