@@ -15,24 +15,25 @@ size_t widths(const StageSpec& s) { return s.hidden + 2 * s.attention.q_width() 
 
 size_t Cohort::size(const StageSpec& spec, size_t rows) { return product({rows, widths(spec), sizeof(float)}); }
 
-Cohort::Cohort(Seat host, Buffer kept, const StageSpec& spec)
+Cohort::Cohort(Seat host, Buffer kept, const StageSpec& spec, int rise)
     : host_(std::move(host)),
       kept_(std::move(kept)),
       hidden_(spec.hidden * sizeof(float)),
       q_(spec.attention.q_width() * sizeof(float)),
       kv_(spec.attention.kv_width() * sizeof(float)),
-      bytes_(widths(spec) * sizeof(float)) {}
+      bytes_(widths(spec) * sizeof(float)),
+      rise_(rise) {}
 
 void Cohort::reset() {
   if (!landed()) throw std::invalid_argument("a cohort's attention is under way");
-  layer_ = kNone, landed_ = nullptr;
+  layer_ = kNone, under_way_ = nullptr;
 }
 
 void Joining::enter(const Seat& seat) {
-  if (waits) cohort->landing().wait();
+  if (waits) cohort->wait();
   joined = cohort->landed();
   if (!joined) return;
-  host_seconds = cohort->attended_->end - cohort->attended_->start;
+  host_seconds = cohort->under_way_->span.end - cohort->under_way_->span.start;
   const char* from = cohort->kept_.data;
   const size_t first = joint->rows() - kept.size();
   for (size_t i = 0; i < kept.size(); ++i) {
@@ -57,21 +58,24 @@ void Joining::leave(const std::shared_ptr<Joining>& self, const Seat& seat, cons
     back.pieces.push_back({c.back(i), Seat::offset(host.attended, i), c.q_});
   }
   sent.done = std::make_shared<Event>();
-  const auto attended = std::make_shared<Event>(), landed = std::make_shared<Event>();
-  const auto span = std::make_shared<Span>();
+  const auto task = std::make_shared<Attending>();
+  const std::shared_ptr<Event> attended{task, &task->attended};
+  // On its way back it keeps its turn, also where tasks pass each other: what passes wait for comes after it.
+  back.wait = {attended}, back.done = {task, &task->landed};
   lanes.queries->submit(sent);
-  lanes.host->submit({[self, host, layer, span] {
+  lanes.host->submit({[self, host, layer, task] {
                         const size_t begin = host.stage->find(Op::append, layer), end = host.stage->find(Op::o, layer);
                         std::vector<double> stamps(end - begin + 1);
                         const Ragged& rows = *self->apart;
                         host.stage->run_ragged(rows, rows.rows(), nullptr, nullptr, begin, end, stamps.data());
-                        *span = {stamps.front(), stamps.back()};
+                        task->span = {stamps.front(), stamps.back()};
                       },
                       {sent.done},
-                      attended});
-  back.wait = {attended}, back.done = landed;
+                      attended,
+                      nullptr,
+                      c.rise_ * static_cast<long long>(layer)});
   lanes.outputs->submit(back);
-  c.layer_ = layer, c.landed_ = landed, c.attended_ = span;
+  c.layer_ = layer, c.under_way_ = task;
   joined = true;
 }
 

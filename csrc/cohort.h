@@ -4,13 +4,20 @@
 // of the next. Then their queries, keys and values leave for the host, whose attention has until that place of the next
 // iteration. When it is not done by then, the cohort joins an iteration later: the accelerator never waits, unless it
 // has nothing else to do. A token begins with the embedding and ends with the head. Rows of a cohort may also stay in
-// sub-batch 1 from their layer on, and are waited for there, so that what has been done for them is not lost.
+// sub-batch 1 from their layer on, and are waited for there, so that what has been done for them is not lost. Several
+// cohorts may be under way, each at a layer of its own; which of them the host serves first is theirs to say.
 #pragma once
 #include <memory>
 
 #include "serving.h"
 
 namespace helm {
+
+// Attention of a cohort's rows on its way: on the host, then what it gives over the link.
+struct Attending {
+  Event attended, landed;
+  Span span{0, 0};  // of the attention
+};
 
 class Cohort {
  public:
@@ -19,14 +26,17 @@ class Cohort {
   // Bytes of `kept` for up to `rows` rows.
   static size_t size(const StageSpec& spec, size_t rows);
 
-  // `kept`: in the accelerator's memory, what is needed between iterations; `host`: a seat of its own.
-  Cohort(Seat host, Buffer kept, const StageSpec& spec);
+  // `kept`: in the accelerator's memory, what is needed between iterations; `host`: a seat of its own. `rise`: 1 where the
+  // host attends to first layers first, -1 to last ones, 0 as they come.
+  Cohort(Seat host, Buffer kept, const StageSpec& spec, int rise);
 
   // The layer whose attention is under way, or kNone: then its rows join at the embedding.
   size_t layer() const { return layer_; }
   // Whether nothing is under way, so that caches may change.
-  bool landed() const { return landed_ == nullptr || landed_->done(); }
-  const Event& landing() const { return *landed_; }
+  bool landed() const { return under_way_ == nullptr || under_way_->landed.done(); }
+  void wait() const {
+    if (under_way_ != nullptr) under_way_->landed.wait();
+  }
   // Forgets the token under way, which must have landed.
   void reset();
 
@@ -41,15 +51,15 @@ class Cohort {
   Buffer kept_;
   size_t hidden_, q_, kv_, bytes_;
   size_t layer_ = kNone;
-  std::shared_ptr<Event> landed_;
-  std::shared_ptr<Span> attended_;  // when its attention began and ended
+  int rise_;
+  std::shared_ptr<Attending> under_way_;
 };
 
 // A cohort's rows in one iteration. Its methods are called on the accelerator's queue.
 struct Joining {
   std::shared_ptr<Cohort> cohort;
   SharedRows joint;   // a sub-batch's rows, and behind them the cohort's
-  SharedRows apart;   // those, as the host's caches have them; if they stay, all of the joint rows
+  SharedRows apart;   // those, as the host's caches have them; if they stay, of all the joint rows
   std::vector<size_t> kept;  // which of the rows that are under way they are; of a new token none
   size_t at = Cohort::kNone;  // the layer after whose attention they join
   bool waits = false;        // whether there is nothing else to do
@@ -62,10 +72,10 @@ struct Joining {
   // Rows that went on to `layer` leave, and their attention begins.
   void leave(const std::shared_ptr<Joining>& self, const Seat& seat, const ServingLanes& lanes, size_t layer);
   size_t batch() const { return stays ? 1 : 0; }
-  // Whether their rows are in their sub-batch while the host attends to `layer`.
-  bool stays_at(size_t layer) const { return stays && layer > at; }
+  // Whether their rows are in their sub-batch after the attention of `layer`, and go on there.
+  bool stays_after(size_t layer) const { return stays && layer != Cohort::kNone && layer >= at; }
   // The head has seen them.
-  void end() { cohort->layer_ = Cohort::kNone, cohort->landed_ = nullptr; }
+  void end() { cohort->layer_ = Cohort::kNone, cohort->under_way_ = nullptr; }
 };
 
 }  // namespace helm

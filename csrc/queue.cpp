@@ -1,5 +1,6 @@
 #include "queue.h"
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -66,8 +67,7 @@ void Queue::work() {
   for (;;) {
     submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     if (queue_.empty()) return;
-    Work item = std::move(queue_.front());
-    queue_.pop_front();
+    Work item = take();
     lock.unlock();
     perform(item);
     if (item.done) item.done->signal();
@@ -76,6 +76,19 @@ void Queue::work() {
     ++done_;
     finished_.notify_all();
   }
+}
+
+Work Queue::take() {
+  const auto ready = [](const Work& each) {
+    return std::all_of(each.wait.begin(), each.wait.end(), [](const auto& event) { return event->done(); });
+  };
+  auto best = queue_.begin();
+  bool found = false;
+  for (auto each = queue_.begin(); each != queue_.end() && each->rank; ++each)
+    if (ready(*each) && (!found || *each->rank < *best->rank)) best = each, found = true;
+  Work item = std::move(*best);
+  queue_.erase(best);
+  return item;
 }
 
 void Queue::perform(const Work& item) {

@@ -1,10 +1,12 @@
-// Queue: a thread that does what was submitted, in order, like a stream of an accelerator.
+// Queue: a thread that does what was submitted, in order, like a stream of an accelerator; items with a rank may pass each
+// other.
 #pragma once
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -17,6 +19,7 @@ struct Work {
   Events wait;
   std::shared_ptr<Event> done;  // or null
   double* times = nullptr;      // start and end, or null
+  std::optional<long long> rank = {};  // of those with a rank that follow each other, the lowest that need not wait is next
 };
 
 // After an item has thrown, later ones are skipped, but still signal, until the error has been taken by check().
@@ -42,6 +45,7 @@ class Queue {
 
  private:
   void work();
+  Work take();
   void perform(const Work& item);
 
   std::mutex mutex_;

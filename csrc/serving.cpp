@@ -19,7 +19,7 @@ namespace {
 using Shared = std::shared_ptr<ServingRun>;
 
 void check_lanes(const ServingLanes& lanes, const ServingIteration& it) {
-  bool crosses = it.joining != nullptr;
+  bool crosses = !it.joining.empty();
   for (const SubBatch& batch : it.batches) crosses = crosses || batch.apart != nullptr;
   bool copies = false;
   for (const LayerCopies* each : {&it.swap_out, &it.swap_in, &it.fetch, &it.store})
@@ -52,14 +52,15 @@ class Submitter {
  private:
   Stage& stage(size_t b) const { return *it_.batches[b].seat.stage; }
   size_t operations(size_t b) const { return stage(b).ops().size(); }
-  const Joining* joining(size_t b) const { return run_->joining(b); }
-  // Whether a cohort's rows come in after the attention of `layer`; kNone: with the embedding.
-  bool joins(size_t b, size_t layer) const { return joining(b) != nullptr && joining(b)->at == layer; }
-  // Whose rows go from the attention of `layer` to that of the next one.
+  // Whose rows go from the attention of `layer` to that of the next one; kNone: from the embedding.
   Who after(size_t b, size_t layer) const {
-    if (joining(b) != nullptr && joining(b)->stays && layer != Cohort::kNone && layer >= joining(b)->at) return Who::joint;
-    return !joins(b, layer) ? Who::own : layer == Cohort::kNone ? Who::joint : Who::perhaps;
+    if (const Joining* last = run_->staying(b, layer); last != nullptr) return {Whose::joint, last};
+    const auto entering = run_->entering(b, layer);
+    if (entering.empty()) return {};
+    return {layer == Cohort::kNone ? Whose::joint : Whose::perhaps, entering[0].get()};
   }
+  // The last of those whose rows are in sub-batch `b` while the host attends to `layer`, and stay; or null.
+  const Joining* there(size_t b, size_t layer) const { return layer == 0 ? nullptr : run_->staying(b, layer - 1); }
 
   void submit(size_t layer) {
     const Events moved = swaps(layer);
@@ -75,19 +76,17 @@ class Submitter {
     Stage& s = stage(b);
     const size_t norm = s.find(Op::norm1, layer), first = layer == 0 ? 0 : s.find(Op::o, layer - 1);
     const size_t before = layer > 0 ? layer - 1 : Cohort::kNone;
-    const bool entering = joins(b, before);
     const Who who = after(b, before);
-    if (entering && layer > 0) enter(b);
+    if (layer > 0) enter(b, before);
     if (layer > 0) add(b, first, norm, who, std::move(back_[b]));
     back_[b].clear();
     if (b == 0 && stored_[layer % 2] != nullptr) moved.push_back(stored_[layer % 2]);
     add(b, layer == 0 ? 0 : norm, s.find(Op::attention, layer), who, std::move(moved));
-    if (entering && !joining(b)->stays) leave(b, layer);
+    leave(b, before, layer);
   }
 
   void end(size_t b) {
-    const bool entering = joins(b, it_.layers - 1);
-    if (entering) enter(b);
+    enter(b, it_.layers - 1);
     const Who who = after(b, it_.layers - 1);
     add(b, stage(b).find(Op::o, it_.layers - 1), stage(b).find(Op::final_norm), who, std::move(back_[b]));
   }
@@ -97,20 +96,20 @@ class Submitter {
     const size_t norm = stage(0).find(Op::final_norm);
     if (it_.batches.size() == 1) {
       add(0, norm, operations(0), after(0, it_.layers - 1), {});
-      if (joins(0, it_.layers - 1)) item([joining = it_.joining] { if (joining->joined) joining->end(); });
+      for (const auto& each : run_->entering(0, it_.layers - 1)) item([each] { if (each->joined) each->end(); });
       return;
     }
     item([run = run_] { run->gather(); });
-    add(0, norm, operations(0), Who::ends, {});
+    add(0, norm, operations(0), {Whose::ends, nullptr}, {});
   }
 
   // The host's share of a layer's attention.
   void cross(size_t b, size_t layer, Events moved) {
     const SubBatch& batch = it_.batches[b];
-    const bool joint = joining(b) != nullptr && joining(b)->stays_at(layer);
-    const SharedRows& apart = joint ? joining(b)->apart : batch.apart;
+    const Joining* joint = there(b, layer);
+    const SharedRows& apart = joint != nullptr ? joint->apart : batch.apart;
     if (apart == nullptr) return;
-    const size_t rows = apart->rows(), first = (joint ? *joining(b)->joint : *batch.rows).rows() - rows;
+    const size_t rows = apart->rows(), first = (joint != nullptr ? *joint->joint : *batch.rows).rows() - rows;
     const Seat &from = batch.seat, &to = batch.host;
     Copy sent{to.workspace, 0, from.workspace, 0, 0}, back{from.workspace, 0, to.workspace, 0, 0};
     for (const auto& [there, here] : {std::pair{to.q, from.q}, {to.k, from.k}, {to.v, from.v}})
@@ -143,7 +142,8 @@ class Submitter {
       if (stored_[layer % 2] != nullptr) before.push_back(stored_[layer % 2]);
       wait.push_back(copy_layer(*lanes_.to_device, it_.fetch, layer, std::move(before), &ServingSeconds::swap_in));
     }
-    const Who who = joining(b) != nullptr && joining(b)->stays_at(layer) ? Who::joint : Who::own;
+    const Joining* joint = there(b, layer);
+    const Who who = joint != nullptr ? Who{Whose::joint, joint} : Who{};
     add(b, s.find(Op::attention, layer), s.find(Op::o, layer), who, std::move(wait));
     if (b > 0 || it_.store.pieces.empty()) return;
     Events before = moved;
@@ -178,14 +178,16 @@ class Submitter {
     return done;
   }
 
-  void enter(size_t b) {
-    item([run = run_, b] { run->it.joining->enter(run->it.batches[b].seat); });
+  // Of those who join after the attention of layer `at`.
+  void enter(size_t b, size_t at) {
+    for (const auto& each : run_->entering(b, at)) item([run = run_, b, each] { each->enter(run->it.batches[b].seat); });
   }
-  void leave(size_t b, size_t layer) {
-    item([run = run_, b, layer, lanes = lanes_] {
-      Joining& joining = *run->it.joining;
-      if (layer == 0 || joining.joined) joining.leave(run->it.joining, run->it.batches[b].seat, lanes, layer);
-    });
+  void leave(size_t b, size_t at, size_t layer) {
+    for (const auto& each : run_->entering(b, at))
+      if (!each->stays)
+        item([run = run_, b, each, layer, lanes = lanes_] {
+          if (layer == 0 || each->joined) each->leave(each, run->it.batches[b].seat, lanes, layer);
+        });
   }
 
   // Work between ranges on the accelerator's queue.
@@ -292,7 +294,8 @@ void ServingPass::wait() {
 ServingSeconds ServingPass::seconds() const {
   ServingSeconds found = run_->seconds;
   for (const auto& [part, span] : run_->copied) found.*part += span.end - span.start;
-  if (run_->it.joining != nullptr && run_->it.joining->joined) found.cpu_attention += run_->it.joining->host_seconds;
+  for (const auto& each : run_->it.joining)
+    if (each->joined) found.cpu_attention += each->host_seconds;
   return found;
 }
 

@@ -3,8 +3,8 @@
 // Rows of a sub-batch go through the accelerator's stage together; those at its end belong to requests whose keys and
 // values are in the host's memory: their queries, keys and values go over the link, the host appends and attends, and
 // what attention gives comes back before the operation `o`. Two sub-batches take turns on the accelerator, so that the
-// host works for one while the accelerator works for the other (NEO); the head sees both together, once. A cohort goes
-// on by a layer in an iteration, and the accelerator does not wait for it (APEX): see cohort.h.
+// host works for one while the accelerator works for the other (NEO); the head sees both together, once. Cohorts go
+// on by a layer in an iteration, and the accelerator does not wait for them (APEX): see cohort.h.
 #pragma once
 #include <memory>
 #include <vector>
@@ -62,11 +62,12 @@ struct LayerCopies {
 struct ServingIteration {
   size_t layers;
   std::vector<SubBatch> batches;   // one or two; the second one's stage needs no head
-  std::vector<int32_t> ids[2];     // by sub-batch: of every row, of sub-batch 0 also those that join
+  std::vector<int32_t> ids[2];     // by sub-batch: of every row, also of those that join at the embedding
   LayerCopies swap_out, swap_in;   // before anything else of a layer
   LayerCopies fetch, store;        // before and after attention: of prompts whose caches only pass through
-  std::shared_ptr<Joining> joining;  // rows of a cohort behind those of sub-batch 0; or null
   std::shared_ptr<const StreamedWeights> weights;  // those that come over the link; or null
+  // Rows of cohorts behind those of a sub-batch, by layer; of those that leave again only one at a layer.
+  std::vector<std::shared_ptr<Joining>> joining;
 };
 
 // Seconds that parts took, added up over layers. Operations that waited for their weights took that time too, which are
@@ -82,7 +83,7 @@ class ServingPass {
   // Throws std::invalid_argument for rows that stages cannot run, or lanes that are missing.
   ServingPass(const ServingLanes& lanes, ServingIteration iteration);
 
-  // Blocks until it is done but for what a cohort has under way, then throws what an item threw.
+  // Blocks until it is done but for what cohorts have under way, then throws what an item threw.
   void wait();
 
   ServingSeconds seconds() const;

@@ -18,15 +18,34 @@ void check_apart(const Seat& seat, const Ragged& rows) {
 void ServingRun::check(size_t b) const {
   const SubBatch& batch = it.batches[b];
   const Stage& stage = *batch.seat.stage;
-  const Ragged& rows = joining(b) != nullptr ? *joining(b)->joint : *batch.rows;
-  if (it.ids[b].size() < rows.rows()) throw std::invalid_argument("every row needs a token");
+  std::vector<const Ragged*> all{batch.rows.get()};
+  for (const auto& each : it.joining)
+    if (each->batch() == b) all.push_back(each->joint.get());
+  const auto embedded = entering(b, Cohort::kNone);
+  if (it.ids[b].size() < (embedded.empty() ? batch.rows : embedded[0]->joint)->rows())
+    throw std::invalid_argument("every row needs a token");
   for (const int32_t id : it.ids[b])
     if (id < 0 || static_cast<size_t>(id) >= stage.spec().vocab)
       throw std::invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
                                   std::to_string(stage.spec().vocab));
-  for (const Ragged* each : {&rows, batch.rows.get()}) stage.check_ragged(*each, each->rows(), true, 0, stage.ops().size());
+  for (const Ragged* each : all) stage.check_ragged(*each, each->rows(), true, 0, stage.ops().size());
   if (batch.apart != nullptr) check_apart(batch.host, *batch.apart);
-  if (joining(b) != nullptr && joining(b)->stays) check_apart(batch.host, *joining(b)->apart);
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->stays) check_apart(batch.host, *each->apart);
+}
+
+std::vector<std::shared_ptr<Joining>> ServingRun::entering(size_t b, size_t layer) const {
+  std::vector<std::shared_ptr<Joining>> found;
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->at == layer) found.push_back(each);
+  return found;
+}
+
+const Joining* ServingRun::staying(size_t b, size_t layer) const {
+  const Joining* last = nullptr;
+  for (const auto& each : it.joining)
+    if (each->batch() == b && each->stays_after(layer)) last = each.get();
+  return last;
 }
 
 void ServingRun::check_weights() const {
@@ -65,7 +84,7 @@ void ServingRun::prepare() {
   for (size_t b = 0; b < it.batches.size(); ++b) check(b);
   check_weights();
   if (it.batches.size() == 1) return;
-  const Ragged &first = *it.batches[0].rows, &second = staying(1);
+  const Ragged &first = *it.batches[0].rows, &second = last_rows(1);
   std::vector<size_t> outputs = first.outputs, positions(first.rows() + second.outputs.size());
   for (size_t i = 0; i < second.outputs.size(); ++i) outputs.push_back(first.rows() + i);
   ends = std::make_shared<Ragged>(std::move(positions), std::vector<RaggedSequence>{}, std::vector<CacheRun>{}, outputs);
@@ -75,7 +94,7 @@ void ServingRun::prepare() {
 
 void ServingRun::gather() const {
   const Seat &mine = it.batches[0].seat, &other = it.batches[1].seat;
-  const std::vector<size_t>& from = staying(1).outputs;
+  const std::vector<size_t>& from = last_rows(1).outputs;
   for (size_t i = 0; i < from.size(); ++i)
     memcpy(mine.at(mine.hidden, it.batches[0].rows->rows() + i), other.at(other.hidden, from[i]), mine.hidden.row_bytes);
 }
@@ -90,8 +109,9 @@ double ServingRun::waited(const ServingRange& range) const {
 void ServingRun::perform(const ServingRange& range) {
   const SubBatch& batch = it.batches[range.batch];
   Stage& s = *batch.seat.stage;
-  const bool joint = range.who == Who::joint || (range.who == Who::perhaps && it.joining->joined);
-  const Ragged& rows = range.who == Who::ends ? *ends : joint ? *it.joining->joint : *batch.rows;
+  const auto [whose, joining] = range.who;
+  const bool joint = whose == Whose::joint || (whose == Whose::perhaps && joining->joined);
+  const Ragged& rows = whose == Whose::ends ? *ends : joint ? *joining->joint : *batch.rows;
   const size_t norm = s.find(Op::final_norm), last = rows.outputs.empty() ? std::min(range.last, norm) : range.last;
   if (rows.rows() == 0 || range.first >= last) return;
   std::vector<double> stamps(last - range.first + 1);

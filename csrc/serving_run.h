@@ -12,8 +12,16 @@ namespace helm {
 // A part of the seconds.
 using Part = double ServingSeconds::*;
 
-// Whose rows a range of operations is for: the sub-batch's; those that join as well, if they do; outputs of both.
-enum class Who { own, joint, perhaps, ends };
+// Whose rows a range of operations is for: the sub-batch's; those that have joined as well; those, if they do; outputs of
+// both.
+enum class Whose { own, joint, perhaps, ends };
+
+struct Who {
+  Whose whose = Whose::own;
+  const Joining* joining = nullptr;
+
+  bool operator==(const Who& other) const { return whose == other.whose && joining == other.joining; }
+};
 
 // Operations [first, last) of a sub-batch's stage, after `wait`, and after weights of the first have come.
 struct ServingRange {
@@ -32,11 +40,14 @@ struct ServingRun {
   Events last;
   double ended = now();  // when the accelerator was done with what it had
 
-  // A cohort's part in sub-batch `b`, or null.
-  const Joining* joining(size_t b) const { return it.joining != nullptr && it.joining->batch() == b ? it.joining.get() : nullptr; }
+  // Who joins sub-batch `b` after the attention of `layer`, kNone: with the embedding.
+  std::vector<std::shared_ptr<Joining>> entering(size_t b, size_t layer) const;
+  // The last of those who have joined sub-batch `b` by then and stay, or null.
+  const Joining* staying(size_t b, size_t layer) const;
   // Rows of sub-batch `b` at its end, where none of them leave again.
-  const Ragged& staying(size_t b) const {
-    return joining(b) != nullptr && joining(b)->stays ? *joining(b)->joint : *it.batches[b].rows;
+  const Ragged& last_rows(size_t b) const {
+    const Joining* last = staying(b, it.layers - 1);
+    return last != nullptr ? *last->joint : *it.batches[b].rows;
   }
 
   // Rows of sub-batch `b`, and those that may join it.

@@ -432,8 +432,11 @@ class Queue:
         times: SupportsBuffer | None = None,
         wait: Sequence[Event] = (),
         done: Event | None = None,
+        rank: int | None = None,
     ) -> None:
-        """`append` and attention of a layer, of rows of several sequences that are in the stage's workspace."""
+        """`append` and attention of a layer, of rows of several sequences that are in the stage's workspace.
+
+        `rank`: of those with a rank that follow each other, the lowest that need not wait is next."""
 
     def decompress(
         self,
@@ -587,9 +590,10 @@ class Ragged:
 class Cohort:
     """Requests whose attention the host does, a layer in an iteration, while the accelerator goes on (csrc/cohort.h).
 
-    `host`: a stage of their own; `kept`: in the accelerator's memory, `size` bytes for so many rows."""
+    `host`: a stage of their own; `kept`: in the accelerator's memory, `size` bytes for so many rows. `rise`: of several
+    cohorts the host attends to first layers first (1), to last ones (-1), or as they come (0)."""
 
-    def __init__(self, stage: Stage, host: Stage, kept: Buffer, rows: int) -> None: ...
+    def __init__(self, stage: Stage, host: Stage, kept: Buffer, rows: int, rise: int = 0) -> None: ...
     @staticmethod
     def size(stage: Stage, rows: int) -> int: ...
     @property
@@ -650,9 +654,10 @@ class ServingPass:
     """One iteration of serving, submitted as it is made (csrc/serving.h).
 
     `swap_out`, then `swap_in`: copies before anything else of a layer; `fetch` and `store`: before and after attention,
-    of prompts whose caches pass through; `joining`: a cohort, its rows behind those of sub-batch 0, as its stage has
-    them, which of the rows under way they are (none for a new token), whether the accelerator may wait for them, and
-    whether they join sub-batch 1 instead and stay: then the second rows are all of the first, as the host has them."""
+    of prompts whose caches pass through; `joining`: cohorts by layer, each with its rows behind those of sub-batch 0,
+    as its stage has them, which of the rows under way they are (none for a new token), whether the accelerator may
+    wait for them, and whether they join sub-batch 1 instead and stay: then the first rows are behind those of cohorts
+    before, and the second ones all of them that the host has."""
 
     def __init__(
         self,
@@ -663,14 +668,14 @@ class ServingPass:
         swap_in: LayerCopies | None = None,
         fetch: LayerCopies | None = None,
         store: LayerCopies | None = None,
-        joining: tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool, bool] | None = None,
+        joining: Sequence[tuple[Cohort, Ragged, Ragged, SupportsBuffer, bool, bool]] = (),
         weights: StreamedWeights | None = None,
     ) -> None: ...
     def wait(self) -> None:
-        """Until it is done, but for what a cohort has under way. Raises what failed."""
+        """Until it is done, but for what cohorts have under way. Raises what failed."""
     def chosen(self) -> list[int]:
         """The likeliest tokens, by output, those of sub-batch 0 first; logits of all of them are in its stage."""
     def seconds(self) -> Seconds: ...
     @property
-    def joined(self) -> bool:
-        """Whether the cohort went on."""
+    def joined(self) -> list[bool]:
+        """Which of the cohorts went on."""

@@ -16,6 +16,7 @@ from helmsman.planner.memory import memory_use
 from helmsman.planner.native_room import (
     host_beside,
     host_bytes,
+    kept_values,
     native_device,
     resting_bytes,
     staying_bytes,
@@ -67,7 +68,7 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     """Where native devices serve, what their engine allocates."""
     plan, each = replica.plan, cached_token_bytes(replica)
     batch, sequences = options.batch_tokens or LEAST_TOKENS, options.sequences or NATIVE_SEQUENCES
-    limits = Limits(0, 0, batch, sequences, options.block, options.chunk)
+    limits = Limits(0, 0, batch, sequences, options.block, options.chunk, options.cohorts)
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
@@ -90,7 +91,7 @@ def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
         home = replica.host.memory
         left = _rooms(replica, options, 0)[home] - gpu * _token_bytes(replica, 0).get(home, 0.0)
         cpu = _tokens(int(left // cached_token_bytes(replica)), options.cpu_tokens, options)
-    return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk)
+    return Limits(gpu, cpu, passing, options.sequences or SEQUENCES, options.block, options.chunk, options.cohorts)
 
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
@@ -159,7 +160,9 @@ def _working(replica: Replica) -> set[str]:
 
 
 def _activations(replica: Replica, options: ReplicaOptions, tokens: int) -> int:
-    return activation_bytes(replica.plan.model, tokens, options.sequences or SEQUENCES, replica.plan.activations)
+    model, sequences, fmt = replica.plan.model, options.sequences or SEQUENCES, replica.plan.activations
+    kept = size_of((options.cohorts - 1) * kept_values(model, sequences), fmt)  # a pass has room for rows of the first
+    return activation_bytes(model, tokens, sequences, fmt) + kept
 
 
 def _token_bytes(replica: Replica, stage: int) -> dict[str, float]:

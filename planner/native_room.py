@@ -16,6 +16,7 @@ from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain, rows_size, size_of
 from helmsman.schemas.hardware import Device, Hardware
+from helmsman.schemas.model import Model
 from helmsman.schemas.units import format_bytes
 
 NATIVE = ("cpu", "loopback")
@@ -80,17 +81,22 @@ def _weights(placed: Placed, memory: str) -> int:
     return sum(use.weights for use in memory_use(placed) if use.memory == memory)
 
 
+def kept_values(model: Model, rows: int) -> int:
+    """Values kept of a cohort between passes: hidden states, queries, keys, values, and what attention gives."""
+    return rows * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
+
+
 def working_bytes(placed: Placed, limits: Limits, *, host: bool) -> int:
-    """Activations of the device that computes; with a `host` beside it those of two sub-batches and of a cohort, and
+    """Activations of the device that computes; with a `host` beside it those of two sub-batches and of cohorts, and
     caches that pass through."""
     model, rows, sequences = placed.model, rows_of_a_pass(limits, host=host), limits.sequences
     looked_up = rows * _looked_up_bytes(placed)
     if not host:
         return looked_up + ragged_workspace_bytes(model, rows, sequences)
     work = 2 * looked_up + ragged_workspace_bytes(model, rows, sequences) + ragged_workspace_bytes(model, rows, 1)
-    cohort = 4 * sequences * (model.hidden + 2 * model.q_width + 2 * model.kv_width)
+    kept = 4 * limits.cohorts * kept_values(model, sequences)
     layer = rows_size(2 * model.kv_heads, model.head_dim, kv_rule(placed, 0).used)
-    return work + cohort + PASSING_LAYERS * layer * passing_rows(placed, limits)
+    return work + kept + PASSING_LAYERS * layer * passing_rows(placed, limits)
 
 
 def _looked_up_bytes(placed: Placed) -> int:
@@ -101,8 +107,8 @@ def _looked_up_bytes(placed: Placed) -> int:
 
 
 def host_bytes(placed: Placed, limits: Limits) -> int:
-    """Activations of the host's attention: of both sub-batches, and of a cohort."""
-    return 3 * ragged_workspace_bytes(placed.model, limits.sequences, 1)
+    """Activations of the host's attention: of both sub-batches, and of cohorts."""
+    return (2 + limits.cohorts) * ragged_workspace_bytes(placed.model, limits.sequences, 1)
 
 
 def fitted(placed: Placed, limits: Limits) -> Limits:

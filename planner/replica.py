@@ -23,7 +23,7 @@ class ReplicaOptions:
     `utilisation`: share of an accelerator's capacity for weights and caches. `host_share`: part of the host's node that
     is the replica's; None: that of its accelerators among the node's (NEO-32). `batch_tokens`, `sequences`: most tokens
     and requests in a pass; None: as `planner.kv_budget` has them. `gpu_tokens`, `cpu_tokens`: KV tokens in each cache
-    at most; None: as `planner.kv_budget` has them. `chunk`, `block`: as in `Limits`. Raises UsageError."""
+    at most; None: as `planner.kv_budget` has them. `chunk`, `block`, `cohorts`: as in `Limits`. Raises UsageError."""
 
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
@@ -35,6 +35,7 @@ class ReplicaOptions:
     block: int = BLOCK
     gpu_tokens: int | None = None
     cpu_tokens: int | None = None
+    cohorts: int = 1
 
     def __post_init__(self) -> None:
         for field in ("utilisation", "host_share"):
@@ -48,6 +49,7 @@ class ReplicaOptions:
             "chunk": 0,
             "sequences": 1,
             "block": 1,
+            "cohorts": 1,
         }
         for field, least in {**counts, "gpu_tokens": self.block, "cpu_tokens": 0}.items():
             count = getattr(self, field)

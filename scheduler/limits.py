@@ -1,6 +1,7 @@
 """Limits: how much one replica holds, and how much one pass takes."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 BLOCK = 16
 """Tokens of a block of keys and values, as vLLM and NEO have them."""
@@ -9,13 +10,20 @@ LONGEST_CONTEXT = 2**28
 """No model has a larger one."""
 
 
+HostOrder = Literal["last", "first", "arrival"]
+"""To which of several cohorts the host attends first: at the last layer, at the first one, or as they come."""
+
+HOST_ORDERS: tuple[HostOrder, ...] = get_args(HostOrder)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """`gpu_tokens`, `cpu_tokens`: KV tokens that the accelerator's and the host's cache hold, all layers of them, given
     out in blocks of `block` tokens. `batch_tokens`: most tokens in one pass, what its activations have room for.
     `chunk`: most tokens of prompts and decodes in a pass of chunked prefill; 0: prompts go through whole. `sequences`:
-    most requests that run at a time. `context`: most tokens of prompt and output of a request, what the model has
-    positions for."""
+    most requests that run at a time. `cohorts`: most that are under way on the host; what is kept of each
+    between passes has room, and policies say how many they use. `context`: most tokens of prompt and output of a
+    request, what the model has positions for."""
 
     gpu_tokens: int
     cpu_tokens: int
@@ -23,6 +31,7 @@ class Limits:
     sequences: int
     block: int = BLOCK
     chunk: int = 0
+    cohorts: int = 1
     context: int = LONGEST_CONTEXT
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TypeVar
 
 from helmsman.scheduler.decision import Home
+from helmsman.scheduler.limits import HOST_ORDERS
 from helmsman.schemas.errors import UsageError
 
 Value = str | int | float | bool
@@ -119,8 +120,8 @@ _POOL: Mapping[str, Option] = {
         "not wait until the one under way has its tokens (APEX-40), and memory is kept for each",
     ),
     "order": Choice(
-        "last",
-        ("last", "first", "arrival"),
+        HOST_ORDERS[0],
+        HOST_ORDERS,
         "of several cohorts, whose attention the host does first: of the last layer, of the first, or what came first",
     ),
 }

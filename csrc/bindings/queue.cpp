@@ -22,10 +22,10 @@ class BoundQueue {
 
   template <class Kept>
   void submit(std::function<void()> run, Kept kept, const Times& times, const Waits& wait,
-              const std::shared_ptr<Event>& done) {
+              const std::shared_ptr<Event>& done, std::optional<long long> rank = {}) {
     queue_.collect();
     queue_.submit({[run = std::move(run), kept = std::move(kept), view = times.view] { run(); }, events_of(wait), done,
-                   times.data});
+                   times.data, rank});
   }
 
   void check() { queue_.check(); }
@@ -63,7 +63,8 @@ void run_attend(BoundQueue& queue, const py::object& stage, long long block, con
 
 // `append` and attention of a layer, for rows whose queries, keys and values are in the stage's workspace.
 void run_attend_ragged(BoundQueue& queue, const py::object& stage, const std::shared_ptr<Ragged>& rows, long long layer,
-                       const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done) {
+                       const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done,
+                       std::optional<long long> rank) {
   const std::shared_ptr<Stage> own = stage_of(stage);
   if (count_of("layer", layer, 0) >= own->spec().blocks.size()) throw py::value_error("the stage has no such layer");
   const size_t first = own->find(Op::append, layer), last = own->find(Op::o, layer);
@@ -72,7 +73,7 @@ void run_attend_ragged(BoundQueue& queue, const py::object& stage, const std::sh
     std::vector<double> stamps(last - first + 1);
     own->run_ragged(*rows, rows->rows(), nullptr, nullptr, first, last, stamps.data());
   };
-  queue.submit(work, nullptr, Times(times), wait, done);
+  queue.submit(work, nullptr, Times(times), wait, done, rank);
 }
 
 void run_decompress(BoundQueue& queue, const std::shared_ptr<Pool>& pool, const Buffer& source, const Buffer& target,
@@ -122,7 +123,8 @@ void register_queue(py::module_& module) {
            py::arg("last"), py::arg("tokens"), py::arg("past"), py::arg("times") = py::none(),
            py::arg("wait") = Waits{}, py::arg("done") = nullptr)
       .def("attend_ragged", &run_attend_ragged, py::arg("stage"), py::arg("rows"), py::arg("layer"),
-           py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr)
+           py::arg("times") = py::none(), py::arg("wait") = Waits{}, py::arg("done") = nullptr,
+           py::arg("rank") = py::none())
       .def("decompress", &run_decompress, py::arg("pool"), py::arg("source"), py::arg("target"), py::arg("fmt"),
            py::arg("rows"), py::arg("columns"), py::arg("times") = py::none(), py::arg("wait") = Waits{},
            py::arg("done") = nullptr)

@@ -72,22 +72,20 @@ py::list sequences(const Ragged& rows) {
 // A Cohort with its stages; what it has under way ends before it does.
 class BoundCohort {
  public:
-  BoundCohort(const py::object& stage, const py::object& host, const Buffer& kept, long long rows)
+  BoundCohort(const py::object& stage, const py::object& host, const Buffer& kept, long long rows, int rise)
       : stage_(stage_of(stage)), host_(stage_of(host)) {
     expect_size("kept", kept, Cohort::size(stage_->spec(), count_of("rows", rows)));
     rows_ = static_cast<size_t>(rows);
-    cohort_ = std::make_shared<Cohort>(Seat(*host_, workspace_of(host)), kept, stage_->spec());
+    cohort_ = std::make_shared<Cohort>(Seat(*host_, workspace_of(host)), kept, stage_->spec(), rise);
   }
   ~BoundCohort() {
     const py::gil_scoped_release release;
-    wait();
+    cohort_->wait();
   }
   const std::shared_ptr<Cohort>& cohort() const { return cohort_; }
   size_t rows() const { return rows_; }
   const Stage& host() const { return *host_; }
-  void wait() const {
-    if (!cohort_->landed()) cohort_->landing().wait();
-  }
+  void wait() const { cohort_->wait(); }
   std::optional<size_t> layer() const {
     return cohort_->layer() == Cohort::kNone ? std::nullopt : std::optional(cohort_->layer());
   }
@@ -109,7 +107,7 @@ using Lanes = std::tuple<py::object, py::object, py::object, py::object, py::obj
 class BoundPass {
  public:
   BoundPass(const Lanes& lanes, long long layers, const std::vector<Batch>& batches, const Copies& swap_out,
-            const Copies& swap_in, const Copies& fetch, const Copies& store, const std::optional<JoiningArgs>& joining,
+            const Copies& swap_in, const Copies& fetch, const Copies& store, const std::vector<JoiningArgs>& joining,
             const std::shared_ptr<StreamedWeights>& weights) {
     ServingIteration it;
     it.weights = weights;
@@ -117,7 +115,8 @@ class BoundPass {
     if (batches.empty() || batches.size() > 2) throw py::value_error("an iteration has one or two sub-batches");
     for (const Batch& each : batches) add(it, each);
     it.swap_out = copies(swap_out), it.swap_in = copies(swap_in), it.fetch = copies(fetch), it.store = copies(store);
-    if (joining) it.joining = joining_ = join(*joining, it);
+    for (const JoiningArgs& each : joining) it.joining.push_back(join(each, it));
+    joining_ = it.joining;
     const ServingLanes found = opened(lanes);
     const py::gil_scoped_release release;
     pass_.emplace(found, std::move(it));
@@ -136,7 +135,11 @@ class BoundPass {
     waited_ = true;
     pass_->wait();
   }
-  bool joined() const { return joining_ != nullptr && joining_->joined; }
+  std::vector<bool> joined() const {
+    std::vector<bool> found;
+    for (const auto& each : joining_) found.push_back(each->joined);
+    return found;
+  }
   std::vector<int32_t> chosen() const { return pass_->chosen(); }
   py::dict seconds() const {
     const ServingSeconds s = pass_->seconds();
@@ -188,7 +191,7 @@ class BoundPass {
     const auto& [bound, joint, apart, kept, waits, stays] = given;
     if (!bound || !joint || !apart || apart->rows() > joint->rows() || apart->rows() > bound->rows())
       throw py::value_error("a cohort has rows among those that join, and room for them");
-    cohort_ = bound;
+    cohorts_.push_back(bound);
     const size_t layer = bound->cohort()->layer();
     std::vector<size_t> places = Counts("kept", kept, 1).plain();
     if (stays ? places.size() > apart->rows() : places.size() != (layer == Cohort::kNone ? 0 : apart->rows()))
@@ -199,6 +202,10 @@ class BoundPass {
       if (place >= bound->rows()) throw py::value_error("a cohort has no row " + std::to_string(place));
     const Stage& host = bound->host();
     host.check_ragged(*apart, apart->rows(), false, host.find(Op::append), host.find(Op::o));
+    // Places among layers; the embedding's is 0.
+    const auto before = [](size_t at) { return at + 1; };
+    if (!it.joining.empty() && before(layer) < before(it.joining.back()->at) + (stays ? 0 : 1))
+      throw py::value_error("cohorts join by layer, and of those that leave again only one at a layer");
     auto made = std::make_shared<Joining>();
     made->cohort = bound->cohort(), made->joint = joint, made->apart = apart;
     made->kept = std::move(places), made->at = layer, made->waits = waits || stays, made->stays = stays;
@@ -223,8 +230,8 @@ class BoundPass {
   std::vector<std::shared_ptr<Stage>> stages_;
   std::vector<std::shared_ptr<Queue>> queues_;
   std::vector<std::shared_ptr<CopyEngine>> engines_;
-  std::shared_ptr<BoundCohort> cohort_;
-  std::shared_ptr<Joining> joining_;
+  std::vector<std::shared_ptr<BoundCohort>> cohorts_;
+  std::vector<std::shared_ptr<Joining>> joining_;
   std::optional<ServingPass> pass_;
   bool waited_ = false;
 };
@@ -240,8 +247,8 @@ void register_serving(py::module_& module) {
       .def_property_readonly("cached", &cached)
       .def_property_readonly("sequences", &sequences);
   py::class_<BoundCohort, std::shared_ptr<BoundCohort>>(module, "Cohort")
-      .def(py::init<const py::object&, const py::object&, const Buffer&, long long>(), py::arg("stage"), py::arg("host"),
-           py::arg("kept"), py::arg("rows"))
+      .def(py::init<const py::object&, const py::object&, const Buffer&, long long, int>(), py::arg("stage"),
+           py::arg("host"), py::arg("kept"), py::arg("rows"), py::arg("rise") = 0)
       .def_static(
           "size",
           [](const py::object& stage, long long rows) {
@@ -254,10 +261,10 @@ void register_serving(py::module_& module) {
       .def("reset", [](const BoundCohort& each) { each.cohort()->reset(); });
   py::class_<BoundPass>(module, "ServingPass")
       .def(py::init<const Lanes&, long long, const std::vector<Batch>&, const Copies&, const Copies&, const Copies&,
-                    const Copies&, const std::optional<JoiningArgs>&, const std::shared_ptr<StreamedWeights>&>(),
+                    const Copies&, const std::vector<JoiningArgs>&, const std::shared_ptr<StreamedWeights>&>(),
            py::arg("lanes"), py::arg("layers"), py::arg("batches"), py::arg("swap_out") = py::none(),
            py::arg("swap_in") = py::none(), py::arg("fetch") = py::none(), py::arg("store") = py::none(),
-           py::arg("joining") = py::none(), py::arg("weights") = py::none())
+           py::arg("joining") = py::list(), py::arg("weights") = py::none())
       .def("wait", &BoundPass::wait)
       .def("chosen", &BoundPass::chosen)
       .def("seconds", &BoundPass::seconds)

@@ -14,15 +14,16 @@ from helmsman.scheduler.decision import Chunk, Decision
 @dataclass
 class Batches:
     """What a pass does. `rows`: of each sub-batch on the accelerator, `apart`: the last of them as the host has them;
-    `joining`: a cohort's part in it; `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes them;
-    `advances`: by how many tokens whose cache grows; `prompted`: those of them with a part of their prompt."""
+    `joining`: cohorts' parts in it, by layer; `swap_out`, `swap_in`, `fetch`, `store`: copies, as `ServingPass` takes
+    them; `advances`: by how many tokens whose cache grows; `prompted`: those of them with a part of
+    their prompt."""
 
     homes: Homes
     running: Mapping[int, Running]
     deferred: Deferred | None
     rows: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
     apart: list[Rows] = field(default_factory=lambda: [Rows(), Rows()])
-    joining: Joining | None = None
+    joining: list[Joining] = field(default_factory=list)
     on_cpu: set[int] = field(default_factory=set)
     advances: list[tuple[Running, int]] = field(default_factory=list)
     prompted: list[Running] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""Requests that go a layer on in an iteration (APEX): who is in the cohort, and what joins a pass."""
+"""Requests that go a layer on in an iteration (APEX): who is in which cohort, and what joins a pass."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,11 +15,38 @@ Place = Callable[[Running], list[Run]]
 Native = tuple[Cohort, Ragged, Ragged, memoryview, bool, bool]
 
 
+@dataclass
+class Members:
+    """A cohort: requests whose token is under way, by row. Those that leave are only left out when it goes on, and keep
+    their blocks until the host is not at work for it. `begun`: grows with cohorts."""
+
+    cohort: Cohort
+    rows: list[Running] = field(default_factory=list)
+    gone: set[int] = field(default_factory=set)
+    begun: int = 0
+
+    @property
+    def kept(self) -> list[int]:
+        """The rows of those who have not left."""
+        return [row for row, member in enumerate(self.rows) if id(member) not in self.gone]
+
+    def has(self, running: Running) -> bool:
+        """Whether a token of it is under way."""
+        return any(member is running for member in self.rows) and id(running) not in self.gone
+
+    def clear(self) -> None:
+        """Forget it all, once nothing is under way."""
+        self.cohort.wait()
+        self.cohort.reset()
+        self.rows, self.gone = [], set()
+
+
 @dataclass(frozen=True)
 class Joining:
     """A cohort's part in a pass: `joint`: rows of sub-batch `batch` and behind them its own; `native`: as passes take
     it. `stays`: they go on there to their tokens."""
 
+    place: Members
     members: list[Running]
     joint: Rows
     native: Native
@@ -36,74 +63,98 @@ class Joining:
 
 
 class Deferred:
-    """The cohort: requests whose token is under way, by row. Those that leave are only left out when it goes on, and
-    keep their blocks until nothing is under way."""
+    """The cohorts, each of which has a token under way or none."""
 
-    def __init__(self, cohort: Cohort) -> None:
-        self.cohort = cohort
-        self._members: list[Running] = []
-        self._gone: set[int] = set()
+    def __init__(self, cohorts: Sequence[Cohort]) -> None:
+        self._places = [Members(cohort) for cohort in cohorts]
+        self._begun = 0
 
-    @property
-    def busy(self) -> bool:
-        """Whether the host may be at work for it."""
-        return not self.cohort.landed
+    def at_work(self, running: Running) -> Cohort | None:
+        """The cohort with a token of it, if the host may be at work for it."""
+        return next((each.cohort for each in self._places if each.has(running) and not each.cohort.landed), None)
 
     def has(self, running: Running) -> bool:
         """Whether a token of it is under way."""
-        return any(member is running for member in self._members) and id(running) not in self._gone
+        return any(each.has(running) for each in self._places)
 
     def drop(self, running: Running) -> None:
         """Its token under way is not wanted any more; what the host does for it now it does in vain."""
-        if self.has(running):
-            self._gone.add(id(running))
+        for each in self._places:
+            if each.has(running):
+                each.gone.add(id(running))
 
-    def join(self, rows: Rows, asked: Sequence[Running], place: Place) -> Joining | None:
-        """What joins a pass of `rows`: the cohort, or if no token is under way a new one of `asked`."""
-        kept = [row for row, member in enumerate(self._members) if id(member) not in self._gone]
-        if self._members and not kept:
-            if self.busy:
-                return None
-            self.clear()
-        members = [self._members[row] for row in kept] or list(asked)
-        if not members:
-            return None
-        apart, behind = Rows(), Rows()
-        for member in members:
-            tokens, past = member.tokens[member.cached :], member.cached
-            apart.add(tokens, past, place(member), None)
-            behind.add(tokens, past, None, member.id)
-        joint = rows.and_then(behind)
-        native = (self.cohort, joint.ragged(), apart.ragged(), np.array(kept, np.int64).data, len(rows) == 0, False)
-        return Joining(members, joint, native)
+    def join(self, rows: Rows, asked: Sequence[Running], place: Place) -> list[Joining]:
+        """What joins a pass of `rows`, by layer: cohorts under way, of several at a layer the first to have begun, and
+        a new one of those `asked` that are in none, if another has a place."""
+        for each in self._places:
+            if each.rows and not each.kept and each.cohort.landed:
+                each.clear()
+        found: dict[int, Joining] = {}
+        for each in sorted(self._places, key=lambda each: each.begun):
+            if each.kept and each.cohort.layer not in found and each.cohort.layer is not None:
+                members = [each.rows[row] for row in each.kept]
+                found[each.cohort.layer] = _joining(each, members, each.kept, rows, place)
+        free = next((each for each in self._places if not each.rows), None)
+        fresh = [running for running in asked if not self.has(running)]
+        if free is None or not fresh:
+            return [found[layer] for layer in sorted(found)]
+        self._begun += 1
+        free.begun = self._begun
+        return [_joining(free, fresh, [], rows, place), *(found[layer] for layer in sorted(found))]
 
-    def stay(self, rows: Rows, apart: Rows, asked: Sequence[Running], place: Place) -> Joining | None:
-        """Those of `asked` whose token is under way go on from where they are, behind sub-batch 1's `rows`, which the
-        host has as `apart`: what has been done for them is not lost (APEX-26)."""
-        members = [running for running in asked if self.has(running)]
-        if not members:
-            return None
-        mine, behind = Rows(), Rows()
-        for member in members:
-            tokens, past = member.tokens[member.cached :], member.cached
-            mine.add(tokens, past, place(member), None)
-            behind.add(tokens, past, None, member.id)
-        joint, kept = rows.and_then(behind), [self._members.index(member) for member in members]
-        places = np.array(kept, np.int64).data
-        return Joining(members, joint, (self.cohort, joint.ragged(), apart.followed(mine).ragged(), places, True, True))
+    def stay(self, rows: Rows, apart: Rows, asked: Sequence[Running], place: Place) -> list[Joining]:
+        """Those of `asked` whose token is under way go on from where they are, by layer, behind sub-batch 1's `rows`,
+        which the host has as `apart`: what has been done for them is not lost (APEX-26)."""
+        found: list[Joining] = []
+        for each in sorted(self._places, key=lambda each: -1 if each.cohort.layer is None else each.cohort.layer):
+            members = [running for running in asked if each.has(running)]
+            if not members:
+                continue
+            mine, behind = _apart(members, place), _behind(members)
+            rows, apart = rows.and_then(behind), apart.followed(mine)
+            kept = np.array([each.rows.index(member) for member in members], np.int64).data
+            found.append(Joining(each, members, rows, (each.cohort, rows.ragged(), apart.ragged(), kept, True, True)))
+        return found
 
     def after(self, joining: Joining) -> list[Running]:
         """Whose tokens the pass made, in which the cohort went on."""
+        each = joining.place
         if joining.stays:
-            for member in joining.members:
-                self.drop(member)
+            each.gone.update(id(member) for member in joining.members)
             return joining.members
-        ended = joining.members if self.cohort.layer is None else []
-        self._members, self._gone = [] if ended else joining.members, set()
+        ended = joining.members if each.cohort.layer is None else []
+        each.rows, each.gone = [] if ended else joining.members, set()
         return ended
+
+    def wait(self) -> None:
+        """Until the host is at work for none."""
+        for each in self._places:
+            each.cohort.wait()
 
     def clear(self) -> None:
         """Forget it all, once nothing is under way."""
-        self.cohort.wait()
-        self.cohort.reset()
-        self._members, self._gone = [], set()
+        for each in self._places:
+            each.clear()
+
+
+def _joining(place: Members, members: list[Running], kept: list[int], rows: Rows, room: Place) -> Joining:
+    """`members`, which are the rows `kept` of those under way (none for a new token), behind sub-batch 0's `rows`."""
+    joint, apart = rows.and_then(_behind(members)), _apart(members, room)
+    places = np.array(kept, np.int64).data
+    return Joining(place, members, joint, (place.cohort, joint.ragged(), apart.ragged(), places, not rows, False))
+
+
+def _behind(members: Sequence[Running]) -> Rows:
+    """Their rows on the accelerator, which has nothing of them cached."""
+    found = Rows()
+    for member in members:
+        found.add(member.tokens[member.cached :], member.cached, None, member.id)
+    return found
+
+
+def _apart(members: Sequence[Running], place: Place) -> Rows:
+    """Their rows as the host has them."""
+    found = Rows()
+    for member in members:
+        found.add(member.tokens[member.cached :], member.cached, place(member), None)
+    return found

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     Copies = LayerCopies | None
     Begin = Callable[
-        [Lanes, int, Sequence[SubBatch], Copies, Copies, Copies, Copies, Native | None],
+        [Lanes, int, Sequence[SubBatch], Copies, Copies, Copies, Copies, Sequence[Native]],
         ServingPass,
     ]
 
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class Driver:
     """What makes cohorts and passes; those of PyTorch stand where native ones do.
 
-    `cohort_bytes`: of a stage's activations, for so many rows."""
+    `cohort_bytes`: of a stage's activations, for so many rows. `cohort`: of a stage, the host's, what is kept, rows,
+    and how the host's tasks rank with layers (`_kernels.Cohort`)."""
 
     cohort_bytes: Callable[[Stage, int], int]
-    cohort: Callable[[Stage, Stage, Buffer, int], Cohort]
+    cohort: Callable[[Stage, Stage, Buffer, int, int], Cohort]
     begin: "Begin"
 
 

@@ -27,7 +27,7 @@ from helmsman.executor.serving.running import Running
 from helmsman.executor.serving.seating import Seating, seat
 from helmsman.executor.storage import open_storage
 from helmsman.scheduler.decision import Decision, Home
-from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import Plan
 
@@ -45,13 +45,14 @@ class ServingEngine:
         self.devices = devices
         self._lanes, self._seating = lanes, seating
         self._pinned = devices.accelerators.pin(seating.shared)
-        self._deferred = None if seating.cohort is None else Deferred(seating.cohort)
+        self._deferred = Deferred(seating.cohorts) if seating.cohorts else None
         self._homes = Homes(seating, limits.block, self._deferred)
         self._running: dict[int, Running] = {}
 
     @classmethod
-    def load(cls, plan: Plan, checkpoint: Path, machine: Machine, limits: Limits) -> Self:
-        """Open the plan's device, and the host beside it if `limits` have a cache there.
+    def load(cls, plan: Plan, checkpoint: Path, machine: Machine, limits: Limits, order: HostOrder = "last") -> Self:
+        """Open the plan's device, and the host beside it if `limits` have a cache there. `order`: which cohorts it
+        attends to first.
 
         Raises HardwareUnavailableError, InfeasibleError (a memory is too small), BadInputError (the checkpoint),
         UsageError (a plan that does not serve)."""
@@ -64,7 +65,7 @@ class ServingEngine:
         devices = open_places(plan, places, machine)
         store = open_store(plan, devices, open_storage(plan, ()), checkpoint, lambda _: None)
         host = None if places.host is None else devices.by_name[places.host]
-        seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits)
+        seating = seat(plan, passes[1], devices.by_name[places.accelerator], host, store, limits, order)
         return cls(plan, devices, open_serving_lanes(devices, places), seating, limits)
 
     @property
@@ -122,7 +123,7 @@ class ServingEngine:
             self._copies("cpu", "gpu", batches.swap_in),
             _copies(self._seating.cpu, self._seating.passing, batches.fetch),
             _copies(self._seating.passing, self._seating.cpu, batches.store),
-            None if batches.joining is None else batches.joining.native,
+            [each.native for each in batches.joining],
         )
         done.wait()
         return self._stepped(batches, done, start)
@@ -160,11 +161,11 @@ class ServingEngine:
 
     def _batch(self, number: int, batches: Batches) -> "SubBatch | None":
         """None for a second sub-batch without rows."""
-        rows, apart, joining = batches.rows[number], batches.apart[number], batches.joining
-        joins = joining is not None and joining.batch == number
+        rows, apart = batches.rows[number], batches.apart[number]
+        joins = [each for each in batches.joining if each.batch == number]
         if number > 0 and not rows and not joins:
             return None
-        tokens = joining.joint if joining is not None and joins else rows
+        tokens = joins[0].joint if joins else rows
         host = self._seating.hosts[number] if apart or (joins and number) else None
         stage = self._seating.stages[number]
         return stage, rows.ragged(), tokens.tokens(), host, apart.ragged() if apart else None
@@ -175,9 +176,9 @@ class ServingEngine:
 
     def _stepped(self, batches: Batches, done: "ServingPass", start: float) -> Stepped:
         batches.advance()
-        rows, joining = list(batches.rows), batches.joining
-        if joining is not None and done.joined and self._deferred is not None:
-            ended = self._deferred.after(joining)
+        rows = list(batches.rows)
+        for joining, joined in zip(batches.joining, done.joined, strict=True):
+            ended = self._deferred.after(joining) if joined and self._deferred is not None else []
             rows[joining.batch] = joining.joint if ended else rows[joining.batch]
             for member in ended:
                 member.cached += 1

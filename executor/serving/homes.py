@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from helmsman.executor._kernels import Cohort
 from helmsman.executor.serving.blocks import BlockPool, Run, Table
 from helmsman.executor.serving.cache import BlockCache, Pieces, pieces
 from helmsman.executor.serving.deferred import Deferred
@@ -13,7 +14,7 @@ from helmsman.schemas.errors import InfeasibleError
 
 
 class Homes:
-    """Blocks of `block` tokens in either cache. Those of requests that a cohort works on are given back late.
+    """Blocks of `block` tokens in either cache. Those of requests that cohorts work on are given back late.
     `prefixes`: blocks of the accelerator's cache that requests share."""
 
     def __init__(self, seating: Seating, block: int, deferred: Deferred | None) -> None:
@@ -25,13 +26,12 @@ class Homes:
         self._passing = seating.passing
         self._passed = 0
         self._deferred = deferred
-        self._held: list[tuple[Home, Table]] = []
+        self._held: list[tuple[Home, Table, Cohort]] = []
 
     def begin(self) -> None:
         """A pass is made up: what nobody works on any more is free, and so is what caches pass through."""
         self._passed = 0
-        if self._deferred is None or not self._deferred.busy:
-            self._give_back()
+        self._give_back()
 
     @property
     def occupancy(self) -> dict[str, tuple[int, int]]:
@@ -60,11 +60,11 @@ class Homes:
 
     def free(self, running: Running) -> None:
         """Nothing of it is cached any more."""
-        working = self._deferred is not None and self._deferred.busy and self._deferred.has(running)
+        working = None if self._deferred is None else self._deferred.at_work(running)
         if self._deferred is not None:
             self._deferred.drop(running)
-        if working:
-            self._held.append((running.home, running.table))
+        if working is not None:
+            self._held.append((running.home, running.table, working))
             running.table = Table()
         else:
             self.prefixes.release(running.table)
@@ -105,19 +105,21 @@ class Homes:
         """Room for `tokens` positions. Blocks that are only held count as free: they are waited for."""
         pool = self.pools[home]
         if self._held and self._deferred is not None and pool.lacks(table, tokens):
-            self._deferred.cohort.wait()
+            self._deferred.wait()
             self._give_back()
         pool.extend(table, tokens)
 
     def _give_back(self) -> None:
-        for home, table in self._held:
-            self.pools[home].free(table)
-        self._held.clear()
+        """Blocks of which cohorts have landed."""
+        for home, table, cohort in self._held:
+            if cohort.landed:
+                self.pools[home].free(table)
+        self._held = [each for each in self._held if each[1].blocks]
 
     def check_integrity(self, all_running: Iterable[Running]) -> None:
         """Raise AssertionError unless blocks and what is cached agree."""
         found: dict[Home, list[Table]] = {home: [] for home in self.pools}
-        for home, table in self._held:
+        for home, table, _ in self._held:
             found[home].append(table)
         for running in all_running:
             found[running.home].append(running.table)

@@ -1,5 +1,5 @@
 """The stages of serving: two on the accelerator, so that sub-batches take turns, and on the host one for each of them
-and one for a cohort."""
+and one for each cohort."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,15 @@ from helmsman.executor.staging import Staging, stage_weights
 from helmsman.executor.weights.store import Store
 from helmsman.lowering.rules import Cached
 from helmsman.planner.native_room import PASSING_LAYERS, passing_rows, rows_of_a_pass
-from helmsman.scheduler.limits import Limits
+from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block, RaggedSpec
+
+
+RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
+"""How the host's tasks rank with layers."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,22 @@ class Seating:
     hosts: tuple[Stage, ...] = ()
     cpu: BlockCache | None = None
     passing: BlockCache | None = None
-    cohort: Cohort | None = None
+    cohorts: tuple[Cohort, ...] = ()
     shared: tuple[Buffer, ...] = ()
 
 
-def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, store: Store, limits: Limits) -> Seating:
-    """Weights, caches and workspaces in their places. Raises InfeasibleError when a memory is too small."""
+def seat(
+    plan: Plan,
+    found: Pass,
+    accelerator: Device,
+    host: Device | None,
+    store: Store,
+    limits: Limits,
+    order: HostOrder,
+) -> Seating:
+    """Weights, caches and workspaces in their places; the host attends to cohorts in that order.
+
+    Raises InfeasibleError when a memory is too small."""
     fmt, layers = kv_format(plan, range(plan.model.layers)), plan.model.layers
     kind = plan.hardware.device(accelerator.name).kind
     host = host if limits.cpu_tokens else None
@@ -66,11 +80,12 @@ def seat(plan: Plan, found: Pass, accelerator: Device, host: Device | None, stor
     stages = first, _stage(accelerator, headless, "activations")
     cpu = allocate(host.memory, plan.model, layers, limits.cpu_tokens, fmt, "blocks of keys and values")
     aside = _host_spec(plan, spec, limits, cpu)
-    one, other, third = (_stage(host, aside, "activations of attention") for _ in range(3))
-    kept = accelerator.memory.alloc(driver.cohort_bytes(stages[0], limits.sequences), "activations of a cohort")
-    cohort = driver.cohort(stages[0], third, kept, limits.sequences)
-    shared = (cpu.buffer, *(each.workspace for each in (one, other, third)))
-    return Seating(driver, stages, gpu, (one, other), cpu, passing, cohort, shared)
+    one, other, *more = (_stage(host, aside, "activations of attention") for _ in range(2 + limits.cohorts))
+    size, rows = driver.cohort_bytes(stages[0], limits.sequences), limits.sequences
+    kept = [accelerator.memory.alloc(size, "activations of a cohort") for _ in more]
+    cohorts = [driver.cohort(stages[0], *each, rows, RISES[order]) for each in zip(more, kept, strict=True)]
+    shared = (cpu.buffer, *(each.workspace for each in (one, other, *more)))
+    return Seating(driver, stages, gpu, (one, other), cpu, passing, tuple(cohorts), shared)
 
 
 def _stage(device: Device, spec: "RaggedSpec", what: str) -> Stage:

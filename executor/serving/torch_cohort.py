@@ -5,6 +5,7 @@ import torch
 from helmsman.executor._kernels import Event, Ragged, Stage
 from helmsman.executor.serving.torch_lanes import Crossing, Times, TorchLanes
 from helmsman.executor.torch_device.buffers import TorchBuffer
+from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.marks import Mark
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 
@@ -12,11 +13,14 @@ KEPT = ("hidden", "q", "k", "v", "attended")
 
 
 class TorchCohort:
-    """Has the face of the native one. `kept`: of so many rows, hidden states first, then the other activations."""
+    """Has the face of the native one. `kept`: of so many rows, hidden states first, then the other activations.
 
-    def __init__(self, stage: RaggedStage, host: Stage, kept: TorchBuffer, rows: int) -> None:
+    What attention gives comes back on a lane of its own: the host's tasks may pass each other."""
+
+    def __init__(self, stage: RaggedStage, host: Stage, kept: TorchBuffer, rows: int, rise: int) -> None:
         self.layer: int | None = None
-        self._host, self._kept = host, kept
+        self._host, self._kept, self._rise = host, kept, rise
+        self._outputs = CopyLane(kept.bytes.device)
         self._at: dict[str, int] = {}
         self._rows: dict[str, torch.Tensor] = {}
         offset = 0
@@ -63,6 +67,7 @@ class TorchCohort:
         for name in KEPT[:-1]:
             self._rows[name][: rows.rows].copy_(stage.rows_of(name, first + rows.rows)[first:])
         self._times = Times()
-        crossing = Crossing(self._kept, self._at, self._host, rows)
-        self._landed = crossing.submit(lanes, layer, Mark(self._kept.bytes.device), (), self._times)
+        crossing = Crossing(self._kept, self._at, self._host, rows, self._rise * layer)
+        mine = lanes._replace(outputs=self._outputs)
+        self._landed = crossing.submit(mine, layer, Mark(self._kept.bytes.device), (), self._times)
         self.layer = layer

@@ -19,8 +19,8 @@ def _cohort_bytes(stage: Stage, rows: int) -> int:
     return TorchCohort.size(cast(RaggedStage, stage), rows)
 
 
-def _cohort(stage: Stage, host: Stage, kept: Buffer, rows: int) -> Cohort:
-    return cast(Cohort, TorchCohort(cast(RaggedStage, stage), host, held_in(kept), rows))
+def _cohort(stage: Stage, host: Stage, kept: Buffer, rows: int, rise: int) -> Cohort:
+    return cast(Cohort, TorchCohort(cast(RaggedStage, stage), host, held_in(kept), rows, rise))
 
 
 def _begin(
@@ -31,7 +31,7 @@ def _begin(
     swap_in: "LayerCopies | None",
     fetch: "LayerCopies | None",
     store: "LayerCopies | None",
-    joining: "Native | None",
+    joining: "Sequence[Native]",
 ) -> ServingPass:
     copies = {"swap_out": swap_out, "swap_in": swap_in, "fetch": fetch, "store": store}
     there = {name: each for name, each in copies.items() if each is not None}

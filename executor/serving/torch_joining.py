@@ -45,10 +45,6 @@ class TorchJoining:
         """The sub-batch."""
         return 1 if self.stays else 0
 
-    def stays_at(self, layer: int) -> bool:
-        """Whether their rows are in their sub-batch while the host attends to `layer`."""
-        return self.stays and self.at is not None and layer > self.at
-
     def enter(self, stage: RaggedStage) -> None:
         """Join, if what they wait for has landed."""
         if self.waits:

@@ -69,12 +69,14 @@ class Times:
 @dataclass(frozen=True)
 class Crossing:
     """Rows whose attention the host does. `at`: where their q, k and v begin in `buffer` of the accelerator, and where
-    what attention gives is to come, in bytes; `rows`: as `host`, their stage, has them in its caches."""
+    what attention gives is to come, in bytes; `rows`: as `host`, their stage, has them in its caches;
+    `rank`: among the host's tasks."""
 
     buffer: TorchBuffer
     at: Mapping[str, int]
     host: Stage
     rows: Ragged
+    rank: int | None = None
 
     def submit(self, lanes: TorchLanes, layer: int, ready: Awaited, moved: Sequence[Event], times: Times) -> Event:
         """Send them when they are `ready`, and attend to a layer's blocks that have `moved`; what happens when what
@@ -84,7 +86,7 @@ class Crossing:
         there = self.host.workspace
         lanes.queries.submit_pieces(there, 0, self.buffer, 0, self._sent(), [ready], sent, times.of("to_host"))
         seconds = times.of("cpu_attention")
-        lanes.host.attend_ragged(self.host, self.rows, layer, seconds, [*moved, sent], attended)
+        lanes.host.attend_ragged(self.host, self.rows, layer, seconds, [*moved, sent], attended, self.rank)
         result = self._back()
         lanes.outputs.submit_pieces(self.buffer, 0, there, 0, result, [attended], back, times.of("to_device"))
         return back

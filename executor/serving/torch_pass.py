@@ -34,11 +34,11 @@ class TorchPass:
         layers: int,
         batches: "Sequence[SubBatch]",
         copies: "Mapping[str, LayerCopies]",
-        joining: "Native | None",
+        joining: "Sequence[Native]",
     ) -> None:
         self._lanes, self._layers, self._copies = TorchLanes.of(lanes), layers, copies
         self._batches = batches
-        self._joining = None if joining is None else TorchJoining.of(joining)
+        self._joining = [TorchJoining.of(each) for each in joining]
         self._spans, self._times = Spans(self._lanes.accelerator.device), Times()
         self._stored: list[Event] = []
         self._chosen: list[int] = []
@@ -46,7 +46,7 @@ class TorchPass:
         self._lanes.accelerator.submit_work(self._run, (), self._done)
 
     def wait(self) -> None:
-        """Until it is done, but for what a cohort has under way. Raises what failed."""
+        """Until it is done, but for what cohorts have under way. Raises what failed."""
         self._done.wait()
         self._lanes.check()
 
@@ -55,14 +55,14 @@ class TorchPass:
         return self._chosen
 
     @property
-    def joined(self) -> bool:
-        """Whether the cohort went on."""
-        return self._joining is not None and self._joining.joined
+    def joined(self) -> list[bool]:
+        """Which of the cohorts went on."""
+        return [each.joined for each in self._joining]
 
     def seconds(self) -> "Seconds":
         """Of its parts, added up over layers; none for a lane that had nothing to do."""
         spent, times = self._spans.seconds(), self._times
-        late = self._joining.host_seconds if self._joining is not None and self._joining.joined else 0.0
+        late = sum(each.host_seconds for each in self._joining if each.joined)
         return {
             "linear": (spent.get("linear.0", 0.0), spent.get("linear.1", 0.0)),
             "ends": spent.get("ends", 0.0),
@@ -77,9 +77,8 @@ class TorchPass:
 
     def _run(self) -> None:
         """On the accelerator's lane."""
-        joining = self._joining
         sides = [
-            Side(number, each, joining if joining is not None and joining.batch == number else None, self._lanes)
+            Side(number, each, [joining for joining in self._joining if joining.batch == number], self._lanes)
             for number, each in enumerate(self._batches)
         ]
         self._spans.end(None)
@@ -137,6 +136,6 @@ class TorchPass:
         if len(hidden):
             self._chosen = sides[0].stage.finish(hidden)
         self._spans.end("ends").wait()
-        joining = self._joining
-        if joining is not None and joining.joined and not joining.stays and joining.at == self._layers - 1:
-            joining.cohort.reset()
+        for joining in self._joining:
+            if joining.joined and not joining.stays and joining.at == self._layers - 1:
+                joining.cohort.reset()

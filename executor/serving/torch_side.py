@@ -18,15 +18,17 @@ if TYPE_CHECKING:
 
 
 class Side:
-    """Sub-batch `number`; `joining`: a cohort's part in it. Rows at its end are of the host's requests."""
+    """Sub-batch `number`; `joining`: cohorts' parts in it, by layer. Rows at its end are of the host's requests."""
 
-    def __init__(self, number: int, batch: "SubBatch", joining: TorchJoining | None, lanes: TorchLanes) -> None:
-        stage, rows, ids, self._host, self._apart = batch
+    def __init__(self, number: int, batch: "SubBatch", joining: Sequence[TorchJoining], lanes: TorchLanes) -> None:
+        stage, rows, self._ids, self._host, self._apart = batch
         self.number, self.stage = number, cast(RaggedStage, stage)
         self._joining, self._lanes, self._native = joining, lanes, rows
-        self._own = self._there(rows, ids)
-        self._joint = self._own if joining is None else self._there(joining.joint, ids)
-        self._rows = self._joint if joining is not None and joining.at is None else self._own
+        self._rows = self._own = self._there(rows)
+        self._here: TorchJoining | None = None
+        for each in joining:
+            if each.at is None:
+                self._come(each)
         self._back: Event | None = None
 
     def linear(self, layer: int, spans: Spans) -> None:
@@ -40,17 +42,16 @@ class Side:
     def append(self, layer: int, spans: Spans) -> Mark:
         """Up to what `append` leaves; then a cohort's rows are gone."""
         self.stage.run(self._rows, f"{layer}.norm1", f"{layer}.append")
-        joining = self._joining
-        if joining is not None and not joining.stays and self._rows is self._joint:
-            joining.leave(self._lanes, self.stage, layer)
-            self._rows = self._own
+        if self._here is not None and not self._here.stays:
+            self._here.leave(self._lanes, self.stage, layer)
+            self._rows, self._here = self._own, None
         return spans.end(f"linear.{self.number}")
 
     def cross(self, layer: int, ready: Mark, moved: Sequence[Event], times: Times) -> None:
         """The host's share of a layer's attention."""
         apart, rows = self._apart, self._native
-        if self._joining is not None and self._joining.stays_at(layer):
-            apart, rows = self._joining.apart, self._joining.joint
+        if self._here is not None:
+            apart, rows = self._here.apart, self._here.joint
         if apart is None:
             return
         assert self._host is not None, "rows of the host have a stage there"
@@ -66,8 +67,9 @@ class Side:
 
     def last(self, layer: int, spans: Spans) -> None:
         """From `o` to `down` of a layer, once the host's share is back; a cohort may join."""
-        if self._joining is not None and self._joining.at == layer:
-            self._enter(self._joining)
+        for joining in self._joining:
+            if joining.at == layer:
+                self._enter(joining)
         if self._back is not None:
             self._back.wait()
             self._back = None
@@ -82,8 +84,12 @@ class Side:
     def _enter(self, joining: TorchJoining) -> None:
         joining.enter(self.stage)
         if joining.joined:
-            self._rows = self._joint
+            self._come(joining)
 
-    def _there(self, rows: Ragged, ids: object) -> RaggedRows:
+    def _come(self, joining: TorchJoining) -> None:
+        """Its rows are behind those of the sub-batch from here on."""
+        self._rows, self._here = self._there(joining.joint), joining
+
+    def _there(self, rows: Ragged) -> RaggedRows:
         device = self.stage.workspace.bytes.device
-        return RaggedRows.of(rows, np.asarray(ids, np.int32), self.stage.capacity, device)
+        return RaggedRows.of(rows, np.asarray(self._ids, np.int32), self.stage.capacity, device)

@@ -29,7 +29,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
 Checkpoints = Callable[[str], Path]
-LIMITS = Limits(gpu_tokens=256, cpu_tokens=320, batch_tokens=96, sequences=8)
+LIMITS = Limits(gpu_tokens=256, cpu_tokens=320, batch_tokens=96, sequences=8, cohorts=3)
 CONTEXT, OUTPUT = 96, 10
 TOLERANCE = 1e-4
 """Of logits, relative to the largest: both compute in f32, in another order."""
@@ -304,6 +304,22 @@ def test_a_cohort_joins_passes_that_are_full(checkpoints: Checkpoints) -> None:
         assert made == [set(), set(), set(), set(everybody)]
 
 
+def test_requests_begin_while_a_cohort_is_under_way(checkpoints: Checkpoints) -> None:
+    """Each takes as many passes as layers and one, whoever began before; what has no place begins when there is one."""
+    with serving(checkpoints) as engine:
+        for number in range(5):
+            engine.add(number, Asked([1 + number] * 20, OUTPUT))
+        engine.add(5, Asked([1] * 20, 30))
+        engine.assume({**dict.fromkeys(range(5), "cpu"), 5: "gpu"})
+        came = {}
+        for step in range(9):
+            asked = tuple(n for n in range(min(step + 1, 5)) if n not in came)
+            made = engine.step(Decision("deferred", (), (5,), asked)).tokens
+            engine._deferred.wait() if engine._deferred else None
+            came |= {number: step for number in made if number != 5}
+        assert came == {0: 3, 1: 4, 2: 5, 3: 7, 4: 7}
+
+
 def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
     canary = Canary()
     with serving(checkpoints) as engine:
@@ -311,6 +327,9 @@ def test_the_canary_is_the_same_after_a_reset(checkpoints: Checkpoints) -> None:
         engine.add(0, Asked([1, 2, 3], 5))
         engine.step(Decision("deferred", (Chunk(0, 3, 0, "cpu"),)))
         engine.step(Decision("deferred", (), (), (0,)))
+        engine.add(1, Asked([1, 2, 3], 5))
+        engine.step(Decision("deferred", (Chunk(1, 3, 0, "cpu"),)))
+        engine.step(Decision("deferred", (), (), (0, 1)))
         engine.reset()
         engine.check_integrity()
         assert canary.run(engine) == first
@@ -339,9 +358,9 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
         engine.check_asked(Asked([1] * 30, 9))
 
 
-@pytest.mark.parametrize("cpu_tokens", [0, 320])
-def test_what_the_planner_finds_room_for_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int) -> None:
-    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens)
+@pytest.mark.parametrize(("cpu_tokens", "cohorts"), [(0, 1), (320, 1), (320, 5)])
+def test_what_the_planner_finds_room_for_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int, cohorts: int) -> None:
+    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens, cohorts=cohorts)
     vram = 12 << 20
     plan = plan_of("qwen3", hardware=make_hardware(vram=vram))
     limits = limits_of(replica_of(plan, options), options)

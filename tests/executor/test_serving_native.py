@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from test_stage_native import LLAMA, MQA, OPT, PARTIAL, QWEN3, Native, Reference, Shape, Weights, close, view
 
-from helmsman.executor._kernels import Cohort, CopyEngine, Pool, Queue, Ragged, ServingPass, Stage
+from helmsman.executor._kernels import Cohort, CopyEngine, Event, Pool, Queue, Ragged, ServingPass, Stage
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import LayerCopies
@@ -142,10 +142,12 @@ def test_cohorts_that_do_not_match_are_refused() -> None:
     with pytest.raises(ValueError, match="kept has"):
         Cohort(served.stage, served.stage, kept, 3)
     one = ragged([0], [(0, 1, 0, 0, 1)], [(0, 1, 0)], [0])
+    begins = cohort, one, one, ints([]), False, False
     for joining, message in (
-        ((cohort, one, one, ints([0]), False, False), "must be one of those under way"),
-        ((cohort, one, one, ints([0]), False, True), "may stay in the second"),
-        ((cohort, one, one, ints([]), False, False), "attention on the host needs"),
+        ([(cohort, one, one, ints([0]), False, False)], "must be one of those under way"),
+        ([(cohort, one, one, ints([0]), False, True)], "may stay in the second"),
+        ([begins], "attention on the host needs"),
+        ([begins, begins], "only one at a layer"),
     ):
         with pytest.raises(ValueError, match=message):
             served.run(one, [1], joining=joining)
@@ -159,6 +161,22 @@ def test_the_host_attends_to_layers_that_there_are() -> None:
         served.queue.attend_ragged(served.stage, ragged([999], [], [], []), 0)
     assert (rows.positions, rows.cached, rows.outputs) == ([0], [0], [])
     assert ragged([5, 7], [(1, 1, 7, 0, 1)], [(0, 8, 16)], [1]).sequences == [(1, 1, 7, [(0, 8, 16)])]
+
+
+def test_of_tasks_that_need_not_wait_the_lowest_rank_is_first() -> None:
+    """Among those that follow each other; one without a rank is neither passed nor passes."""
+    served, rows = Served(LLAMA), ragged([0], [(0, 1, 0, 0, 1)], [(0, 1, 0)], [])
+    begin, late = Event(), Event()
+    ranks = [None, 3, 0, 1, 1, None, -5]
+    spans, done = np.zeros((len(ranks), 2)), [Event() for _ in ranks]
+    for rank, span, end in zip(ranks, spans, done, strict=True):
+        wait = [begin] if end is done[0] else [late] if rank == 0 else []
+        served.queue.attend_ragged(served.stage, rows, 0, span.data, wait, end, rank)
+    begin.signal()
+    done[1].wait()
+    late.signal()
+    served.queue.synchronize()
+    assert np.argsort(spans[:, 0]).tolist() == [0, 3, 4, 1, 2, 5, 6]
 
 
 def test_copies_of_pieces_take_as_long_as_their_bytes() -> None:

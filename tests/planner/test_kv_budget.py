@@ -44,6 +44,14 @@ def test_weights_caches_and_activations_fit_together(utilisation: float) -> None
     assert limits.batch_tokens >= 2048 and limits.gpu_tokens % limits.block == 0
 
 
+def test_what_is_kept_of_more_cohorts_is_room_that_a_pass_has_not() -> None:
+    plan = layer_split(*NEO_8B[:2])
+    one, five = (_limits(plan, cohorts=count) for count in (1, 5))
+    kept = 4 * five.sequences * (plan.model.hidden + 2 * plan.model.q_width + 2 * plan.model.kv_width) * 2
+    freed = activation_bytes(plan.model, one.batch_tokens - five.batch_tokens, 0, "f16")
+    assert five.cohorts == 5 and freed == pytest.approx(kept, rel=0.01)
+
+
 def test_a_pass_of_given_tokens_leaves_the_rest_to_caches() -> None:
     plan = layer_split(*NEO_8B[:2])
     few, many = (_limits(plan, utilisation=1.0, batch_tokens=tokens) for tokens in (512, 8192))

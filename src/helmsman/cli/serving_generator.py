@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from helmsman.executor.serving.engine import ServingEngine
-    from helmsman.scheduler.limits import Limits
+    from helmsman.scheduler.limits import HostOrder, Limits
     from helmsman.schemas.plan import Plan
     from helmsman.service.generation import Capacity, Generator
     from helmsman.simulator.serving.run import Setup
@@ -27,12 +27,19 @@ def open_generator(args: argparse.Namespace, plan: "Plan") -> "Generator":
     setup = replace(setup, limits=replace(setup.limits, context=plan.workload.context))
     if native_device(plan) is None:
         setup = replace(setup, limits=fitted(plan, setup.limits))
-    engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits)
+    engine = ServingEngine.load(plan, args.checkpoint, Machine.this(), setup.limits, _order(setup))
     try:
         return _started(engine, setup, prefix_cache=args.prefix_cache)
     except BaseException:
         engine.close()
         raise
+
+
+def _order(setup: "Setup") -> "HostOrder":
+    """The policy's, if it has one."""
+    from helmsman.scheduler.limits import HOST_ORDERS
+
+    return next((order for order in HOST_ORDERS if order == setup.options.get("order")), HOST_ORDERS[0])
 
 
 def _started(engine: "ServingEngine", setup: "Setup", *, prefix_cache: bool) -> "Generator":

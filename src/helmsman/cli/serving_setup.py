@@ -39,7 +39,8 @@ def setup_of(args: argparse.Namespace, plan: "Plan") -> "Setup":
     name, factors = policies(args)[0], _factors(args.mispredict)
     try:
         options = checked_options(name, _pairs(args.policy_option, "--policy-option"))
-        replica = replica_cost(plan, _replica_options(args))
+        cohorts = {"cohorts": int(options["cohorts"])} if "cohorts" in options else {}
+        replica = replica_cost(plan, replace(_replica_options(args), **cohorts))
     except UsageError as error:
         error.field = _argument(error.field)
         raise
