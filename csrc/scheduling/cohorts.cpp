@@ -4,6 +4,13 @@
 #include <tuple>
 
 namespace helm::scheduling {
+namespace {
+
+bool among(const std::vector<int64_t>& numbers, int64_t number) {
+  return std::find(numbers.begin(), numbers.end(), number) != numbers.end();
+}
+
+}  // namespace
 
 void Cohort::join(Load& load, int all) const {
   if (!ready()) return;
@@ -53,19 +60,33 @@ void Cohorts::leave(int64_t number, Id id, int64_t cached) {
   if (cohort.members.empty()) all_.erase(all_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-void Cohorts::join(Load& load, int layers) const {
-  for (const Cohort& cohort : all_) cohort.join(load, layers);
+void Cohorts::join(Load& load, const Cost& cost) const {
+  for (const Cohort& cohort : all_) cohort.join(load, cost.layers);
+  if (cost.stages == 1 || all_.empty()) return;
+  Cohorts ahead = *this;
+  std::vector<int64_t> ended;
+  const double seconds = time_of(cost, Kind::gpu_only, load).seconds / cost.stages;
+  for (int slot = 1; slot < cost.stages; ++slot) {
+    ahead.slot(seconds, true, cost, ended);
+    for (const Cohort& cohort : ahead.all_)
+      if (!among(ended, cohort.number)) cohort.join(load, cost.layers);
+  }
 }
 
 std::vector<int64_t> Cohorts::pass(double seconds, bool deferred, const Cost& cost) {
   std::vector<int64_t> ended;
+  for (int each = 0; each < cost.stages; ++each) slot(seconds / cost.stages, deferred, cost, ended);
+  return ended;
+}
+
+void Cohorts::slot(double seconds, bool deferred, const Cost& cost, std::vector<int64_t>& ended) {
   ++passes_;
   for (Cohort& cohort : all_) {
-    if (!deferred || !cohort.ready()) continue;
+    if (!deferred || !cohort.ready() || among(ended, cohort.number)) continue;
     if (cohort.ends(cost.layers)) {
       ended.push_back(cohort.number);
     } else {
-      cohort.left = host_layer(cost, cohort.work), cohort.since = passes_;
+      cohort.left = host_layer(cost, cohort.work), cohort.since = passes_, cohort.hops = cost.hop_before(cohort.layers);
     }
   }
   double rest = seconds;
@@ -74,14 +95,14 @@ std::vector<int64_t> Cohorts::pass(double seconds, bool deferred, const Cost& co
     rest -= spent, task->left -= spent, task->begun = task->begun || spent > 0;
     if (task->left <= 1e-12 * seconds) task->left = 0, task->begun = false, ++task->layers;
   }
-  return ended;
+  for (Cohort& cohort : all_) cohort.hops = false;
 }
 
 // What there is for the host to do, in its order.
 std::vector<Cohort*> Cohorts::tasks() {
   std::vector<Cohort*> found;
   for (Cohort& cohort : all_)
-    if (!cohort.ready()) found.push_back(&cohort);
+    if (!cohort.ready() && !cohort.hops) found.push_back(&cohort);
   std::sort(found.begin(), found.end(), [this](auto* one, auto* other) { return before(*one, *other); });
   return found;
 }

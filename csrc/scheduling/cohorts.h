@@ -26,6 +26,7 @@ struct Cohort {
   int layers = 0;      // attention done
   double left = 0;     // seconds of the host for the layer under way; 0: the next may begin
   bool begun = false;  // the host is at it
+  bool hops = false;   // it comes to the next stage of a pipeline with the next slot, and the host cannot begin before
   int64_t since = 0;   // the pass with which that layer began
 
   bool ready() const { return left <= 0; }
@@ -54,14 +55,15 @@ class Cohorts {
   // The last one to leave ends it.
   void leave(int64_t number, Id id, int64_t cached);
 
-  // What all of them add to a deferred pass.
-  void join(Load& load, int layers) const;
-  // A pass of `seconds` is over: those that were ready went on with it if it was `deferred`, and the host worked through it,
-  // whatever its kind. The numbers of those that it brought the stage after the last layer.
+  // What all of them add to a deferred pass: in each slot of a round, as far as the host is ready by these costs.
+  void join(Load& load, const Cost& cost) const;
+  // A pass of `seconds` is over: those that were ready went on with it if it was `deferred`, in each of its slots, and the
+  // host worked through it, whatever its kind. The numbers of those that it brought the stage after the last layer.
   std::vector<int64_t> pass(double seconds, bool deferred, const Cost& cost);
 
  private:
   size_t place(int64_t number) const;
+  void slot(double seconds, bool deferred, const Cost& cost, std::vector<int64_t>& ended);
   std::vector<Cohort*> tasks();
   bool before(const Cohort& one, const Cohort& other) const;
 

@@ -33,6 +33,7 @@ const T* values(const py::dict& columns, const char* name, int64_t count, std::v
 Cost cost_of(const py::object& cost) {
   const auto line = [&](const char* name) { return line_of(cost.attr(name)); };
   return {cost.attr("layers").cast<int>(),
+          cost.attr("stages").cast<int>(),
           line("linear"),
           line("gpu_attention"),
           line("prefill_compute"),

@@ -7,6 +7,9 @@ namespace {
 
 double at(const Line& line, int64_t count) { return line(static_cast<double>(count)); }
 
+// All layers over the busier direction of the link, of which each accelerator of a pipeline has one for its own layers.
+double over_links(const Cost& cost, double out, double in) { return cost.layers * std::max(out, in) / cost.stages; }
+
 double prefill_attention(const Cost& cost, const Work& work) {
   return std::max(at(cost.prefill_compute, work.pairs), at(cost.prefill_read, work.prompt_kv));
 }
@@ -28,14 +31,13 @@ double into_layer(const Cost& cost, const Work& work) {
   return at(cost.to_device, work.cpu_requests) + at(cost.swap_in, work.swap_in);
 }
 
-// All layers over the busier direction of the link.
 double link(const Cost& cost, const Work& work) {
-  return cost.layers * std::max(out_of_layer(cost, work), into_layer(cost, work));
+  return over_links(cost, out_of_layer(cost, work), into_layer(cost, work));
 }
 
 double link(const Cost& cost, const Work& first, const Work& second) {
-  return cost.layers * std::max(out_of_layer(cost, first) + out_of_layer(cost, second),
-                                into_layer(cost, first) + into_layer(cost, second));
+  return over_links(cost, out_of_layer(cost, first) + out_of_layer(cost, second),
+                    into_layer(cost, first) + into_layer(cost, second));
 }
 
 Times gpu_only(const Cost& cost, const Work& work) {
@@ -44,10 +46,14 @@ Times gpu_only(const Cost& cost, const Work& work) {
   return {std::max(gpu, moved), gpu, 0.0, moved};
 }
 
+// What a micro-batch waits for in a layer of what all of them have of the host and of links.
+double each(const Cost& cost, double all) { return all / cost.stages; }
+
 Times simple(const Cost& cost, const Work& work) {
   const double gpu = device_layer(cost, work);
   const double cpu = host_attention(cost, work), ends = at(cost.ends, work.outputs), moved = link(cost, work);
-  const double seconds = cost.layers * (gpu + transfers(cost, work) + cpu) + ends;
+  const double turn = gpu + each(cost, transfers(cost, work)) + each(cost, cpu);
+  const double seconds = cost.layers * std::max(turn, cpu) + ends;
   return {std::max(seconds, moved), cost.layers * gpu + ends, cost.layers * cpu, moved};
 }
 
@@ -57,10 +63,11 @@ Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   const double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
   const double attention = device_attention(cost, first), gpu = linear0 + linear1 + attention;
   const double host0 = host_attention(cost, first), host1 = host_attention(cost, second), cpu = host0 + host1;
-  const double there0 = at(cost.to_host, first.cpu_requests), back0 = at(cost.to_device, first.cpu_requests);
-  const double there1 = at(cost.to_host, second.cpu_requests), back1 = at(cost.to_device, second.cpu_requests);
-  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + cpu;
-  const double way0 = linear0 + there0 + host0 + back0, way1 = linear1 + there1 + host1 + back1;
+  const auto over = [&](const Line& line, const Work& half) { return each(cost, at(line, half.cpu_requests)); };
+  const double there0 = over(cost.to_host, first), back0 = over(cost.to_device, first);
+  const double there1 = over(cost.to_host, second), back1 = over(cost.to_device, second);
+  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + each(cost, cpu);
+  const double way0 = linear0 + there0 + each(cost, host0) + back0, way1 = linear1 + there1 + each(cost, host1) + back1;
   return {std::max({gpu, cpu, way0, way1, turn / 2}), gpu, cpu, 0.0};
 }
 
@@ -86,13 +93,15 @@ Times pipelined(const Cost& cost, const Load& load) {
   return times;
 }
 
-// Rows that join the linear stages of layers make each of them longer.
+// Rows that join the linear stages of layers make each of them longer: in a pipeline those of one micro-batch, by as much
+// as that many rows of all of them would.
 double joined_linear(const Cost& cost, const Load& load) {
   double seconds = 0;
   for (size_t i = 0; i < load.joining.size();) {
     const int layers = load.joining[i].layers;
     int64_t rows = load.half[0].tokens;
-    for (; i < load.joining.size() && load.joining[i].layers == layers; ++i) rows += load.joining[i].work.tokens;
+    for (; i < load.joining.size() && load.joining[i].layers == layers; ++i)
+      rows += cost.stages * load.joining[i].work.tokens;
     seconds += at(cost.linear, rows) - at(cost.linear, load.half[0].tokens);
   }
   return seconds;
@@ -123,8 +132,19 @@ Work& Load::at(int layers) {
 
 double linear_stage(const Cost& cost, const Work& work) { return at(cost.linear, work.tokens); }
 
+double spread(const Cost& cost, const Work& work) {
+  return work.tokens < cost.stages ? cost.stages / std::max(1.0, static_cast<double>(work.tokens)) : 1.0;
+}
+
+double filling(const Cost& cost, const Load& load) {
+  const int64_t tokens = load.half[0].tokens + load.half[1].tokens;
+  const auto batches = static_cast<double>(std::clamp<int64_t>(tokens, 1, cost.stages));
+  return (cost.stages + batches - 1) / cost.stages;
+}
+
 double device_attention(const Cost& cost, const Work& work) {
-  return at(cost.gpu_attention, work.gpu_kv) + prefill_attention(cost, work);
+  const double kv = spread(cost, work) * static_cast<double>(work.gpu_kv);
+  return cost.gpu_attention(kv) + prefill_attention(cost, work);
 }
 
 double host_attention(const Cost& cost, const Work& work) {

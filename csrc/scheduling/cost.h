@@ -8,9 +8,17 @@
 
 namespace helm::scheduling {
 
-// Seconds of one layer by stage; `ends` are those of the whole pass.
+// Seconds of one layer by stage; `ends` are those of the whole pass. A pass of a pipeline of several accelerators is a
+// round of as many micro-batches, each of `stages` slots.
 struct Cost {
-  int layers;
+  int layers, stages;
+
+  // Whether a stage other than the first begins with `layer`: `layers` are divided as evenly as can be, longer ones first.
+  bool hop_before(int layer) const {
+    const int each = layers / stages, longer = layers % stages * (each + 1);
+    return layer > 0 && layer < layers && (layer < longer ? layer % (each + 1) == 0 : (layer - longer) % each == 0);
+  }
+
   Line linear;           // tokens (T_l)
   Line gpu_attention;    // KV tokens that decodes read (T_ga)
   Line prefill_compute;  // query-key pairs of prompt chunks
@@ -28,7 +36,7 @@ enum class Kind : uint8_t {
   gpu_only,   // all attention on the accelerator
   simple,     // the host's attention in turn with everything else (NEO-03)
   pipelined,  // two sub-batches, one's linear stage beside the other's attention (NEO-05)
-  deferred,   // cohorts on the host go at most one layer on; nobody waits for them (APEX-13..17)
+  deferred,   // cohorts on the host go a layer on at most, in each slot of a round; nobody waits for them (APEX-13..17)
 };
 
 // What a pass, or one of its sub-batches, has to do: counts over all its sequences.
@@ -84,6 +92,12 @@ struct Load {
 struct Times {
   double seconds = 0, gpu = 0, cpu = 0, link = 0;
 };
+
+// How many times the KV tokens that a micro-batch reads are an Nth of the round's, where fewer requests than stages are.
+double spread(const Cost& cost, const Work& work);
+
+// How many times as long a round takes that begins in an empty pipeline: the last micro-batch follows the others into it.
+double filling(const Cost& cost, const Load& load);
 
 Times time_of(const Cost& cost, Kind kind, const Load& load);
 

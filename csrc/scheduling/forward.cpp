@@ -50,9 +50,10 @@ void run_until(const Cost& cost, int64_t count, int64_t kv, int64_t most, const 
   load.half[0].tokens = load.half[0].outputs = count;
   // Without attention, whose stretches come on top.
   const double rest = time_of(cost, Kind::gpu_only, load).gpu - cost.layers * cost.gpu_attention(0);
+  const double wide = spread(cost, load.half[0]);
   double before = 0;
   for (bool stopped = false; most > 0 && !stopped;) {
-    Stretch stretch = cost.gpu_attention.stretch(static_cast<double>(kv), requests, most);
+    Stretch stretch = cost.gpu_attention.stretch(wide * static_cast<double>(kv), wide * requests, most);
     stretch.first = rest + cost.layers * stretch.first, stretch.rise *= cost.layers;
     stopped = cut(stretch, now, before, stop);
     run.push_back(stretch);

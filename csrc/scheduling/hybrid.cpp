@@ -25,7 +25,7 @@ void Hybrid::decide(State& state, const Cost& believed) {
     const Schedule& chosen = anything(schedules, choose(state, believed, schedules));
     const auto made = std::find(considered_.begin(), considered_.end(), &chosen);
     if (made != considered_.end()) std::iter_swap(considered_.begin(), made);
-    if (!chosen.idle() || state.cpu().empty()) return Schedules::make(state, prompts, chosen);
+    if (!chosen.idle() || state.cpu().empty()) return Schedules::make(state, believed, prompts, chosen);
   }
 }
 

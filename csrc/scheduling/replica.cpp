@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 
 namespace helm::scheduling {
 
@@ -18,7 +19,7 @@ Replica::Replica(const Requests& requests, const Costs& costs, const Limits& lim
       records_(records),
       mode_(mode),
       one_priority_(requests.one_priority()),
-      state_(limits, policy.homes(), policy.pool(), costs.actual.layers, requests.hash_block) {}
+      state_(limits, policy.homes(), policy.pool(), requests.hash_block) {}
 
 void Replica::run(double until) {
   for (;;) {
@@ -78,6 +79,7 @@ bool Replica::wait(double until) {
   if (next == kNever && until == kNever && !state_.empty()) throw std::logic_error("the policy leaves requests waiting");
   if (next == kNever || next > until) return false;
   clock_.set(std::max(clock_.now(), next));
+  drained_ = true;
   return true;
 }
 
@@ -100,6 +102,7 @@ void Replica::fly() {
   const Decision& made = state_.decision();
   flight_.flies = true;
   flight_.times = time_of(costs_.actual, made.kind, state_.load());
+  flight_.times.seconds *= std::exchange(drained_, false) ? filling(costs_.actual, state_.load()) : 1.0;
   flight_.end = clock_;
   flight_.end.add(flight_.times.seconds);
   flight_.held[kGpu] = state_.tokens(Home::gpu) + made.decodes;

@@ -76,6 +76,7 @@ class Replica {
   State state_;
   Clock clock_;
   Flight flight_;
+  bool drained_ = true;  // nothing is in the pipeline
   std::vector<Stretch> run_;  // of a flight of several passes; empty for one
   std::vector<int64_t> inbox_;
   size_t delivered_ = 0;

@@ -9,7 +9,7 @@ Scheduler::Scheduler(Cost believed, const Limits& limits, const std::string& pol
                      int64_t hash_block)
     : believed_(std::move(believed)),
       policy_(make_policy(policy, options)),
-      state_(limits, policy_->homes(), policy_->pool(), believed_.layers, hash_block) {
+      state_(limits, policy_->homes(), policy_->pool(), hash_block) {
   if (hash_block < 0 || hash_block % limits.block != 0)
     throw std::invalid_argument("blocks of prefixes are whole blocks");
 }

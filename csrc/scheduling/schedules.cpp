@@ -196,11 +196,11 @@ void Schedules::paying(Schedule& into) const {
 
 void Schedules::deferred(Schedule& into, double share, bool begins) const {
   begin(into, Kind::deferred, needed());
-  const Cohorts& cohorts = state_.cohorts();
+  Cohorts cohorts = state_.cohorts();
   double host = 0;
-  for (const Cohort& cohort : cohorts.all()) cohort.join(into.load, cost_.layers), host += host_layer(cost_, cohort.work);
-  const double most = share * window() - host;
-  Cohort begun;
+  for (const Cohort& cohort : cohorts.all()) host += host_layer(cost_, cohort.work);
+  const double most = share * window() / cost_.stages - host;
+  Cohort begun;  // its work alone
   if (begins && !cohorts.full())
     scan([&](Id id, int64_t cached) {
       Work grown = begun.work;
@@ -210,23 +210,28 @@ void Schedules::deferred(Schedule& into, double share, bool begins) const {
       into.cpu[0].push_back(id);
       return true;
     });
-  if (!into.cpu[0].empty()) begun.join(into.load, cost_.layers), host += host_layer(cost_, begun.work);
+  if (!into.cpu[0].empty()) {
+    host += host_layer(cost_, begun.work);
+    const int64_t number = cohorts.begin();
+    for (const Id id : into.cpu[0]) cohorts.enter(number, id, state_.cached(id));
+  }
+  cohorts.join(into.load, cost_);
   price(into);
-  const double passes = std::max(1.0, std::ceil(host / into.seconds));
-  const auto members = static_cast<double>(cohorts.members() + begun.work.outputs);
-  into.advance += members / (cost_.layers * passes + 1);
+  const double slots = std::max(1.0, std::ceil(cost_.stages * host / into.seconds));
+  const double passes = (cost_.layers * slots + cost_.stages) / cost_.stages;
+  into.advance += static_cast<double>(cohorts.members()) / passes;
 }
 
 // Seconds of a pass of decodes, which most passes of a cohort are; of this one if it has none.
 double Schedules::window() const { return device_seconds(state_.gpu().count() > 0 ? decodes_ : first(needed())); }
 
-void Schedules::make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule) {
+void Schedules::make(State& state, const Cost& believed, const std::vector<Candidate>& prompts, const Schedule& schedule) {
   if (state.gpu().count() > 0) state.decode_on_gpu();
   for (size_t i = 0; i < schedule.prompts; ++i) {
     const Chunk& chunk = prompts[i].chunk;
     state.prompt(chunk.id, chunk.tokens, chunk.home);
   }
-  if (schedule.kind == Kind::deferred) return state.defer(schedule.cpu[0]);
+  if (schedule.kind == Kind::deferred) return state.defer(schedule.cpu[0], believed);
   for (const int half : {0, 1})
     for (const Id id : schedule.cpu[static_cast<size_t>(half)]) state.decode_on_cpu(id, half);
   state.set_kind(schedule.kind);

@@ -44,7 +44,7 @@ class Schedules {
   void deferred(Schedule& into, double share = 1, bool begins = true) const;
 
   // Makes the pass.
-  static void make(State& state, const std::vector<Candidate>& prompts, const Schedule& schedule);
+  static void make(State& state, const Cost& believed, const std::vector<Candidate>& prompts, const Schedule& schedule);
 
  private:
   void begin(Schedule& into, Kind kind, size_t prompts) const;

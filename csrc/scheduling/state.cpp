@@ -10,10 +10,9 @@ constexpr int64_t kEvictedPart = 8;
 
 }  // namespace
 
-State::State(const Limits& limits, Homes homes, Pool pool, int layers, int64_t hash_block)
+State::State(const Limits& limits, Homes homes, Pool pool, int64_t hash_block)
     : limits_(limits),
       homes_(homes),
-      layers_(layers),
       hash_block_(hash_block),
       group_(sequences_, limits.block),
       cohorts_(pool),
@@ -196,7 +195,7 @@ void State::decode_on_cpu(Id id, int half) {
   load_.half[static_cast<size_t>(half)].decode_on_cpu(sequence.cached);
 }
 
-void State::defer(const std::vector<Id>& members) {
+void State::defer(const std::vector<Id>& members, const Cost& believed) {
   require(members.empty() || !cohorts_.full(), "no more cohorts than may be");
   decision_.kind = Kind::deferred;
   const int64_t number = members.empty() ? 0 : cohorts_.begin();
@@ -207,7 +206,7 @@ void State::defer(const std::vector<Id>& members) {
   }
   for (const Cohort& cohort : cohorts_.all())
     decision_.cpu[0].insert(decision_.cpu[0].end(), cohort.members.begin(), cohort.members.end());
-  cohorts_.join(load_, layers_);
+  cohorts_.join(load_, believed);
 }
 
 }  // namespace helm::scheduling

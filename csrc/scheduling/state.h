@@ -49,7 +49,7 @@ struct Outcome {
 class State {
  public:
   // `hash_block`: tokens of a block of the prefix cache, a multiple of limits.block; 0: no prefix is reused.
-  State(const Limits& limits, Homes homes, Pool pool, int layers, int64_t hash_block = 0);
+  State(const Limits& limits, Homes homes, Pool pool, int64_t hash_block = 0);
 
   // ---- Reading
   const Limits& limits() const { return limits_; }
@@ -108,7 +108,7 @@ class State {
   // `id` of cpu() decodes in sub-batch `half`. One of a cohort goes on from the layer it has reached (APEX-26).
   void decode_on_cpu(Id id, int half);
   // The pass is deferred: all cohorts go on whose attention is done, and `members` of cpu() begin another, if any.
-  void defer(const std::vector<Id>& members);
+  void defer(const std::vector<Id>& members, const Cost& believed);
   void set_kind(Kind kind) { decision_.kind = kind; }
   const Decision& decision() const { return decision_; }
   const Load& load() const { return load_; }
@@ -168,7 +168,6 @@ class State {
 
   Limits limits_;
   Homes homes_;
-  int layers_;
   int64_t hash_block_;
   Sequences sequences_;
   Group group_;

@@ -1,6 +1,6 @@
 """Random workloads, costs and limits for the scheduling core, and its results in a form that can be compared."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from random import Random
 from typing import Any
@@ -46,7 +46,8 @@ class Case:
 
 
 def random_case(seed: int, policy: str | None = None, most: int = 150) -> Case:
-    """Up to `most` requests: bursts, round times, cancels, priorities, prefixes; caches too small, slow sides."""
+    """Up to `most` requests: bursts, round times, cancels, priorities, prefixes; caches too small, slow sides;
+    pipelines of up to eight accelerators."""
     random = Random(f"{seed} {policy}")
     name = policy or random.choice(list(POLICIES))
     block = random.choice([1, 4, 16])
@@ -58,10 +59,11 @@ def random_case(seed: int, policy: str | None = None, most: int = 150) -> Case:
         block=block,
         chunk=random.choice([0, 32, 512]),
     )
+    stages = Random(f"stages {seed}").choice([1, 1, 1, 2, 3, 5, 8])
     given = {"preemption": random.choice(["recompute", "swap"])} if name == "gpu-only" else {}
     return Case(
         random_requests(random, random.randint(1, most), block),
-        random_cost(random),
+        replace(random_cost(random), stages=stages),
         limits,
         name,
         checked_options(name, given),
