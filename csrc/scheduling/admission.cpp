@@ -44,6 +44,18 @@ int64_t reserve(const State& state) {
 
 }  // namespace
 
+void Admission::price(const State& state, const Cost& believed) {
+  const auto full = static_cast<double>(state.limits().batch_tokens);
+  near_ = !homes_.gpu || believed.swap_out(full) + believed.swap_in(full) <= believed.linear(full);
+}
+
+bool Admission::may_move(const State& state, Id id) const {
+  const Sequence& sequence = state.sequence(id);
+  const bool waits = sequence.status == Status::waiting;
+  const int64_t most = (waits ? sequence.prompt - 1 : state.cached(id)) + sequence.output - state.produced(id);
+  return near_ || state.limits().blocks(most) > state.blocks(Home::gpu).capacity();
+}
+
 // Moving them to the host would help nobody: who finds room there begins there.
 void Admission::move(State& state) {
   make_way(state, homes_, [&] { return may_begin(state); }, [&](Id id) { state.preempt(id); });
@@ -62,7 +74,7 @@ void Admission::make_room(State& state) const {
   const int64_t begun = begun_blocks(state, state.limits().budget());
   while (state.gpu().count() > 0 && state.gpu().growth(1) + begun > state.free(Home::gpu)) {
     const Id victim = last(state);
-    if (state.moved_blocks(victim) <= state.free(Home::cpu)) {
+    if (may_move(state, victim) && state.moved_blocks(victim) <= state.free(Home::cpu)) {
       state.swap_out(victim, false);
     } else {
       state.preempt(victim);
@@ -130,8 +142,8 @@ bool Admission::begin(const State& state, Id id, Room& room) {
 Home Admission::home_for(const State& state, Id id, const Room& room) const {
   const bool before = !prompts_.empty() && prompts_.back().optional;
   const auto blocks = [&](Home home) { return state.prompt_blocks(id, state.prompt_left(id, home), home); };
-  const bool host = homes_.cpu && blocks(Home::cpu) <= room.cpu - room.kept;
-  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || state.cpu().empty())) return Home::gpu;
+  const bool host = homes_.cpu && may_move(state, id) && blocks(Home::cpu) <= room.cpu - room.kept;
+  if (homes_.gpu && !before && blocks(Home::gpu) <= room.gpu && (host || !near_ || state.cpu().empty())) return Home::gpu;
   return host ? Home::cpu : Home::none;
 }
 

@@ -19,6 +19,11 @@ class Admission {
  public:
   explicit Admission(Homes homes) : homes_(homes) {}
 
+  // To be called first for a pass. With an accelerator, the host is for those whose cache is moved there and back no
+  // slower than it is computed again, in full passes; over links that are slower only for those too long for the
+  // accelerator's cache.
+  void price(const State& state, const Cost& believed);
+
   // Who waits with a better priority than some that run makes them give up their caches until it may begin (priorities.h).
   // Then makes room for the next token of everybody on the accelerator: who came last goes to the host, or gives up its cache
   // where the host has no room. If nobody had to go, the longest waiting at the host come back while a twentieth of the
@@ -42,10 +47,12 @@ class Admission {
   bool may_begin(const State& state);
   bool begun(const State& state, Id id, Room& room);
   bool begin(const State& state, Id id, Room& room);
+  bool may_move(const State& state, Id id) const;
   Home home_for(const State& state, Id id, const Room& room) const;
   void add(const State& state, Id id, int64_t count, Home home, bool optional, Room& room);
 
   Homes homes_;
+  bool near_ = true;  // the host is worth the way
   std::vector<Candidate> prompts_;
 };
 

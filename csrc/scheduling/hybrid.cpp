@@ -17,6 +17,7 @@ Id last(const State& state) {
 // Something goes on while there is anything to do: with nothing on the accelerator, the host is waited for; without a
 // free block for any token there, the last of them gives up its cache.
 void Hybrid::decide(State& state, const Cost& believed) {
+  admission_.price(state, believed);
   admission_.move(state);
   for (;; state.preempt(last(state))) {
     considered_.clear();
