@@ -72,7 +72,11 @@ def of_one(question: Question) -> Question:
 @pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("name", "vram", "slower", "work"),
-    [(BARE, 90, 1.0, {}), (SWITCHED, 90, 1.0, {"batch": 4}), (BRIDGED, 110, 2.0, {})],
+    [
+        (BARE, 90, 1.0, {}),
+        (BRIDGED, 110, 2.0, {}),
+        pytest.param(SWITCHED, 90, 1.0, {"batch": 4}, marks=pytest.mark.nightly),
+    ],
 )
 def test_two_are_never_worse_than_one_and_never_beat_the_bound(name, vram, slower, work):
     question = asked(machine(name, vram * MB, slower=slower), layers=4, **work)

@@ -33,14 +33,21 @@ def test_pageable_memory_streams_at_its_share_of_the_link(model, hardware):
 
 
 @pytest.mark.parametrize(
-    "options", [{"pinning": "pin-on-transfer"}, pytest.param({"overlap": "none"}, marks=pytest.mark.nightly)], ids=str
+    ("options", "step"),
+    [
+        ({"pinning": "pin-on-transfer"}, 4),
+        pytest.param({"pinning": "pin-on-transfer"}, 1, marks=pytest.mark.nightly),
+        pytest.param({"overlap": "none"}, 1, marks=pytest.mark.nightly),
+    ],
+    ids=str,
 )
-def test_without_overlap_the_chosen_split_is_the_best_of_all_predicted(options):
-    """The closed form of overlapping lanes chose splits that were 15 and 29 % slower."""
+def test_without_overlap_the_chosen_split_is_the_best_of_all_predicted(options, step):
+    """The closed form of overlapping lanes chose splits that were 15 and 29 % slower. Every `step`-th is predicted."""
     asked = question("opt-30b", "a4000-7950x", **options)
     units = len(asked.units)
     ranges = [(0, 0), *((i, j) for i in range(units) for j in range(i + 1, units + 1))]
-    every = {split: period(asked, split) for split in (asked.found.at(*each) for each in ranges)}
+    splits = {asked.found.best, *(asked.found.at(*each) for each in ranges[::step])}
+    every = {split: period(asked, split) for split in splits}
     assert every[asked.found.best] <= 1.01 * min(every.values())
     for split, seconds in every.items():
         assert split.seconds == pytest.approx(seconds, rel=0.06), (split.start, split.stop)
