@@ -198,7 +198,7 @@ class Submitter {
 
   // Operations whose weights come begin when these have, one by one.
   void add(size_t b, size_t first, size_t last, Who who, Events wait) {
-    const bool ends = who == Who::ends || first == stage(b).find(Op::final_norm);
+    const bool ends = who.whose == Whose::ends || first == stage(b).find(Op::final_norm);
     const bool computes = ends ? run_->yields() : run_->computes(b);
     if (!weights_ || !computes) return extend(b, first, last, who, std::move(wait), {});
     for (size_t op = first; op < last; ++op) {
@@ -222,7 +222,7 @@ class Submitter {
   // The rows of all tokens of a pass.
   void look_up(const LookedUp& from) {
     for (size_t b = 0; b < it_.batches.size(); ++b) {
-      const size_t count = run_->most_rows(b);
+      const size_t count = run_->embedded_rows(b);
       if (count == 0) continue;
       Copy rows{from.targets[b], 0, from.table, 0, row_size(from.format, from.columns)};
       rows.counts[0] = count;

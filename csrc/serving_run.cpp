@@ -21,9 +21,7 @@ void ServingRun::check(size_t b) const {
   std::vector<const Ragged*> all{batch.rows.get()};
   for (const auto& each : it.joining)
     if (each->batch() == b) all.push_back(each->joint.get());
-  const auto embedded = entering(b, Cohort::kNone);
-  if (it.ids[b].size() < (embedded.empty() ? batch.rows : embedded[0]->joint)->rows())
-    throw std::invalid_argument("every row needs a token");
+  if (it.ids[b].size() < embedded_rows(b)) throw std::invalid_argument("every row needs a token");
   for (const int32_t id : it.ids[b])
     if (id < 0 || static_cast<size_t>(id) >= stage.spec().vocab)
       throw std::invalid_argument("token id " + std::to_string(id) + " is outside the vocabulary of " +
@@ -48,13 +46,23 @@ const Joining* ServingRun::staying(size_t b, size_t layer) const {
   return last;
 }
 
+size_t ServingRun::embedded_rows(size_t b) const {
+  const auto joining = entering(b, Cohort::kNone);
+  return (joining.empty() ? it.batches[b].rows : joining[0]->joint)->rows();
+}
+
+bool ServingRun::computes(size_t b) const {
+  const auto joins = [b](const auto& each) { return each->batch() == b; };
+  return it.batches[b].rows->rows() > 0 || std::any_of(it.joining.begin(), it.joining.end(), joins);
+}
+
 void ServingRun::check_weights() const {
   const StageSpec& spec = it.batches[0].seat.stage->spec();
   const LookedUp* from = it.weights != nullptr && it.weights->table ? &*it.weights->table : nullptr;
   bool fits = spec.looked_up == (from != nullptr);
   for (size_t b = 0; fits && from != nullptr && b < it.batches.size(); ++b)
     fits = from->columns == spec.hidden && from->format == spec.embedding->format &&
-           from->targets[b].size / row_size(from->format, from->columns) >= most_rows(b);
+           from->targets[b].size / row_size(from->format, from->columns) >= embedded_rows(b);
   if (!fits) throw std::invalid_argument("rows of a table come where an embedding has them looked up, all of a pass");
   if (it.weights == nullptr) return;
   for (const StreamedOperation& each : it.weights->operations)
@@ -63,7 +71,7 @@ void ServingRun::check_weights() const {
 
 bool ServingRun::yields() const {
   const auto some = [](const SubBatch& batch) { return !batch.rows->outputs.empty(); };
-  return it.joining != nullptr || std::any_of(it.batches.begin(), it.batches.end(), some);
+  return !it.joining.empty() || std::any_of(it.batches.begin(), it.batches.end(), some);
 }
 
 std::vector<size_t> ServingRun::order() const {

@@ -50,10 +50,10 @@ struct ServingRun {
     return last != nullptr ? *last->joint : *it.batches[b].rows;
   }
 
-  // Rows of sub-batch `b`, and those that may join it.
-  size_t most_rows(size_t b) const { return (joining(b) != nullptr ? *joining(b)->joint : *it.batches[b].rows).rows(); }
+  // Rows of sub-batch `b` that have a token: with those who join at the embedding.
+  size_t embedded_rows(size_t b) const;
   // Whether sub-batch `b` has anything to compute.
-  bool computes(size_t b) const { return it.batches[b].rows->rows() > 0 || joining(b) != nullptr; }
+  bool computes(size_t b) const;
   // Whether anybody's logits are wanted.
   bool yields() const;
   // Operations of the accelerator in the order of its sub-batches' turns.
