@@ -104,9 +104,10 @@ def test_a_cohort_goes_on_with_every_slot_and_waits_for_the_layers_of_one_stage(
     members = SubBatch((), (1000,) * 8)
     once = gpu_only_seconds(pipeline.cost, together([members] * stages))
     count = next(n for n in range(1, 10_000) if _host(pipeline.cost, n + 1) > 0.9 * once / stages)
-    joining = [None] * warm + [Cohort(layer, (1000,) * count) for layer in range(layers + 1)] + [None] * warm
+    cohorts = [(Cohort(layer, (1000,) * count),) for layer in range(layers + 1)]
+    joining = [()] * warm + cohorts + [()] * warm
     made = pipeline.replayed(
-        ServingIteration(n, "deferred", (members,), cohort=cohort) for n, cohort in enumerate(joining)
+        ServingIteration(n, "deferred", (members,), cohorts=those) for n, those in enumerate(joining)
     )
     start, end = (
         {task.id: at for task, at in zip(made.graph.tasks, times, strict=True)} for times in (made.start, made.end)
