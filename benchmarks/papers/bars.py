@@ -1,6 +1,7 @@
 """What the figures of NEO and APEX must show, checked: `python -m benchmarks.papers.bars`; exit code 4 where one fails.
 
-Everything comes from the records; nothing here is tuned. A failed line says what was found."""
+Costs come from the records, settings of runs from NEO's scripts; that NEO's kernel takes twice as long as APEX's is
+assumed (APEX 4.1's upper bound, docs/papers.md). A failed line says what was found."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
