@@ -59,8 +59,9 @@ def add_limit_arguments(group: "argparse._ArgumentGroup") -> None:
     running = f"most requests that run at a time on a replica (default: 64 {native}, else 512)"
     add("--sequences", type=int, metavar="N", help=running)
     add("--utilisation", type=float, metavar="SHARE", help="of an accelerator's memory for weights and caches (0.9)")
-    for home, where in (("gpu", "accelerator's"), ("cpu", "host's")):
-        what = f"KV tokens in the {where} cache at most (default: as many as have room)"
+    room, enough = "as many as have room", f"as many as have room, {native} no more than --sequences requests need"
+    for home, where, default in (("gpu", "accelerator's", room), ("cpu", "host's", enough)):
+        what = f"KV tokens in the {where} cache at most (default: {default})"
         add(f"--{home}-tokens", type=_tokens, metavar="N", help=what)
 
 
