@@ -8,11 +8,10 @@ import pytest
 
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked, Ended
-from helmsman.executor.serving.runner import Seconds, Stepped
+from helmsman.executor.serving.runner import Stepped
 from helmsman.scheduler.decision import Chunk, Decision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-
-NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
+from tests.support.virtual_serving import NO_SECONDS
 
 
 class Counting:

@@ -19,7 +19,7 @@ from helmsman.executor.serving.seating import Seating
 from helmsman.scheduler.decision import Decision, Home
 from helmsman.scheduler.limits import Limits
 
-NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0)
+NO_SECONDS = Seconds(0, (0, 0), 0, 0, 0, 0, 0, 0, 0, 0)
 VOCABULARY = 50
 _ROW = 8
 
