@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from threading import Event
 
 import pytest
+from tests.support.virtual_serving import NO_SECONDS
 
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked, Ended
 from helmsman.executor.serving.runner import Stepped
 from helmsman.scheduler.decision import Chunk, Decision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from tests.support.virtual_serving import NO_SECONDS
 
 
 class Counting:
