@@ -77,14 +77,17 @@ int64_t Schedules::cpu_blocks() const {
   return blocks;
 }
 
-// Rows of the linear stage that activations still have room for.
-int64_t Schedules::tokens() const { return state_.limits().batch_tokens - first(prompts_.size()).tokens; }
+// Rows of the linear stage that activations still have room for, beside those that are there.
+int64_t Schedules::tokens(const Schedule& into) const {
+  const auto decodes = static_cast<int64_t>(into.cpu[0].size() + into.cpu[1].size());
+  return state_.limits().batch_tokens - first(prompts_.size()).tokens - decodes;
+}
 
-// Offers every decode on the host outside of cohorts to `takes`. After one that was not taken, as long ones are not
-// offered until another was taken: nothing has changed for them.
+// Offers every decode on the host outside of cohorts to `takes`, as many as `into` has room for. After one that was not
+// taken, as long ones are not offered until another was taken: nothing has changed for them.
 template <typename Takes>
-void Schedules::scan(Takes takes) const {
-  int64_t blocks = cpu_blocks(), left = tokens(), refused = std::numeric_limits<int64_t>::max();
+void Schedules::scan(const Schedule& into, Takes takes) const {
+  int64_t blocks = cpu_blocks(), left = tokens(into), refused = std::numeric_limits<int64_t>::max();
   for (const Id id : state_.cpu()) {
     if (left <= 0) return;
     const Sequence& sequence = state_.sequence(id);
@@ -110,7 +113,7 @@ void Schedules::pipelined(Schedule& into, double share, Schedule* all) const {
   begin(into, Kind::pipelined, prompts_.size());
   Halves halves(cost_, into.load.half[0], share);
   resume(into, halves, true);
-  scan([&](Id id, int64_t cached) {
+  scan(into, [&](Id id, int64_t cached) {
     const int half = halves.room_for(cached);
     if (half < 0) return false;
     put(into, halves, half, id, cached);
@@ -126,7 +129,7 @@ void Schedules::balanced(Schedule& into) const {
   begin(into, Kind::pipelined, prompts_.size());
   Halves halves(cost_, into.load.half[0]);
   resume(into, halves, false);
-  scan([&](Id id, int64_t cached) {
+  scan(into, [&](Id id, int64_t cached) {
     put(into, halves, halves.roomier(), id, cached);
     return true;
   });
@@ -136,7 +139,7 @@ void Schedules::balanced(Schedule& into) const {
 void Schedules::symmetric(Schedule& into) const {
   begin(into, Kind::pipelined, prompts_.size());
   Halves halves(cost_, into.load.half[0]);
-  scan([&](Id id, int64_t cached) {
+  scan(into, [&](Id id, int64_t cached) {
     put(into, halves, into.cpu[0].size() > into.cpu[1].size() ? 1 : 0, id, cached);
     return true;
   });
@@ -150,11 +153,12 @@ void Schedules::put(Schedule& into, Halves& halves, int half, Id id, int64_t cac
 
 // Those of cohorts have some layers behind them, which the second half then does without them: first who has most.
 void Schedules::resume(Schedule& into, Halves& halves, bool hidden) const {
+  int64_t left = tokens(into);
   for (const Cohort* cohort : state_.cohorts().furthest())
     for (const Id id : cohort->members) {
       const int64_t cached = state_.cached(id);
-      if (hidden && !halves.fits(1, cached)) continue;
-      put(into, halves, 1, id, cached);
+      if (left <= 0 || (hidden && !halves.fits(1, cached))) continue;
+      put(into, halves, 1, id, cached), --left;
       into.load.at(cohort->layers).decode_on_cpu(cached);
     }
 }
@@ -169,7 +173,7 @@ void Schedules::finish(Schedule& into, const Halves& halves) const {
 
 void Schedules::simple(Schedule& into) const {
   begin(into, Kind::simple, prompts_.size());
-  scan([&](Id id, int64_t cached) {
+  scan(into, [&](Id id, int64_t cached) {
     into.load.half[0].decode_on_cpu(cached);
     into.cpu[0].push_back(id);
     return true;
@@ -183,7 +187,7 @@ void Schedules::simple(Schedule& into) const {
 void Schedules::paying(Schedule& into) const {
   begin(into, Kind::simple, needed());
   price(into);
-  scan([&](Id id, int64_t cached) {
+  scan(into, [&](Id id, int64_t cached) {
     Load grown = into.load;
     grown.half[0].decode_on_cpu(cached);
     const double seconds = time_of(cost_, Kind::simple, grown).seconds;
@@ -202,7 +206,7 @@ void Schedules::deferred(Schedule& into, double share, bool begins) const {
   const double most = share * window() / cost_.stages - host;
   Cohort begun;  // its work alone
   if (begins && !cohorts.full())
-    scan([&](Id id, int64_t cached) {
+    scan(into, [&](Id id, int64_t cached) {
       Work grown = begun.work;
       grown.decode_on_cpu(cached);
       if (host_layer(cost_, grown) > most) return false;

@@ -52,7 +52,7 @@ class Schedules {
   Work first(size_t prompts) const;
   size_t needed() const;
   int64_t cpu_blocks() const;
-  int64_t tokens() const;
+  int64_t tokens(const Schedule& into) const;
   void resume(Schedule& into, Halves& halves, bool hidden) const;
   static void put(Schedule& into, Halves& halves, int half, Id id, int64_t cached);
   void finish(Schedule& into, const Halves& halves) const;
@@ -61,7 +61,7 @@ class Schedules {
   double dearer(size_t prompts) const;
   double device_seconds(const Work& work) const;
   template <typename Takes>
-  void scan(Takes takes) const;
+  void scan(const Schedule& into, Takes takes) const;
 
   const State& state_;
   const Cost& cost_;

@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from hybrid_cases import random_cost as hybrid_cost
 from serving_cases import random_case, random_cost
 
 from helmsman.scheduler import _scheduling
@@ -113,6 +114,23 @@ def test_sums_hold_whatever_happens(policy: str) -> None:
         scheduler.cancel(request)
     assert scheduler.decide() is None and (scheduler.running, scheduler.waiting) == (0, 0)
     assert scheduler.free() == (LIMITS.gpu_tokens // LIMITS.block, LIMITS.cpu_tokens // LIMITS.block)
+
+
+def test_passes_of_two_sub_batches_that_take_cohorts_on_have_room_for_all_rows() -> None:
+    """Prompts that leave for the host fill passes, and a cohort goes on in what they leave."""
+    limits = Limits(gpu_tokens=64, cpu_tokens=6400, batch_tokens=64, sequences=64)
+    for seed in range(6):
+        random = Random(seed)
+        scheduler = Scheduler(hybrid_cost(random), limits, "adaptive", checked_options("adaptive", {}))
+        for request in range(100):
+            prompt = random.randint(1, random.choice([20, 400]))
+            scheduler.add(request, prompt, random.randint(1, 40))
+            made = scheduler.decide()
+            assert made is not None
+            rows = sum(chunk.tokens for chunk in made.prefill) + len(made.decode0_gpu)
+            assert made.kind == "deferred" or rows + len(made.decode0_cpu) + len(made.decode1_cpu) <= 64
+            scheduler.observe(random.random(), random.random(), random.random())
+            scheduler.commit(0.1 * random.random())
 
 
 def test_tokens_of_a_cohort_come_when_the_runner_says() -> None:
