@@ -61,7 +61,7 @@ def limits_of(replica: Replica, options: ReplicaOptions) -> Limits:
     """What the replica holds. Raises InfeasibleError where no block of a cache has room."""
     device = native_device(replica.plan) if replica.whole else None
     found = _of_gpus(replica, options) if device is None else _of_native(replica, options, device)
-    return replace(found, context=replica.model.max_context)
+    return replace(found, context=replica.model.longest_context)
 
 
 def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Limits:

@@ -32,6 +32,12 @@ def test_one_rule_gives_the_kv_budgets_of_neo(case: tuple[str, str, int], tokens
     assert limits.context == load_model(model).max_context
 
 
+def test_requests_are_within_the_window_that_plans_are_for() -> None:
+    model = load_model("Mistral-7B-v0.1")
+    assert model.sliding_window is not None and model.sliding_window < model.max_context
+    assert _limits(layer_split(model.name, NEO_8B[1])).context == model.sliding_window
+
+
 @pytest.mark.parametrize("utilisation", [0.75, 0.9, 1.0])
 def test_weights_caches_and_activations_fit_together(utilisation: float) -> None:
     plan = layer_split(*NEO_8B[:2])
