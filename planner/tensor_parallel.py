@@ -29,7 +29,7 @@ def equal_accelerators(found: Roles, count: int, field: str = _FIELD, asked: int
         groups.setdefault((device.kind, device.product, device.read.value, sizes[device.memory]), []).append(device)
     alike = max(groups.values(), key=len, default=[])
     if len(alike) < count:
-        remedy = f"{found.hardware.name} has {len(alike)}"
+        remedy = f"{found.hardware.name} has {len(alike)} of {count}"
         raise UsageError("not as many equal accelerators", field=field, value=asked or count, remedy=remedy)
     return tuple(alike[:count])
 

@@ -201,8 +201,7 @@ def _value(name: str, option: Option, text: str | None) -> Value:
     try:
         return option.parse(text)
     except ValueError:
-        message = "no such value of a policy's option"
-        raise UsageError(message, field=name, value=text, remedy=f"write {option.values}") from None
+        raise UsageError(f"no such value of {name}", field=name, value=text, remedy=f"write {option.values}") from None
 
 
 def _within(value: Amount, least: Amount, most: Amount) -> Amount:

@@ -62,7 +62,7 @@ def execute_serving(args: argparse.Namespace, plan: "Plan") -> int:
     setup = setup_of(args, plan)
     who = asking(args.requests, args.rate, arrivals, args.sort, args.limit)
     question = Question(args, digest(plan), setup, who, slo)
-    if args.sweep:
+    if args.sweep is not None:
         return _sweep(question)
     return _capacity(question) if args.find_capacity else _serve(question)
 
@@ -116,7 +116,7 @@ def _sweep(question: Question) -> int:
     args, asked = question.args, parse_sweep(question.args.sweep)
     names = policies(args)
     setups = {name: with_policy(question.setup, name, "--policy") for name in names}
-    if args.relative_to:
+    if args.relative_to is not None:
         setups[args.relative_to] = with_policy(question.setup, args.relative_to)
     bar = _progress(args, len(asked.values) * len(setups))
 

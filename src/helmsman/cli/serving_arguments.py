@@ -122,7 +122,7 @@ def check_limit_arguments(args: argparse.Namespace) -> None:
 
 
 def _check_studies(args: argparse.Namespace) -> None:
-    if args.sweep and args.find_capacity:
+    if args.sweep is not None and args.find_capacity:
         raise UsageError("one study at a time", field="--find-capacity", remedy="leave --sweep or --find-capacity out")
     if args.find_capacity and args.slo is None:
         raise UsageError("needs an SLO", field="--find-capacity", remedy="add --slo ttft=2s,tpot=100ms")
@@ -133,7 +133,7 @@ def _check_studies(args: argparse.Namespace) -> None:
         raise UsageError("needs a sweep", field="--relative-to", remedy="add --sweep output=50:800:50")
     if args.seeds is not None and not args.find_capacity:
         raise UsageError("needs --find-capacity", field="--seeds", remedy="leave it out, or use --seed")
-    if args.sweep or args.find_capacity:
+    if args.sweep is not None or args.find_capacity:
         exports = ("export_vllm", "export_aiperf")
         _refuse_given(args, exports, "is about one run", "leave it out")
         if is_table(args.out):

@@ -63,7 +63,7 @@ def _argument(field: str | None) -> str:
 
 def policies(args: argparse.Namespace) -> list[str]:
     """Those that --policy names, each once."""
-    return list(dict.fromkeys((args.policy or POLICY).split(",")))
+    return list(dict.fromkeys((POLICY if args.policy is None else args.policy).split(",")))
 
 
 def with_policy(setup: "Setup", policy: str, field: str = "--relative-to") -> "Setup":
