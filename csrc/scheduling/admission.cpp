@@ -64,10 +64,15 @@ void Admission::move(State& state) {
   if (state.decision().out.empty() && state.decision().dropped.empty()) bring_back(state);
 }
 
+// Whether the first that waits finds place and blocks after those that go before it, or no tokens anyhow: a whole prompt that
+// others leave too few waits for a pass of its own, whoever leaves.
 bool Admission::may_begin(const State& state) {
-  const Id first = state.waiting().begin()->second;
-  const auto& found = prompts(state);
-  return std::any_of(found.begin(), found.end(), [&](const Candidate& each) { return each.chunk.id == first; });
+  prompts_.clear();
+  Room left = room(state);
+  for (const Id id : state.prompting())
+    if (!state.outranks(state.sequence(id).priority) && !begun(state, id, left)) break;
+  if (left.tokens <= 0) return true;
+  return left.places > 0 && home_for(state, state.waiting().begin()->second, left) != Home::none;
 }
 
 void Admission::make_room(State& state) const {

@@ -149,6 +149,16 @@ def test_a_place_is_made_for_better_priorities(policy: str) -> None:
     assert found["preemptions"].tolist()[::2] == [0, 0] and found["finish_s"][2] < found["finish_s"][1]
 
 
+@pytest.mark.parametrize(("batch", "chunk"), [(512, 32), (64, 0)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nobody_leaves_where_tokens_alone_lack(policy: str, batch: int, chunk: int) -> None:
+    """Whoever comes last waits for the prompt before it, which takes all tokens of several passes."""
+    limits = Limits(gpu_tokens=6400, cpu_tokens=6400, batch_tokens=batch, sequences=64, chunk=chunk)
+    requests = _ranked([10, 10, 200, 200], [1, 2, 0, 0], [0.0, 0.0, 0.1, 0.15], output=40)
+    found = _scheduling.simulate(requests.columns(), COST, COST, limits, policy, checked_options(policy, {}))
+    assert found["first_token_s"][3] > found["first_token_s"][2] and not found["preemptions"].any()
+
+
 def test_a_prompt_goes_on_after_better_ones() -> None:
     found = _run(_ranked([200, 30], [1, 0], [0.0, 0.02], output=5))
     assert found["first_token_s"][1] < 0.1 < found["first_token_s"][0] and not found["preemptions"].any()
