@@ -46,7 +46,8 @@ int64_t reserve(const State& state) {
 
 void Admission::price(const State& state, const Cost& believed) {
   const auto full = static_cast<double>(state.limits().batch_tokens);
-  near_ = !homes_.gpu || believed.swap_out(full) + believed.swap_in(full) <= believed.linear(full);
+  const double moved = (believed.swap_out(full) + believed.swap_in(full)) / believed.stages;  // each over a link of its own
+  near_ = !homes_.gpu || moved <= believed.linear(full);
 }
 
 bool Admission::may_move(const State& state, Id id) const {

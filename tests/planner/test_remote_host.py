@@ -67,6 +67,13 @@ def test_over_a_slow_network_the_accelerator_works_as_if_alone(policy: str) -> N
     assert _seconds(site, policy) == (_seconds(site, "gpu-only")[0], 0)
 
 
+def test_accelerators_of_a_pipeline_move_caches_over_links_of_their_own() -> None:
+    """A network that is half as fast as it must be for one accelerator is fast enough for four."""
+    site = _site(0.5e9, 100e-6)
+    four = replace(site, cost=replace(site.cost, stages=4))
+    assert _seconds(site, "neo")[1] == 0 < _seconds(four, "neo")[1]
+
+
 def test_who_is_too_long_for_the_accelerators_cache_goes_over_any_network() -> None:
     site = _site(0.125e9, 100e-6)
     limits = replace(site.limits, gpu_tokens=160)
