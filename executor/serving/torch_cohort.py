@@ -1,5 +1,7 @@
 """A cohort of a PyTorch device: what it keeps between iterations, and how it goes on by a layer (csrc/cohort.h)."""
 
+from contextlib import suppress
+
 import torch
 
 from helmsman.executor._kernels import Event, Ragged, Stage
@@ -53,11 +55,16 @@ class TorchCohort:
             self._landed.wait()
 
     def reset(self) -> None:
-        """Forget the token under way, which has landed; or it has ended."""
+        """Forget the token under way, which has landed, and what failed on its way back; or it has ended."""
         self.layer = self._landed = None
+        with suppress(Exception):
+            self._outputs.check()
 
     def enter(self, stage: RaggedStage, first: int, kept: torch.Tensor) -> None:
-        """Rows `kept` (n,) of those under way become rows first, first + 1, ... of the stage."""
+        """Rows `kept` (n,) of those under way, which have landed, become rows first, first + 1, ... of the stage.
+
+        Raises what failed on their way back."""
+        self._outputs.check()
         end = first + len(kept)
         for name in ("hidden", "attended"):
             stage.rows_of(name, end)[first:].copy_(self._rows[name][kept])

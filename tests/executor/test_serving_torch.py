@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -35,6 +35,7 @@ from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
+from helmsman.executor.serving.torch_cohort import TorchCohort
 from helmsman.executor.torch_device.copies import CopyLane
 from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
@@ -162,6 +163,31 @@ def test_what_fails_is_raised_and_forgotten(
         engine.reset()
         engine.check_integrity()
         assert canary.run(engine) == first
+
+
+def test_what_fails_on_a_cohorts_way_back_is_raised(
+    checkpoints: Checkpoints, there: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which has a lane of its own; afterwards it is forgotten."""
+
+    def token(engine: ServingEngine) -> int:
+        engine.add(0, Asked([1, 2, 3], 5))
+        engine.step(Decision("deferred", (Chunk(0, 3, 0, "cpu"),)))
+        steps = [engine.step(Decision("deferred", (), (), (0,))) for _ in range(4)]
+        return steps[-1].tokens[0]
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("the device is gone")
+
+    with serving(checkpoints, there) as engine:
+        first = token(engine)
+        engine.reset()
+        cohort = cast(TorchCohort, engine._seating.cohorts[0])
+        with monkeypatch.context() as patched, pytest.raises(RuntimeError, match="the device is gone"):
+            patched.setattr(cohort._outputs, "_timed", broken)
+            token(engine)
+        engine.reset()
+        assert token(engine) == first
 
 
 @pytest.mark.parametrize("cpu_tokens", [0, 320])
