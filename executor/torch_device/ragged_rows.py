@@ -37,7 +37,8 @@ class Cached(NamedTuple):
 
 @dataclass(frozen=True)
 class RaggedRows:
-    """int64 `ids` and `positions` (count,) of all rows, `outputs` (n,): rows whose logits are wanted.
+    """int64 `positions` (count,) of all rows, `ids` of those that are embedded, which are all or of no interest,
+    `outputs` (n,): rows whose logits are wanted.
 
     Rows of caches beyond the `capacity` of `own` are of those that keys and values only pass through."""
 
@@ -51,7 +52,7 @@ class RaggedRows:
 
     @classmethod
     def of(cls, rows: Ragged, ids: NDArray[np.int32], capacity: int, device: torch.device) -> "RaggedRows":
-        """On the device; `ids` of at least all rows."""
+        """On the device; `ids` of at least all rows, if they are embedded."""
         cached = np.array(rows.cached, np.int64)
         own, passing = np.flatnonzero((cached >= 0) & (cached < capacity)), np.flatnonzero(cached >= capacity)
 

@@ -55,11 +55,12 @@ class RaggedStage(TorchStage):
         return self._capacity
 
     def run(self, rows: RaggedRows, first: str, last: str) -> None:
-        """Operations from `first` to `last`."""
+        """Operations from `first` to `last`; only the embedding looks at what tokens rows are."""
         if rows.count == 0:
             return
         self._rows, self._at.rows = rows, rows.positions
-        self._ids[: rows.count].copy_(rows.ids)
+        if first == "embedding":
+            self._ids[: rows.count].copy_(rows.ids)
         self.compute(self._names[first], self._names[last] + 1, rows.count, 0, ends=True)
 
     def finish(self, hidden: torch.Tensor) -> list[int]:

@@ -144,6 +144,21 @@ def test_a_cohort_goes_on_by_a_layer(checkpoints: Checkpoints, there: Machine) -
     assert [step.on_cpu for step in steps[3::4]] == [{0}] * 2
 
 
+def test_cohorts_of_several_sizes_are_under_way(checkpoints: Checkpoints, there: Machine) -> None:
+    """The smaller one begins while the larger goes on."""
+    many, few, prompts = (0, 1, 2), (3, 4), prompts_of(3, 5)
+    with serving(checkpoints, there) as engine:
+        for number, prompt in enumerate(prompts):
+            engine.add(number, Asked(prompt, OUTPUT))
+        chunks = (Chunk(number, len(prompt), 0, "cpu") for number, prompt in enumerate(prompts))
+        first = engine.step(Decision("gpu-only", tuple(chunks))).tokens
+        asked = (many, *[many + few] * 3, few)
+        steps = [engine.step(Decision("deferred", (), (), each)).tokens for each in asked]
+    assert [tuple(step) for step in steps] == [(), (), (), many, few]
+    alone, second = Alone("qwen3", checkpoints("qwen3")), {**steps[3], **steps[4]}
+    assert sum(alone.check(prompts[number], [first[number], second[number]]) for number in second) == 10
+
+
 @pytest.mark.parametrize(("place", "name"), [(RaggedStage, "run"), (CopyLane, "submit_pieces")])
 def test_what_fails_is_raised_and_forgotten(
     checkpoints: Checkpoints, there: Machine, place: type, name: str, monkeypatch: pytest.MonkeyPatch
