@@ -8,7 +8,7 @@ from serving_oracle import simple_cost
 from shapes import small_model
 
 from helmsman.cli.serve import build_parser
-from helmsman.cli.serving_generator import capacity_of
+from helmsman.cli.serving_generator import capacity_of, share_of
 from helmsman.cli.serving_setup import setup_of
 from helmsman.scheduler._scheduling import Scheduler
 from helmsman.scheduler.limits import Limits
@@ -27,6 +27,14 @@ def test_caches_are_as_small_as_is_asked() -> None:
     args.gpu_tokens = 15
     with pytest.raises(UsageError, match="--gpu-tokens: too few"):
         setup_of(args, plan)
+
+
+def test_what_is_in_use_is_of_caches_that_the_policy_fills() -> None:
+    """A full accelerator is full, however large a cache the host has beside it that nobody decodes from."""
+    full = {"gpu": (40, 40), "cpu": (0, 80)}
+    shares = {policy: share_of(full, capacity_of(LIMITS, policy).homes) for policy in ("gpu-only", "symmetric", "neo")}
+    assert shares == {"gpu-only": 1.0, "symmetric": 0.0, "neo": 1 / 3}
+    assert share_of({"gpu": (3, 4)}, ("gpu", "cpu")) == 0.75 and share_of({"gpu": (3, 4)}, ("cpu",)) == 0
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from helmsman.executor.serving.engine import ServingEngine
     from helmsman.scheduler.limits import HostOrder, Limits
     from helmsman.schemas.plan import Plan
@@ -52,7 +54,7 @@ def _started(engine: "ServingEngine", setup: "Setup", *, prefix_cache: bool) -> 
     scheduler = Scheduler(setup.believed, setup.limits, setup.policy, setup.options, block)
     loop = ServingLoop(engine, scheduler, hashes=BlockHashes(block) if prefix_cache else None)
     capacity = capacity_of(setup.limits, setup.policy)
-    return LoopGenerator(loop, capacity, lambda: _share(engine), engine.close)
+    return LoopGenerator(loop, capacity, lambda: share_of(engine.occupancy, capacity.homes), engine.close)
 
 
 def capacity_of(limits: "Limits", policy: str) -> "Capacity":
@@ -65,7 +67,8 @@ def capacity_of(limits: "Limits", policy: str) -> "Capacity":
     return Capacity(limits.context, homes, limits.block, limits.sequences)
 
 
-def _share(engine: "ServingEngine") -> float:
-    """Of the blocks of all caches, those in use."""
-    used, total = (sum(counts) for counts in zip(*engine.occupancy.values(), strict=True))
-    return used / total if total else 0.0
+def share_of(occupancy: "Mapping[str, tuple[int, int]]", homes: "Collection[str]") -> float:
+    """Of the blocks of those caches, those in use; `occupancy`: by home, blocks in use and blocks there are."""
+    counts = [each for home, each in occupancy.items() if home in homes]
+    total = sum(total for _, total in counts)
+    return sum(used for used, _ in counts) / total if total else 0.0
