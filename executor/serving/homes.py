@@ -1,5 +1,6 @@
 """The two homes of keys and values, the accelerator's cache and the host's: who has which blocks, and what moves."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 from helmsman.executor._kernels import Cohort
@@ -35,12 +36,13 @@ class Homes:
 
     @property
     def occupancy(self) -> dict[str, tuple[int, int]]:
-        """By home, blocks in use and blocks there are; what is only kept for others to begin with counts as free."""
-        found: dict[str, tuple[int, int]] = {
-            home: (pool.total - pool.left, pool.total) for home, pool in self.pools.items()
-        }
-        used, total = found["gpu"]
-        return {**found, "gpu": (used - self.prefixes.idle, total)}
+        """By home, blocks in use and blocks there are; what is only kept for others to begin with counts as free, and
+        so does what is given back late."""
+        late = Counter[str]()
+        for home, table, _ in self._held:
+            late[home] += len(table.blocks)
+        late["gpu"] += self.prefixes.idle
+        return {home: (pool.total - pool.left - late[home], pool.total) for home, pool in self.pools.items()}
 
     def reuse(self, running: Running, tokens: int) -> None:
         """It begins with so many tokens that others have computed."""
