@@ -11,8 +11,6 @@ from helmsman.planner.predict import predict_phase
 from helmsman.planner.schedule import makespan
 from helmsman.simulator.replay import replay
 
-pytestmark = pytest.mark.no_cover
-
 QUESTIONS = [
     ("Qwen3-0.6B", "rtx3060-5600x", 16, 1, {}),
     ("Qwen3-0.6B", "rtx3060-5600x", 64, 1, {}),

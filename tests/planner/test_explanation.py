@@ -25,7 +25,6 @@ def found(optimal):
     return explanation(optimal, optimal.decide({}).plan, tokens=1)
 
 
-@pytest.mark.no_cover
 def test_rules_are_those_that_the_plan_follows(optimal):
     chosen = optimal.finalists[0].chosen
     named = {rule.text: rule for rule in rules(optimal.question.frame, chosen)}

@@ -21,8 +21,6 @@ from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.no_cover
-
 STEP = Aim("decode step", {"decode": 1.0})
 MB = 10**6
 

@@ -45,7 +45,6 @@ def random_policies(seed: int) -> Policies:
     return Policies(*terms, 40, rng.randint(1, 200), tuple(rooms), frozenset(allowed if all(kinds) else SHARES), 7)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", range(10))
 def test_no_point_of_a_grid_is_better(seed):
     """Brute force over all shares in fifths, 9,261 policies of three kinds in three tiers."""
@@ -114,7 +113,6 @@ def test_plans_fit_and_no_single_tier_is_better(model, machine, work):
     assert chosen.seconds * asked.workload.batch * asked.workload.batches == pytest.approx(whole, rel=0.4)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("model", "machine", "batch"),
     [("Qwen3-32B", "rtx3090x2-5950x", 1), ("Qwen3-8B", "rtx2080ti-i9-10900k", 1), ("Qwen3-14B", "rtx4090-7950x", 3)],
@@ -133,7 +131,6 @@ def test_percentages_that_fit_are_not_better(model, machine, batch):
     assert fits
 
 
-@pytest.mark.no_cover
 def test_a_block_is_divided_into_the_batches_with_the_most_tokens():
     asked = frame("Qwen3-4B", vram=4 * 2**30)
     search = FlexGenLp(asked, keeping(asked), CostOptions(), block=16)
@@ -158,7 +155,6 @@ def test_a_solver_without_time_leaves_the_policies_of_one_tier(monkeypatch):
     assert not shortages(plan.predicted.memory)
 
 
-@pytest.mark.no_cover
 def test_attention_is_delegated_where_caches_outgrow_the_accelerator():
     asked = frame("Llama-2-13b-hf", "rtx3090-epyc7h12", batch=32, batches=2, context=2048)
     plan = FlexGenLp(asked, keeping(asked), CostOptions()).decide({}).plan

@@ -80,7 +80,6 @@ def test_more_memory_on_the_accelerator_is_used_for_whole_matrices():
     assert kept == sorted(kept) and kept[0] < kept[-1]
 
 
-@pytest.mark.no_cover
 def test_caches_that_do_not_fit_are_attended_to_by_the_host():
     strategy = HeteGen(asked("Qwen3-4B", SERVER, batch=8, context=8192, vram=4 * 2**30))
     plan = strategy.decide({}).plan

@@ -29,7 +29,6 @@ def _prompt(tokens: int) -> tuple[Iteration, Work]:
     return Iteration(0, "prefill", 1, tokens, tokens), work
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("model", "machine", "on_host", "layers"),
     [
@@ -48,7 +47,6 @@ def test_an_iteration_costs_what_the_pass_is_predicted_to_take(
         assert gpu_only_seconds(cost, work) == pytest.approx(pass_seconds(lower(plan, iteration), costs), rel=0.01)
 
 
-@pytest.mark.no_cover
 def test_the_host_reads_kv_heads_and_computes_all_heads() -> None:
     """8 of 32 heads: 4 FLOP a byte, so arithmetic binds where the memory is fast enough (E-NEO-09)."""
     plan, cost = layer_split(*NEO_8B[:2]), neo(*NEO_8B).cost

@@ -42,7 +42,6 @@ def oracle(split):
     return {k: oracle_objective(split, k) for k in fitting}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=NIGHTLY) for block in range(1, 10))])
 def test_search_equals_the_oracle_that_replays_every_k(block):
     for seed in SEEDS[block::10]:
@@ -57,7 +56,6 @@ def test_search_equals_the_oracle_that_replays_every_k(block):
             assert values[best] <= min(values.values()) * (1 + 1e-9), seed
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("blocks", [2, pytest.param(10, marks=NIGHTLY)])
 def test_oracle_sees_both_feasible_and_infeasible_cases(blocks):
     """So many blocks of the seeds above."""
@@ -73,7 +71,6 @@ def test_oracle_sees_both_feasible_and_infeasible_cases(blocks):
     assert bests.count(0) >= blocks
 
 
-@pytest.mark.no_cover
 def test_shortage_equals_the_memory_model_of_the_placement():
     for seed in SEEDS[::20]:
         for offload in (False, True):

@@ -50,7 +50,6 @@ def test_the_fewest_that_fit():
     assert least_away(model, "host", lambda away: False) == 0
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("rule", ["layerkv", "headinfer"])
 def test_as_few_as_fit_are_in_host_memory(rule):
     """One part less does not fit, and what a cache needs lies where the rules say."""
@@ -64,7 +63,6 @@ def test_as_few_as_fit_are_in_host_memory(rule):
     assert f"{rule} {away} of {parts}" in plan.label
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("rule", ["layerkv", "headinfer"])
 def test_only_what_is_in_host_memory_is_transferred(rule):
     asked = question(rule)
@@ -90,7 +88,6 @@ def test_heads_of_a_block_have_two_homes():
         ]
 
 
-@pytest.mark.no_cover
 def test_a_cache_that_fits_stays():
     for rule in ("layerkv", "headinfer"):
         roomy = question(rule, vram=20, batch=4)
@@ -99,7 +96,6 @@ def test_a_cache_that_fits_stays():
         assert roomy.decide({}).seconds == plain.decide({}).seconds
 
 
-@pytest.mark.no_cover
 def test_parts_of_a_cache_are_faster_than_all_of_it_from_host_memory():
     host = question("host").decide({}).seconds
     for rule in ("layerkv", "headinfer"):

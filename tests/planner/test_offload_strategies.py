@@ -60,14 +60,12 @@ def test_helm_improves_on_flexgen():
         assert 1 - after / before == pytest.approx(0.27, abs=0.03)
 
 
-@pytest.mark.no_cover
 def test_all_cpu_multiplies_throughput():
     """GUPTA-F075, 076: batch 44 fits, with five times the throughput of the baseline at 8."""
     baseline, large = asked(BASELINE, 8).decide({}), asked(AllCpu(), 44).decide({})
     assert times(large)[2] / times(baseline)[2] == pytest.approx(5, rel=0.08)
 
 
-@pytest.mark.no_cover
 def test_all_cpu_costs_little_at_the_same_batch():
     """GUPTA-F073: about 1 % in TTFT and TBT (0 by the model of overlap, E-GUPTA-14)."""
     for batch in (1, 8):
@@ -99,7 +97,6 @@ def test_groups_of_four_bits_leave_a_quarter_to_be_moved():
     assert moved[1] / moved[0] == pytest.approx(1 - 0.719, abs=0.025)
 
 
-@pytest.mark.no_cover
 def test_tiers_are_in_the_order_of_the_paper():
     """Fig 4: SSD < FSDAX < NVDRAM < MemoryMode <= DRAM."""
     stored = FlexGenPercentages(STORED)

@@ -13,8 +13,6 @@ from helmsman.planner.strategies.op_split.steady import crossings
 from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.schemas.errors import BadInputError
 
-pytestmark = pytest.mark.no_cover
-
 NIGHTLY = pytest.mark.nightly
 
 CHUNKS = {"scores": 4, "wv": 2, "up": 2}

@@ -20,8 +20,6 @@ from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.no_cover
-
 WORK = Workload(prompt_tokens=8, output_tokens=9, context=32, batch=3)
 TWICE = WORK.model_copy(update={"batches": 2})
 CHUNKS = {"scores": 2, "wv": 2, "q": 3, "up": 2}

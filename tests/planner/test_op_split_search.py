@@ -87,7 +87,6 @@ def test_the_curve_over_single_split_points_falls_and_then_rises():
     assert not falling[falling.argmin() :].any()
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seeds", [range(150), pytest.param(range(150, 500), marks=pytest.mark.nightly)], ids=str)
 @pytest.mark.parametrize("printed", [True, False])
 def test_equals_trying_everything(printed, seeds):

@@ -27,8 +27,6 @@ from helmsman.schemas.workload import Workload
 from helmsman.simulator.pricing import median_price
 from helmsman.simulator.replay import replay
 
-pytestmark = pytest.mark.no_cover
-
 WORK = Workload(prompt_tokens=512, output_tokens=32, batch=50, context=544)
 
 NVME = ("nvme0", "nvme1", "nvme2", "nvme3")

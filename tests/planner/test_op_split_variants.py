@@ -141,7 +141,6 @@ LAYER = {
 """Milliseconds a layer that the formulas give on the published tables: the GPU alone, and split."""
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(("use", "compress"), LAYER)
 def test_variants_help_and_splits_help_variants(use, compress):
     """Fig 20 in direction (its figures are not in the copy at hand): either method is faster than plain attention,
@@ -153,7 +152,6 @@ def test_variants_help_and_splits_help_variants(use, compress):
     assert use == PLAIN or (alone < LAYER[PLAIN, compress][0] and split < LAYER[PLAIN, compress][1])
 
 
-@pytest.mark.no_cover
 def test_reordering_halves_the_cache_for_at_most_half_more_throughput():
     """Section 2.2: half the cache, up to 50 % higher throughput; one batch of 50 gains less."""
     plain, cached = question(offload=False), question(ASC, offload=False)
@@ -179,7 +177,6 @@ def test_selection_stores_everything_and_its_partial_keys():
     assert kv_bytes(question(H2O, offload=False))["vram"] == 0
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("use", VARIANTS)
 @pytest.mark.parametrize("compress", ["none", "all"])
 def test_a_plan_replays_as_predicted_after_a_round_trip(use, compress):

@@ -29,8 +29,6 @@ from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Compute
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.no_cover
-
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0, "decode": 1e-3})
 REQUEST, FEW = (Aim("request", {"prefill": 1.0, "decode": steps}) for steps in (127.0, 1.0))
 MB = 10**6

@@ -19,7 +19,6 @@ from helmsman.planner.strategies.optimal.tracks import Tracks
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("model", "machine", "aim", "work"),
     [
@@ -71,7 +70,6 @@ def test_what_may_run_at_once_counts_for_no_more_than_the_time_it_takes(machine)
         assert play.counted(play._kinds[0], share) == pytest.approx(play.costs.price(play._kinds[0]).mid)
 
 
-@pytest.mark.no_cover
 def test_what_accelerators_have_no_room_for_is_in_host_memory():
     """No plan that fits keeps less there than what links are priced for, which is most of the model here."""
     optimal, chance = Optimal(asked("opt-125m", "a100-memory-mode", vram=90 * 10**6, batch=2), STEP), random.Random(3)
@@ -92,7 +90,6 @@ def test_what_accelerators_have_no_room_for_is_in_host_memory():
     assert compared > 5 and least > everything / 2
 
 
-@pytest.mark.no_cover
 def test_waiting_that_is_taken_to_be_lost_is_not_part_of_what_compositions_take():
     """They ask more evenly for the link, and add up to what their blocks take."""
     optimal = Optimal(asked("Qwen3-0.6B", "rtx4060-laptop", vram=300 * 10**6), STEP)

@@ -24,8 +24,6 @@ from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.schemas.errors import InfeasibleError
 
-pytestmark = pytest.mark.no_cover
-
 STEP = Aim("decode step", {"decode": 1.0})
 REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
 MB = 10**6

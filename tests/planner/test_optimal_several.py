@@ -69,7 +69,6 @@ def of_one(question: Question) -> Question:
     return replace(question, frame=replace(frame, roles=replace(frame.roles, others=())))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("name", "vram", "slower", "work"),
     [
@@ -87,7 +86,6 @@ def test_two_are_never_worse_than_one_and_never_beat_the_bound(name, vram, slowe
     assert simulated(question, both.plan) == pytest.approx(both.plan.predicted.decode.seconds.mid, rel=1e-6)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_no_pair_of_blocks_beats_the_bound(seed):
     """Two blocks on either accelerator in every way of a sample, predicted task by task."""
@@ -169,7 +167,6 @@ def test_batches_take_turns_on_accelerators():
     assert optimal.decide({}).seconds <= min(each.seconds for each in turns) * (1 + 1e-9)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "name", [BRIDGED, *(pytest.param(name, marks=pytest.mark.nightly) for name in (SWITCHED, "a40x2-2xeon6330"))]
 )

@@ -30,8 +30,6 @@ from helmsman.planner.strategies.streaming.store import Store, store_of
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.hardware import Hardware
 
-pytestmark = pytest.mark.no_cover
-
 STEP = Aim("decode step", {"decode": 1.0})
 REQUEST = Aim("request", {"prefill": 1.0, "decode": 127.0})
 FOUR, ONE = "a4000-7950x", "a100-fsdax"

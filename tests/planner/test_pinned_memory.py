@@ -48,7 +48,6 @@ def test_only_streamed_page_locked_caches_of_gpus_take_more():
     assert host_use(kind="loopback").pinned == 0
 
 
-@pytest.mark.no_cover
 def test_it_is_told(capsys):
     argv = ["--model", "opt-30b", "--hw", "a4000-7950x", "--strategy", "op-split", "--prompt-tokens", "512"]
     assert main([*argv, "--output-tokens", "32", "--batch", "50"]) == 0

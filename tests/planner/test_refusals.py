@@ -15,8 +15,6 @@ from helmsman.planner.strategies.streaming.store import store_of
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.units import parse_bytes
 
-pytestmark = pytest.mark.no_cover
-
 STEP = Aim("decode step", {"decode": 1.0})
 GB, MB = 10**9, 10**6
 

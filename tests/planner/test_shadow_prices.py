@@ -64,7 +64,6 @@ def test_two_ways_and_a_memory_in_closed_form():
     assert relaxation(ways, replace(room, free=np.array([25.0]))).prices == pytest.approx([0.0])
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("model", "machine", "vram", "batch", "aim"),
     [
@@ -105,7 +104,6 @@ def test_memory_that_is_short_has_a_price_and_memory_that_is_not_has_none():
     assert dram.more.price == dram.less.price == 0.0
 
 
-@pytest.mark.no_cover
 def test_seconds_are_inverse_to_all_rates_together():
     """Euler: without constants, what every rate shortens adds up to all of the seconds."""
     question = near(without_constants(asked("Qwen3-0.6B", vram=700 * MB)))

@@ -16,7 +16,6 @@ def hints(decision):
     return [line for line in explain(decision).splitlines() if line.startswith("hint")]
 
 
-@pytest.mark.no_cover
 def test_a_plan_with_slow_prompts_has_a_hint_that_helps():
     """Prompts of 1,000 tokens take the host, which has some of the work, many times as long as the accelerator."""
     question = asked("opt-125m", layers=6, vram=120 * 10**6, prompt_tokens=1000, context=1128)

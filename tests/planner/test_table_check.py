@@ -160,7 +160,6 @@ def test_broken_tables_are_one_line(tmp_path, capsys, table, breaking, says):
     assert error.count("\n") == 1
 
 
-@pytest.mark.no_cover
 def test_a_written_table_gives_the_same_plan(tmp_path, capsys):
     path = tmp_path / "t.json"
     assert main([*ARGV, "--json", "--write-table", str(path)]) == 0
@@ -176,7 +175,6 @@ def test_a_written_table_gives_the_same_plan(tmp_path, capsys):
         assert seconds[1] == pytest.approx(seconds[0], rel=1e-9)
 
 
-@pytest.mark.no_cover
 def test_wrong_units_are_warned_of_on_standard_error(tmp_path, capsys, table):
     path = tmp_path / "t.json"
     path.write_text(scaled(table, "host", 1e3).to_json())

@@ -65,7 +65,6 @@ def test_without_links_of_their_own_they_go_through_the_host() -> None:
     assert _exchange(apart, 2).add_up(10**6) == pytest.approx(expected)
 
 
-@pytest.mark.no_cover
 def test_two_parts_take_half_of_each_layer_and_what_they_exchange() -> None:
     """Llama-3.1-70B does not fit one of them; a model that does is compared."""
     plan = layer_split("Llama-3.1-8B", PAIR)
@@ -88,7 +87,6 @@ def test_a_replica_has_its_accelerators_part_of_the_node() -> None:
     assert whole.hardware == PAIR
 
 
-@pytest.mark.no_cover
 def test_half_a_host_reads_half_as_fast_and_holds_half_as_much() -> None:
     plan = layer_split("opt-125m", PAIR)
     half, full = (replica_cost(plan, ReplicaOptions(host_share=share)) for share in (0.5, 1.0))

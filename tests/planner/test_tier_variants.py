@@ -39,7 +39,6 @@ def weights(question: Offloading) -> dict[str, int]:
     return {use.memory: use.weights for use in memory_use(question.placement)}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("model", ["opt-30b", "Qwen3-8B", "Qwen3-0.6B"])
 def test_an_inclusive_cache_takes_room_on_both_sides_and_no_time(model, compress):
@@ -97,7 +96,6 @@ def test_storage_may_be_read_without_a_bounce():
     assert {use.memory: use.buffers for use in memory_use(straight.placement)}["dram"] == 0
 
 
-@pytest.mark.no_cover
 def test_what_the_paper_extrapolates_is_the_ideal():
     """GUPTA-40: 8 blocks of OPT-175B measured in DRAM, the other 88 taken to be alike."""
     few, more = (asked(BASELINE, Keeping("dram"), "opt-175b", layers=layers) for layers in (4, 8))

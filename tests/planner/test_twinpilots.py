@@ -16,7 +16,6 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 ROLES = ("pinned", "streamed", "host")
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("model", "machine", "room", "end"),
     [("Qwen3-8B", LAPTOP, 1.2, "accelerator"), ("Llama-2-13b-hf", SERVER, 1.5, "host")],
@@ -48,7 +47,6 @@ def test_an_order_has_every_block_and_spreads_what_is_streamed(pinned, streamed)
     assert sum(run.stop - run.start for role in ROLES for run in runs(order, role)) == len(order)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("room", [7, 8])
 def test_transfers_hide_behind_the_work_of_the_host(room):
     """A step is not longer than its work, though blocks come to the accelerator meanwhile."""

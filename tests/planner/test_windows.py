@@ -93,7 +93,6 @@ def test_a_prompt_s_passes_add_up() -> None:
     assert simulate(plan(), lambda task: costs.price(task).mid).ttft == pytest.approx(sum(every), rel=1e-9)
 
 
-@pytest.mark.no_cover
 def test_of_many_passes_some_are_enough() -> None:
     for seed in range(6):
         random = Random(seed)

@@ -83,7 +83,6 @@ def pages(data: bytes) -> list[tuple[int, int]]:
     return [(start, column.total_compressed_size) for start, column in zip(starts, columns, strict=True)]
 
 
-@pytest.mark.no_cover
 def test_no_flipped_bit_in_a_page_is_silently_wrong(path: Path) -> None:
     good, rng = trace(), random.Random(1)
     data = written(good)

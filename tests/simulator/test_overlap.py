@@ -76,7 +76,6 @@ def repeated(plan: Placement, times: int) -> Iterator[Task]:
             yield task._replace(deps=deps)
 
 
-@pytest.mark.no_cover
 def test_memory_does_not_grow_with_the_layers(placement: Callable[..., Placement]) -> None:
     plan = placement(WORK, "streamed")
 

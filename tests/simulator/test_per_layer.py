@@ -55,7 +55,6 @@ def test_ratios_of_decode_steps(allocator, batch, machine, home, attention, ffn)
     assert found["decode", "ffn"] == pytest.approx(ffn, rel=0.06)
 
 
-@pytest.mark.no_cover
 def test_every_layer_is_listed():
     plan = planned(BASELINE, 1, "a100-optane", "optane")
     for each in per_layer(plan, median_price(plan)):
@@ -64,7 +63,6 @@ def test_every_layer_is_listed():
         assert kinds == ["embedding", *(["attention", "ffn"] * 96), "output"]
 
 
-@pytest.mark.no_cover
 def test_loads_rise_and_fall_like_a_saw():
     """Fig 7a: FFN layers load more than twice as long as attention, under FlexGen's allocation; HeLM evens it out."""
     for allocator, low, high in ((BASELINE, 2.5, 2.8), (HELM, 0.95, 1.05)):
@@ -74,7 +72,6 @@ def test_loads_rise_and_fall_like_a_saw():
         assert low < sum(loads["ffn"]) / sum(loads["attention"]) < high
 
 
-@pytest.mark.no_cover
 def test_layers_add_up_to_the_pass():
     plan = planned(AllCpu(), 1, "a100-optane", "optane")
     decode = per_layer(plan, median_price(plan))[1]

@@ -35,12 +35,10 @@ def test_the_simulation_says_what_the_plan_says(plan: Path, capsys: pytest.Captu
     assert found["tpot_s"] == pytest.approx((found["e2e_s"] - found["ttft_s"]) / 7)
 
 
-@pytest.mark.no_cover
 def test_the_same_question_has_the_same_answer(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, plan, "--json") == run(capsys, plan, "--json")
 
 
-@pytest.mark.no_cover
 def test_the_table_names_every_figure(plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     timeline = tmp_path / "t.json"
     code, out, _ = run(capsys, plan, "--timeline", timeline)
@@ -49,7 +47,6 @@ def test_the_table_names_every_figure(plan: Path, capsys: pytest.CaptureFixture[
         assert word in out
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(("steps", "iterations"), [("0", 1), ("3", 4), ("99", 8)])
 def test_trace_and_timeline_hold_the_steps_asked_for(
     plan: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, steps: str, iterations: int

@@ -23,7 +23,6 @@ def curved(task: Task) -> float:
     return 1e-6 + max(task.bytes / 20e9, (task.bytes / 1e5) ** 1.3 * 2e-6)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("kind", "price", "tolerance"),
     [("split", linear, 1e-9), ("split", curved, 5e-4), ("streamed", curved, 5e-4)],
@@ -50,7 +49,6 @@ def test_sampled_steps_stand_for_all(
     assert found.decode.overlap == pytest.approx(sum(d.overlap for d in every[1:]), rel=0.02, abs=1e-12)
 
 
-@pytest.mark.no_cover
 def test_few_steps_are_exact(placement: Place) -> None:
     plan = placement(Workload(prompt_tokens=16, output_tokens=64, context=80))
     every = [replay(lower(plan, it), curved, plan.hardware).makespan for it in single_stream(plan.workload)]
