@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage
+from helmsman.executor.attending import attending_block
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.buffers import filled_as
 from helmsman.executor.profile.inplace import KV_FORMAT, MODEL
@@ -75,18 +76,4 @@ def _spec(arena: Arena) -> "StageSpec":
 def _block(arena: Arena) -> "Block":
     size = size_of(REQUESTS * CAPACITY * ATTENDED.kv_width, KV_FORMAT)
     keys, values = filled_as([arena.alloc(size, "keys"), arena.alloc(size, "values")], KV_FORMAT, 1.0)
-    return {
-        "norm1": None,
-        "q": None,
-        "k": None,
-        "v": None,
-        "q_norm": None,
-        "k_norm": None,
-        "o": None,
-        "norm2": None,
-        "gate": None,
-        "up": None,
-        "down": None,
-        "keys": keys,
-        "values": values,
-    }
+    return attending_block(keys, values)

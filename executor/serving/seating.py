@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import Buffer, Cohort, Stage
+from helmsman.executor.attending import attending_block
 from helmsman.executor.devices.base import Device
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
@@ -22,7 +23,7 @@ from helmsman.scheduler.limits import HostOrder, Limits
 from helmsman.schemas.plan import Plan
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Block, RaggedSpec
+    from helmsman.executor._kernels import RaggedSpec
 
 
 RISES: dict[HostOrder, int] = {"last": -1, "first": 1, "arrival": 0}
@@ -146,25 +147,7 @@ def _host_spec(plan: Plan, spec: "RaggedSpec", limits: Limits, cpu: BlockCache) 
         "sin": None,
         "embedding": None,
         "positions": None,
-        "blocks": [_host_block(*cpu.parts(layer)) for layer in range(plan.model.layers)],
+        "blocks": [attending_block(*cpu.parts(layer)) for layer in range(plan.model.layers)],
         "final_norm": None,
         "head": None,
-    }
-
-
-def _host_block(keys: Buffer, values: Buffer) -> "Block":
-    return {
-        "norm1": None,
-        "q": None,
-        "k": None,
-        "v": None,
-        "q_norm": None,
-        "k_norm": None,
-        "o": None,
-        "norm2": None,
-        "gate": None,
-        "up": None,
-        "down": None,
-        "keys": keys,
-        "values": values,
     }

@@ -1,0 +1,27 @@
+"""A layer of a stage that only appends and attends: rows come normed and rotated."""
+
+from typing import TYPE_CHECKING
+
+from helmsman.executor._kernels import Buffer
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import Block
+
+
+def attending_block(keys: Buffer, values: Buffer) -> "Block":
+    """With these caches, and nothing that other operations need."""
+    return {
+        "norm1": None,
+        "q": None,
+        "k": None,
+        "v": None,
+        "q_norm": None,
+        "k_norm": None,
+        "o": None,
+        "norm2": None,
+        "gate": None,
+        "up": None,
+        "down": None,
+        "keys": keys,
+        "values": values,
+    }
