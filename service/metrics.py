@@ -126,19 +126,19 @@ class _Loads(Collector):
     def collect(self) -> Iterator[Metric]:
         load = self._load()
         labels, values = ["model_name", "engine"], [self._model, "0"]
-        for name, what, value in (
-            ("vllm:num_requests_running", "Requests that run.", load.running),
-            ("vllm:num_requests_waiting", "Requests that wait.", load.waiting),
-            ("vllm:kv_cache_usage_perc", "Keys and values in use, 1 is all.", load.kv_share),
+        for family, name, what, value in (
+            (GaugeMetricFamily, "vllm:num_requests_running", "Requests that run.", load.running),
+            (GaugeMetricFamily, "vllm:num_requests_waiting", "Requests that wait.", load.waiting),
+            (GaugeMetricFamily, "vllm:kv_cache_usage_perc", "Keys and values in use, 1 is all.", load.kv_share),
+            (CounterMetricFamily, "vllm:num_preemptions", "Preemptions.", load.preemptions),
+            (
+                CounterMetricFamily,
+                "vllm:prefix_cache_queries",
+                "Tokens of prompts that were sought.",
+                load.looked_up,
+            ),
+            (CounterMetricFamily, "vllm:prefix_cache_hits", "Tokens of prompts that were cached.", load.reused),
         ):
-            gauge = GaugeMetricFamily(name, what, labels=labels)
-            gauge.add_metric(values, value)
-            yield gauge
-        for name, what, value in (
-            ("vllm:num_preemptions", "Preemptions.", load.preemptions),
-            ("vllm:prefix_cache_queries", "Tokens of prompts that were looked for in the cache.", load.looked_up),
-            ("vllm:prefix_cache_hits", "Tokens of prompts that were cached.", load.reused),
-        ):
-            counter = CounterMetricFamily(name, what, labels=labels)
-            counter.add_metric(values, value)
-            yield counter
+            metric = family(name, what, labels=labels)
+            metric.add_metric(values, value)
+            yield metric

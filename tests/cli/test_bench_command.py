@@ -12,12 +12,12 @@ from op_plans import make_op_split_plan
 from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from shapes import small_model
+from two_cpus import TWO_CPUS
 
 from helmsman.cli.bench import main
 from helmsman.executor.bench import tests_of as combined
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.bench import Bench
 from helmsman.schemas.plan import Plan
@@ -28,7 +28,7 @@ MODEL = small_model("llama")
 WORK = Workload(prompt_tokens=16, output_tokens=8, context=96)
 TESTS = ("-p", "0,24", "-n", "6", "-d", "0,40", "-r", "3")
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 Bench_ = Callable[..., int]
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from op_plans import as_plan
 from plans import make_plan
 from splits import make_frame, make_layout
+from two_cpus import TWO_CPUS
 
 from helmsman.cli.make_checkpoint import main as make
 from helmsman.cli.native_formats import file_formats
@@ -26,7 +27,7 @@ from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 WORK = Workload(prompt_tokens=12, output_tokens=8, context=40)
 CLOSE = 2e-2

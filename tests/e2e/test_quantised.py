@@ -14,6 +14,7 @@ from plans import make_plan
 from quantised import write_quantised
 from shapes import small_model
 from splits import make_frame, make_layout
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -29,7 +30,7 @@ from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 FORMATS: tuple[StoredFormat, ...] = ("q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4")
 PROMPT, OUTPUT = 24, 8

@@ -15,13 +15,13 @@ from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
 from shapes import small_model
 from splits import with_storage
+from two_cpus import TWO_CPUS
 
 from helmsman.cli.run import main
 from helmsman.executor import storage
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
-from helmsman.executor.machine import Machine
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -30,7 +30,7 @@ from helmsman.schemas.workload import Workload
 
 MODEL = small_model("llama")
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 Run = Callable[..., int]
 

@@ -10,11 +10,11 @@ from http_service import OPTIONS
 from on_torch import on_torch
 from plans import make_hardware, make_plan
 from shapes import small_model
+from two_cpus import TWO_CPUS
 
 from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_generator import open_generator
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.executor.machine import Machine
 from helmsman.schemas.plan import LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.service.generation import Generator
@@ -27,7 +27,7 @@ PLAN = make_plan(
 )
 PROMPTS = [[7 * row + place % 5 + 16 for place in range(5 + 4 * row)] for row in range(8)]
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from paged import make_paged_plan
 from plans import make_plan
 from shapes import small_model
 from transformers.utils.chat_template_utils import render_jinja_template
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.chat import Chat, Reply, Speaking
 from helmsman.executor.chat_template import ChatTemplate, open_template
@@ -145,7 +146,7 @@ def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) ->
         yield "".join(shown), reply
 
 
-@pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+@TWO_CPUS
 @pytest.mark.parametrize("plan", [kept, windowed, moved])
 def test_later_turns_are_what_the_whole_conversation_gives(
     plan: Callable[[], Plan], checkpoint: Path, letters: Text
@@ -171,7 +172,7 @@ def test_later_turns_are_what_the_whole_conversation_gives(
             assert tuple(sampler.choose(row) for row in after[:-1]) == made
 
 
-@pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+@TWO_CPUS
 def test_replies_end_by_tokens_stops_and_the_context(checkpoint: Path, letters: Text) -> None:
     with Engine.load(kept(), checkpoint, Machine.this()) as engine:
         [(_, free)] = conversation(engine, letters, ["hey"], output_tokens=12)

@@ -13,6 +13,7 @@ from benchmarks.oracle import Greedy, load_oracle, margins, mean_kl, oracle_gree
 from plans import GIB, make_hardware, make_plan
 from safetensors.numpy import load_file, save_file
 from shapes import small_model
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -30,7 +31,7 @@ TOLERANCE = 1e-4
 KL_TOLERANCE, KL_FAULT = 1e-3, 1e-2
 LONG = 512
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 Directory = Callable[[str, Format], Path]
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from plans import make_hardware, make_plan
 from shapes import small_model
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -26,7 +27,7 @@ MODEL = small_model("qwen3")
 PROMPT = np.arange(8, dtype=np.int32)[None]
 SPLITS = (None, 0, 1, 2, 4)
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from graph_configs import GRAPH_CONFIGS
 from paged import make_paged_plan
 from plans import make_hardware, make_plan
 from transformers import AutoConfig, AutoModelForCausalLM
+from two_cpus import TWO_CPUS
 
 from helmsman.cli.run import main
 from helmsman.executor.checkpoint.write import write_checkpoint
@@ -49,7 +50,7 @@ FAMILIES = [
 BATCH, PROMPT, OUTPUT, CONTEXT = 2, 9, 64, 80
 SPLIT = 2
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+pytestmark = TWO_CPUS
 
 Loader = Callable[[str], "Case"]
 

@@ -18,6 +18,7 @@ from transformers import (
     TopKLogitsWarper,
     TopPLogitsWarper,
 )
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.tokenizer import byte_ids, tokenizer_json
 from helmsman.executor.engine import Engine
@@ -185,7 +186,7 @@ def test_the_first_of_several_stops_ends(text: Text) -> None:
     assert before_stop("one two", ["x"]) == "one two"
 
 
-@pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="needs two CPUs")
+@TWO_CPUS
 def test_runs_are_sampled_by_seed_and_end_at_stops(checkpoints: Callable[[str], Path], text: Text) -> None:
     prompt = np.array([[5, 6, 7, 8], [9, 10, 11, 12]], np.int32)
     plan = make_plan(MODEL, 2, workload=Workload(prompt_tokens=4, output_tokens=12, context=32, batch=2))

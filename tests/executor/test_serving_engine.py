@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from plans import make_hardware, make_plan
 from shapes import small_model
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
@@ -34,7 +35,7 @@ CONTEXT, OUTPUT = 96, 10
 TOLERANCE = 1e-4
 """Of logits, relative to the largest: both compute in f32, in another order."""
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 
 def plan_of(family: str, on_cpu: int | None = 0, hardware: Hardware | None = None) -> Plan:
@@ -178,17 +179,22 @@ def check_alone(alone: Alone, whims: Whims, seed: int) -> None:
     assert equal >= 0.98 * sum(map(len, whims.made.values()))
 
 
+def check_every_kind(engine: ServingEngine, alone: Alone) -> None:
+    """Of two draws, that all kinds of passes came, tokens are those of each request alone, and nothing stays."""
+    kinds = set()
+    for seed in range(2):
+        whims = serve(engine, seed)
+        check_alone(alone, whims, seed)
+        kinds |= whims.kinds
+        engine.reset()
+        assert all(used == 0 for used, _ in engine.occupancy.values())
+    assert kinds == set(get_args(Kind))
+
+
 @pytest.mark.parametrize("family", ["qwen3", "llama", "opt", "phi3"])
 def test_requests_get_what_they_get_alone(checkpoints: Checkpoints, family: str) -> None:
-    alone, kinds = Alone(family, checkpoints(family)), set()
     with serving(checkpoints, family) as engine:
-        for seed in range(2):
-            whims = serve(engine, seed)
-            check_alone(alone, whims, seed)
-            kinds |= whims.kinds
-            engine.reset()
-            assert all(used == 0 for used, _ in engine.occupancy.values())
-    assert kinds == set(get_args(Kind))
+        check_every_kind(engine, Alone(family, checkpoints(family)))
 
 
 def test_every_instruction_set_serves(checkpoints: Checkpoints, isa: str) -> None:

@@ -15,6 +15,7 @@ from serving_cases import random_cost
 from test_prefix_reuse import HASHES, LIMITS, prompt_of
 from test_serving_engine import Alone, Checkpoints, plan_of
 from test_serving_streams import SCHEDULES, streamed
+from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import DiskFile
 from helmsman.executor.machine import Machine
@@ -29,7 +30,7 @@ from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan, Select
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 COHORTS = {"cohorts": "3"}
 OPTIONS = {"neo": {}, "apex": {"threshold": "0", **COHORTS}, "adaptive": COHORTS}

@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 from test_serving_engine import CONTEXT, OUTPUT, Alone, plan_of, prompts_of
+from two_cpus import TWO_CPUS
 
 from helmsman.executor.machine import Machine
 from helmsman.executor.serving.block_hashes import BlockHashes
@@ -18,7 +19,7 @@ from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import POLICIES, checked_options
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 ALL_ON_HOST = ("simple-offload", "symmetric", "fastdecode-plus")
 AT_LEAST = {"neo": 1, "apex": OUTPUT, "adaptive": 1}

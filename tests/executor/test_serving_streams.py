@@ -11,6 +11,7 @@ from on_torch import on_torch
 from plans import make_hardware, make_plan
 from shapes import small_model
 from test_serving_engine import CONTEXT, LIMITS, OUTPUT, Alone, Checkpoints, check_alone, plan_of, serve
+from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Arena, DiskFile, StreamedWeights
 from helmsman.executor.machine import Machine
@@ -25,7 +26,7 @@ from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import KvRule, LayerRange, Plan, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 SCHEDULES = {
     "one by one": Schedule(),

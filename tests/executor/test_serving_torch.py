@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,12 +20,14 @@ from test_serving_engine import (
     Alone,
     Checkpoints,
     check_alone,
+    check_every_kind,
     plan_of,
     prompts_of,
     serve,
     timed_parts,
 )
 from test_serving_policies import Client, alike, cost
+from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
@@ -41,7 +43,7 @@ from helmsman.executor.torch_device.ragged_rows import RaggedRows
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.planner.native_room import fitted
 from helmsman.scheduler._scheduling import Scheduler
-from helmsman.scheduler.decision import Chunk, Decision, Kind
+from helmsman.scheduler.decision import Chunk, Decision
 from helmsman.scheduler.limits import Limits
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
@@ -49,7 +51,7 @@ from helmsman.schemas.model import Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
-pytestmark = pytest.mark.skipif(len(Machine.this().cpus) < 2, reason="accelerator and host each need a core")
+pytestmark = TWO_CPUS
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.cuda)])
@@ -68,15 +70,8 @@ def serving(
 
 @pytest.mark.parametrize("family", ["qwen3", "llama", "opt", "phi3"])
 def test_requests_get_what_they_get_alone(checkpoints: Checkpoints, there: Machine, family: str) -> None:
-    alone, kinds = Alone(family, checkpoints(family)), set()
     with serving(checkpoints, there, family) as engine:
-        for seed in range(2):
-            whims = serve(engine, seed)
-            check_alone(alone, whims, seed)
-            kinds |= whims.kinds
-            engine.reset()
-            assert all(used == 0 for used, _ in engine.occupancy.values())
-    assert kinds == set(get_args(Kind))
+        check_every_kind(engine, Alone(family, checkpoints(family)))
 
 
 @pytest.mark.nightly
