@@ -1,5 +1,8 @@
 """All that serving can do at once, on a real engine under the real scheduler: prefixes, cohorts, weights that come,
-moves, cancellations, priorities and faults. Each request gets what it gets alone."""
+moves, cancellations, priorities and faults. Each request gets what it gets alone.
+
+The scheduler is told virtual seconds, and passes find what the host had to do for cohorts done: which decisions come
+follows from a case's seed, on whatever machine. In nightly cases real seconds decide."""
 
 from collections import Counter
 from contextlib import suppress
@@ -15,6 +18,7 @@ from serving_cases import random_cost
 from test_prefix_reuse import HASHES, LIMITS, prompt_of
 from test_serving_engine import Alone, Checkpoints, plan_of
 from test_serving_streams import SCHEDULES, streamed
+from tests.support.virtual_serving import Clock, landed, real_seconds, virtual_seconds
 from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import DiskFile
@@ -48,11 +52,11 @@ def plan_with(weights: str, random: Random) -> Plan:
 
 class Mixed:
     """Requests that come, leave and end. `made`: tokens by request, `left`: how many more of those that have not
-    ended."""
+    ended. `clock`: what the scheduler is told that passes take."""
 
-    def __init__(self, engine: ServingEngine, policy: str, random: Random) -> None:
+    def __init__(self, engine: ServingEngine, policy: str, random: Random, clock: Clock) -> None:
         options = checked_options(policy, OPTIONS[policy])
-        self.engine, self.random = engine, random
+        self.engine, self.random, self.clock = engine, random, clock
         cost = replace(random_cost(random), layers=3)
         self.scheduler = Scheduler(cost, engine.limits, policy, options, LIMITS.block)
         self.prompts: dict[int, list[int]] = {}
@@ -83,9 +87,11 @@ class Mixed:
             return False
         self.note(made)
         came = self.engine.step(made)
+        if self.clock is virtual_seconds:
+            landed(self.engine)
         self.take(came)
         ended = [number for number in came.tokens if self.left[number] == 0 or self.random.random() < 0.02]
-        seconds = came.seconds
+        seconds = self.clock(made, came)
         self.scheduler.observe(seconds.accelerator, seconds.cpu_attention, seconds.link)
         self.scheduler.commit(seconds.total, ended, list(came.tokens))
         for number in ended:
@@ -128,8 +134,8 @@ class Mixed:
         assert not self.left, "requests do not end"
 
 
-def serve(engine: ServingEngine, policy: str, random: Random, nothing: DiskFile, passes: int) -> Mixed:
-    mixed, canary = Mixed(engine, policy, random), Canary()
+def serve(engine: ServingEngine, policy: str, random: Random, nothing: DiskFile, passes: int, clock: Clock) -> Mixed:
+    mixed, canary = Mixed(engine, policy, random, clock), Canary()
     first, lanes = canary.run(engine), [1] if engine.devices.accelerators.devices else [0, 1]
     for step in range(passes):
         if random.random() < 0.5 and len(mixed.left) < 12:
@@ -159,21 +165,21 @@ def nothing(tmp_path: Path) -> DiskFile:
     return found
 
 
-def run(directory: Path, nothing: DiskFile, case: str, passes: int) -> Counter[str]:
+def run(directory: Path, nothing: DiskFile, case: str, passes: int, clock: Clock) -> Counter[str]:
     """`case`: policy, weights and seed. What happened."""
     policy, weights, _ = case.split(", ")
     random, alone = Random(case), Alone("qwen3", directory)
     machine = replace(two_cpus(), accelerators={"cuda": ("cpu",)}) if weights == "pytorch" else Machine.this()
     limits, order = replace(LIMITS, cohorts=3, cpu_tokens=random.choice([96, 240])), random.choice(HOST_ORDERS)
     with ServingEngine.load(plan_with(weights, random), directory, machine, limits, order) as engine:
-        mixed = serve(engine, policy, random, nothing, passes)
+        mixed = serve(engine, policy, random, nothing, passes, clock)
     check(alone, mixed)
     return mixed.seen
 
 
 @pytest.mark.parametrize("case", ["apex, one stage ahead, 6", "adaptive, one stage ahead, 3"])
 def test_each_gets_what_it_gets_alone(checkpoints: Checkpoints, nothing: DiskFile, case: str) -> None:
-    seen = run(checkpoints("qwen3"), nothing, case, 60)
+    seen = run(checkpoints("qwen3"), nothing, case, 60, virtual_seconds)
     assert all(seen[each] for each in ("reused", "evicted", "moved", "deferred", "pipelined")), seen
 
 
@@ -184,4 +190,4 @@ def test_each_gets_what_it_gets_alone(checkpoints: Checkpoints, nothing: DiskFil
 def test_many_get_what_they_get_alone(
     checkpoints: Checkpoints, nothing: DiskFile, policy: str, weights: str, seed: int
 ) -> None:
-    run(checkpoints("qwen3"), nothing, f"{policy}, {weights}, {seed}", 150)
+    run(checkpoints("qwen3"), nothing, f"{policy}, {weights}, {seed}", 150, real_seconds)
