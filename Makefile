@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 NATIVE := CMakeLists.txt $(wildcard csrc/*.h csrc/*.cpp csrc/*/*.h csrc/*/*.cpp)
 
-.PHONY: demo test lint types layers unit coverage nightly arm64 schemas clean
+.PHONY: demo test test-hostile lint types layers unit coverage nightly arm64 schemas clean
 
 demo: $(STAMP)
 	$(BIN)/python -m benchmarks.demo
@@ -27,6 +27,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 --dist loadfile --durations=12
+
+# Beside busy cores, one of them throttled: no test may depend on how fast the machine is.
+test-hostile: $(STAMP)
+	$(BIN)/python tests/support/hostile.py $(BIN)/pytest -n 2 --dist loadfile --durations=12
 
 # Of schemas, planner and simulator, at least 90 %. Tracing makes their tests three times as long.
 coverage: $(STAMP)
