@@ -34,7 +34,8 @@ class Tally:
 
 
 class Crowd:
-    """Clients of one server, each asking again and again until `until`, a moment of the loop's clock."""
+    """Clients of one server, each asking once at least, and again and again until `until`, a moment of the loop's
+    clock."""
 
     def __init__(self, port: int, until: float, seed: int, kinds: Kinds) -> None:
         self._port, self._until, self._random, self._kinds = port, until, random.Random(seed), kinds
@@ -53,11 +54,13 @@ class Crowd:
     async def _again(self, way: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[str]]) -> None:
         loop = asyncio.get_running_loop()
         await asyncio.sleep(self._random.random() * min(1.0, self._until - loop.time()))
-        while loop.time() < self._until:
+        while True:
             try:
                 await self._once(way)
             except OSError as error:
                 self.tally.met[f"{way.__name__[1:]}: {type(error).__name__}"] += 1
+            if loop.time() >= self._until:
+                return
             await asyncio.sleep(self._random.uniform(0.05, 0.2))
 
     async def _once(self, way: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[str]]) -> None:

@@ -36,8 +36,8 @@ class Task:
 
 
 class VirtualEngine:
-    """`step_s`: seconds of an iteration, in which every running job gets a token; `script`: the tokens of a job.
-    Of every prompt all whole blocks are said to be cached."""
+    """`step_s`: seconds of an iteration, in which every running job gets a token; `script`: the tokens of a job;
+    `sleep`: what passes those seconds. Of every prompt all whole blocks are said to be cached."""
 
     def __init__(
         self,
@@ -45,9 +45,10 @@ class VirtualEngine:
         step_s: float = 0.001,
         vocab: int = 256,
         script: Callable[[Job], list[int]] | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self.capacity = capacity
-        self._step_s, self._script = step_s, script or (lambda job: tokens_of(job, vocab))
+        self._sleep, self._step_s, self._script = sleep, step_s, script or (lambda job: tokens_of(job, vocab))
         self._wake, self._closing, self._broken = Condition(), False, False
         self._waiting: dict[int, Task] = {}
         self._running: dict[int, Task] = {}
@@ -118,7 +119,7 @@ class VirtualEngine:
                     handle = next(iter(self._waiting))
                     self._running[handle] = self._waiting.pop(handle)
                 tasks = dict(self._running)
-            time.sleep(self._step_s)
+            self._sleep(self._step_s)
             if self._unseen:
                 self._fail()
                 continue

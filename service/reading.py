@@ -33,6 +33,11 @@ class Bodies:
         self._limits = limits
         self._held = 0
 
+    @property
+    def held(self) -> int:
+        """Bytes of all bodies that are being read."""
+        return self._held
+
     async def read(self, cls: type[DocumentT], request: web.Request) -> DocumentT:
         """The request as a `cls`. Raises RefusedError for what is too large, too slow or wrong."""
         if request.headers.get("Content-Encoding", "identity") != "identity":

@@ -39,7 +39,8 @@ class ServingLoop:
     """Requests in, tokens out. All methods may be called from any thread, callbacks come from the loop's own.
 
     After a pass that failed nothing is served until `check` has seen the canary give the tokens it gave when the loop
-    was made. `hashes`: with it, prompts that begin alike share their first blocks."""
+    was made. `hashes`: with it, prompts that begin alike share their first blocks. `clock`: seconds, of all stamps and
+    of what the scheduler is told that passes take."""
 
     def __init__(
         self,
@@ -47,10 +48,11 @@ class ServingLoop:
         scheduler: Schedules,
         canary: Canary | None = None,
         hashes: Hashes | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Runs the canary once. Raises what its pass raises."""
         self._engine, self._scheduler = engine, scheduler
-        self._hashes = hashes
+        self._hashes, self._clock = hashes, clock
         self._canary = canary or Canary()
         self._expected = self._canary.run(engine)
         self._commands: deque[Command] = deque()
@@ -69,7 +71,7 @@ class ServingLoop:
         self._engine.check_asked(asked)
         self._expect_open()
         hashes = () if self._hashes is None else self._hashes(asked.prompt)
-        handle = Handle(next(self._ids), asked, on_token, on_end, time.monotonic(), hashes)
+        handle = Handle(next(self._ids), asked, on_token, on_end, self._clock(), hashes)
         if not self._post(partial(self._add, handle)):
             self._expect_open()
         return handle
@@ -132,20 +134,20 @@ class ServingLoop:
 
     def _add(self, handle: Handle) -> None:
         if self._fault is not None:
-            _tell(handle, "failed", self._fault)
+            self._tell(handle, "failed", self._fault)
             return
         asked = handle.asked
         try:
             self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority, handle.hashes)
         except Exception as error:  # refused: this request alone
-            _tell(handle, "failed", _words(error))
+            self._tell(handle, "failed", _words(error))
             return
         self._requests[handle.id] = handle
         self._engine.add(handle.id, asked, handle.hashes)
 
     def _iterate(self) -> bool:
         """One iteration; False when there is nothing to do."""
-        start = time.monotonic()
+        start = self._clock()
         try:
             decision = self._scheduler.decide()
             if decision is None:
@@ -157,7 +159,7 @@ class ServingLoop:
             }
             seconds = stepped.seconds
             self._scheduler.observe(seconds.accelerator, seconds.cpu_attention, seconds.link)
-            self._scheduler.commit(time.monotonic() - start, list(ended), list(stepped.tokens))
+            self._scheduler.commit(self._clock() - start, list(ended), list(stepped.tokens))
         except Exception as error:
             self._fail(_words(error))
             return True
@@ -182,7 +184,7 @@ class ServingLoop:
         """Hand on a request's token; why it ends with it, if it does."""
         handle, token = self._requests[request], stepped.tokens[request]
         if not handle.tokens:
-            handle.first_token_s = time.monotonic()
+            handle.first_token_s = self._clock()
         handle.tokens.append(token)
         handle.cpu_tokens += request in stepped.on_cpu
         try:
@@ -207,7 +209,7 @@ class ServingLoop:
     def _forget(self, handle: Handle, reason: Reason) -> None:
         del self._requests[handle.id]
         self._engine.release(handle.id)
-        _tell(handle, reason)
+        self._tell(handle, reason)
 
     def _fail(self, fault: str) -> None:
         """A pass failed: every request has, and nothing is served until the canary has passed."""
@@ -216,7 +218,7 @@ class ServingLoop:
         self._scheduler.reset()
         failed, self._requests = self._requests, {}
         for handle in failed.values():
-            _tell(handle, "failed", fault)
+            self._tell(handle, "failed", fault)
 
     def _check(self, done: "Future[bool]") -> None:
         if self._fault is not None:
@@ -228,10 +230,9 @@ class ServingLoop:
                 self._fault = _words(error)
         done.set_result(self._fault is None)
 
-
-def _tell(handle: Handle, reason: Reason, error: str | None = None) -> None:
-    with suppress(Exception):  # a callback is its caller's, and nobody is left to tell
-        handle.on_end(handle.ended(reason, time.monotonic(), error))
+    def _tell(self, handle: Handle, reason: Reason, error: str | None = None) -> None:
+        with suppress(Exception):  # a callback is its caller's, and nobody is left to tell
+            handle.on_end(handle.ended(reason, self._clock(), error))
 
 
 def _words(error: Exception) -> str:

@@ -71,8 +71,7 @@ def test_json_is_one_document(run: Run, tokens: Any, capsys: pytest.CaptureFixtu
     assert run("--tokens", tokens("[1, 2, 3]"), "--output-tokens", "5", "--runs", "2", "--json", "--ignore-eos") == 0
     document = json.loads(capsys.readouterr().out)
     assert len(document["tokens"][0]) == 5 and len(document["text"]) == 1
-    assert 0.2 < document["tokens_per_second"] * document["tpot_s"] < 5  # a median and a mean of four steps
-    assert document["ttft_s"] > 0 and len(document["runs"]) == 2
+    assert min(document[each] for each in ("tokens_per_second", "tpot_s", "ttft_s")) > 0 and len(document["runs"]) == 2
 
 
 @pytest.mark.parametrize("content", ["[1,2,3]", "[[1,2,3]]", " 1 2\n3 "])

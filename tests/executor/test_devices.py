@@ -90,7 +90,7 @@ def test_a_copy_takes_latency_and_bytes_over_rate() -> None:
     source, target = memory.place(np.full(1 << 20, 7, np.uint8), "source"), memory.alloc(1 << 20, "target")
     engine = CopyEngine(1e8, 1e-3, Machine.this().cpus[-1])
     start, end = engine.wait(engine.submit(target, 0, source, 0, 1 << 20))
-    assert end - start == pytest.approx(1e-3 + (1 << 20) / 1e8, rel=0.2)
+    assert end - start >= 1e-3 + (1 << 20) / 1e8
     assert (view(target, np.uint8) == 7).all()
 
 

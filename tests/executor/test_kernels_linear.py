@@ -229,7 +229,7 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
     for tokens in (1, 4, 40):
         times = kernels.time_linear(pools[1], "f16", [weights, weights], 64, 64, tokens, 5)
         assert len(times) == 5
-        assert all(0 < seconds < 1 for seconds in times)
+        assert all(seconds > 0 for seconds in times)
     for piece in (0, 64, 1024):
         assert len(kernels.time_read(pools[1], weights, 3, piece)) == 3
     with pytest.raises(ValueError, match="multiples of 64"):

@@ -79,8 +79,17 @@ def test_copies_arrive_in_order_at_the_set_rate() -> None:
     expected = latency + size / 2 / rate
     (start, end), (later, last) = spans
     assert begun <= start < end <= later < last <= ended
-    assert expected <= end - start < expected + 0.02
-    assert 2 * expected <= last - start < 2 * expected + 0.02
+    assert expected <= end - start and 2 * expected <= last - start, "no faster; how much slower, the machine decides"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_copies_take_little_longer_than_is_set(size: int) -> None:
+    arena, rate, latency = Arena(4 << 20), 200e6, 2e-3
+    source, target = arena.alloc(1 << 20, "source"), arena.alloc(1 << 20, "target")
+    engine = CopyEngine(rate, latency, -1)
+    spans = [engine.wait(engine.submit(target, 0, source, 0, size)) for _ in range(9)]
+    assert min(end - start for start, end in spans) < 1.02 * (latency + size / rate)
 
 
 @pytest.mark.nightly
@@ -143,7 +152,7 @@ def test_an_empty_copy_takes_the_latency() -> None:
     buffer = Arena(64).alloc(64, "buffer")
     engine = CopyEngine(1e9, 2e-3, -1)
     start, end = engine.wait(engine.submit(buffer, 0, buffer, 0, 0))
-    assert 2e-3 <= end - start < 0.02
+    assert end - start >= 2e-3
 
 
 def test_many_copies_queue_and_all_finish() -> None:
@@ -159,14 +168,16 @@ def test_many_copies_queue_and_all_finish() -> None:
 
 
 def test_an_engine_with_copies_under_way_can_be_dropped() -> None:
-    arena = Arena(1 << 20)
-    buffers = arena.alloc(1 << 19, "source"), arena.alloc(1 << 19, "target")
-    engine = CopyEngine(1e8, 0.0, 0)
-    for _ in range(10):
-        engine.submit(buffers[1], 0, buffers[0], 0, 1 << 19)
-    begun = time.monotonic()
+    """It does not go on to the others: the last of 600 copies, of 0.1 s each, has not been done."""
+    copies, size = 600, 1 << 10
+    arena = Arena(2 * copies * size)
+    source, target = arena.alloc(copies * size, "source"), arena.alloc(copies * size, "target")
+    view(source)[:], view(target)[:] = 1, 0
+    engine = CopyEngine(size / 0.1, 0.0, Machine.this().cpus[0])
+    for copy in range(copies):
+        engine.submit(target, copy * size, source, copy * size, size)
     del engine
-    assert time.monotonic() - begun < 0.1
+    assert not view(target)[-size:].any()
 
 
 @pytest.mark.parametrize("fmt", ["f32", "f16"])

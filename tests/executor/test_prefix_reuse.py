@@ -151,7 +151,7 @@ def test_as_much_is_reused_as_is_simulated(policy: str) -> None:
     loop, found = ServingLoop(VirtualEngine(LIMITS), scheduler, hashes=HASHES), []
     for prompt, output in zip(prompts, outputs, strict=True):
         loop.submit(Asked(prompt, output), lambda _: None, ends.put)
-        found.append(ends.get(timeout=20))
+        found.append(ends.get(timeout=60))
     state = loop.state
     loop.close()
     assert [end.error for end in found] == [None] * 40

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from virtual_link import VirtualLink
 
 from helmsman.executor import probe
-from helmsman.executor._kernels import CopyEngine
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers, copies, inplace, processor, run
@@ -272,23 +272,22 @@ def test_buffers_cover_the_cache_eight_times(size):
 
 def test_a_slow_link_is_measured_less_often(monkeypatch):
     monkeypatch.setattr(copies, "ENOUGH_S", 0.01)
-    slow = copies.measure_link(CopyEngine(2e8, 1e-6, Machine.this().cpus[-1]))
+    slow = copies.measure_link(VirtualLink(2e8, 1e-6))
     assert len(slow.rate) == 1
     assert {size: len(times) for size, times in slow.seconds.items()} == dict.fromkeys(copies.SIZES, 1)
-    assert slow.rate[0] == pytest.approx(2e8, rel=0.3)
+    assert slow.rate[0] == pytest.approx(2e8, rel=1e-4)
 
 
 def test_traffic_keeps_the_link_busy_and_lets_it_rest():
-    rate = 1e9
-    engine = CopyEngine(rate, 1e-6, Machine.this().cpus[-1])
-    traffic = copies.Traffic(engine, rate)
+    """In virtual time: as fast as the link, one copy behind the other; and none is under way afterwards."""
+    link = VirtualLink(1e9, 1e-6)
+    traffic = copies.Traffic(link, 1e9)
     with traffic.flowing():
-        time.sleep(0.1)
+        while len(traffic.rates) <= 20:
+            time.sleep(1e-3)
     moved = len(traffic.rates)
-    assert moved > 20
-    assert 0.5 * rate < quantile(traffic.rates, 0.5) < 1.1 * rate
-    time.sleep(0.02)
-    assert len(traffic.rates) == moved
+    assert traffic.rates == pytest.approx([1e9] * moved, rel=0.01)
+    assert link.copies == moved + 1, "the first has none before it"
 
 
 def small(monkeypatch):
@@ -321,9 +320,9 @@ def test_a_real_profile_has_every_part(monkeypatch):
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
-        assert device.read.n >= 3 and 0 <= device.request.value < 1e-3
+        assert device.read.n >= 3 and device.request.value >= 0
     link = hardware.link("dram", "vram")
-    assert 0.2 * 2e9 < link.bandwidth.value < 1.2 * 2e9
+    assert link.bandwidth.value > 0
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
     busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
     assert busy == {"read", "linear", "gemm", "attention"}

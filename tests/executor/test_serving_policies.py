@@ -7,6 +7,7 @@ from threading import Event
 
 import pytest
 from test_serving_engine import CONTEXT, OUTPUT, Alone, plan_of, prompts_of
+from tests.support.virtual_serving import VirtualTime
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.machine import Machine
@@ -24,6 +25,9 @@ pytestmark = TWO_CPUS
 ALL_ON_HOST = ("simple-offload", "symmetric", "fastdecode-plus")
 AT_LEAST = {"neo": 1, "apex": OUTPUT, "adaptive": 1}
 """Tokens whose attention the host did."""
+
+PATIENCE_S = 120
+"""Until a test that waits has failed; nothing else is judged by it."""
 
 OPTIONS = {"apex": {"threshold": "0"}}
 """Cohorts also of the few requests that there are."""
@@ -60,12 +64,15 @@ def alike(count: int = 6) -> list[list[int]]:
 
 
 class Client:
-    """Collects one request's tokens."""
+    """Collects one request's tokens. `then`: what is done on the loop's thread when it has ended."""
 
-    def __init__(self, prompt: list[int]) -> None:
-        self.prompt, self.made = prompt, list[int]()
+    def __init__(self, prompt: list[int], then: Callable[[], None] = lambda: None) -> None:
+        self.prompt, self.made, self.then = prompt, list[int](), then
         self.ends = list[Ended]()
         self.done = Event()
+
+    def submit(self, loop: ServingLoop) -> None:
+        loop.submit(Asked(self.prompt, OUTPUT), self.on_token, self.on_end)
 
     def on_token(self, token: int) -> None:
         self.made.append(token)
@@ -73,6 +80,26 @@ class Client:
     def on_end(self, end: Ended) -> None:
         self.ends.append(end)
         self.done.set()
+        self.then()
+
+
+def serve_all(engine: ServingEngine, scheduler: Scheduler, clients: list[Client], block: int) -> None:
+    """All clients come with the end of a request before them, and another leaves with the first's end: on the loop's
+    own thread and in virtual time, so that passes are the same on every machine."""
+    time = VirtualTime(engine)
+    loop = ServingLoop(time, scheduler, hashes=BlockHashes(block), clock=time.now)
+
+    def come() -> None:
+        for client in clients:
+            client.submit(loop)
+        gone = loop.submit(Asked([1] * 40, 50), lambda _: None, lambda _: None)
+        clients[0].then = lambda: loop.cancel(gone)
+
+    try:
+        loop.submit(Asked([2], 1), lambda _: None, lambda _: come())
+        assert all(client.done.wait(PATIENCE_S) for client in clients)
+    finally:
+        loop.close()
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
@@ -83,14 +110,7 @@ def test_every_policy_serves(checkpoints: Callable[[str], Path], policy: str, ch
     clients = [Client(prompt) for prompt in alike()]
     directory = checkpoints("qwen3")
     with ServingEngine.load(plan_of("qwen3"), directory, Machine.this(), limits) as engine:
-        loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
-        for client in clients:
-            loop.submit(Asked(client.prompt, OUTPUT), client.on_token, client.on_end)
-        gone = loop.submit(Asked([1] * 40, 50), lambda _: None, lambda _: None)
-        assert clients[0].done.wait(20)
-        loop.cancel(gone)
-        assert all(client.done.wait(20) for client in clients)
-        loop.close()
+        serve_all(engine, scheduler, clients, limits.block)
         engine.check_integrity()
         scheduler.check()
     alone = Alone("qwen3", directory)

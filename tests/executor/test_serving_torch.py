@@ -26,16 +26,14 @@ from test_serving_engine import (
     serve,
     timed_parts,
 )
-from test_serving_policies import Client, alike, cost
+from test_serving_policies import Client, alike, cost, serve_all
 from two_cpus import TWO_CPUS
 
 from helmsman.executor._kernels import Ragged
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
-from helmsman.executor.serving.block_hashes import BlockHashes
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.engine import ServingEngine
-from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.torch_cohort import TorchCohort
 from helmsman.executor.torch_device.copies import CopyLane
@@ -223,16 +221,12 @@ def test_a_device_that_is_not_there_is_named(checkpoints: Checkpoints) -> None:
 
 @pytest.mark.parametrize("policy", ["gpu-only", "neo", "apex", "adaptive"])
 def test_policies_serve(checkpoints: Checkpoints, there: Machine, policy: str) -> None:
-    """The loop and the real scheduler, which observes the times of each side; some prompts begin alike."""
+    """The loop and the real scheduler, which observes virtual times of each side; some prompts begin alike."""
     limits = Limits(gpu_tokens=128, cpu_tokens=448, batch_tokens=CONTEXT, sequences=8, chunk=24)
     scheduler = Scheduler(cost(), limits, policy, checked_options(policy, {}), limits.block)
     clients = [Client(prompt) for prompt in alike(4)]
     with serving(checkpoints, there, limits=limits) as engine:
-        loop = ServingLoop(engine, scheduler, hashes=BlockHashes(limits.block))
-        for client in clients:
-            loop.submit(Asked(client.prompt, OUTPUT), client.on_token, client.on_end)
-        assert all(client.done.wait(20) for client in clients)
-        loop.close()
+        serve_all(engine, scheduler, clients, limits.block)
         engine.check_integrity()
     alone = Alone("qwen3", checkpoints("qwen3"))
     assert [(client.ends[0].error, client.ends[0].reason) for client in clients] == [(None, "length")] * len(clients)

@@ -2,6 +2,8 @@
 
 import asyncio
 from dataclasses import replace
+from threading import Event
+from typing import Any
 
 import pytest
 from benchmarks.virtual_engine import ROOM, VirtualEngine
@@ -43,8 +45,16 @@ def test_retries_are_asked_for_when_one_will_have_ended(ends: list[float], retry
 
 
 def test_more_than_may_wait_are_told_when_to_come_again() -> None:
+    """The engine makes no token until the three have been refused."""
+    go_on = Event()
+
     async def test(site: Site) -> None:
-        asked = (site.complete(prompt="a", max_tokens=20, ignore_eos=True) for _ in range(5))
+        def ask() -> asyncio.Task[Any]:
+            return asyncio.create_task(site.complete(prompt="a", max_tokens=20, ignore_eos=True))
+
+        asked = [ask() for _ in range(5)]
+        await site.until(lambda: sum(each.done() for each in asked) == 3)
+        go_on.set()
         found = await asyncio.gather(*asked)
         assert sorted(status for status, _, _ in found) == [200, 200, 429, 429, 429]
         refused = next(each for each in found if each[0] == 429)
@@ -52,4 +62,8 @@ def test_more_than_may_wait_are_told_when_to_come_again() -> None:
         assert (await site.complete(prompt="a", max_tokens=1))[0] == 200
         assert 'reason="queue_full"} 3.0' in (await site.get("/metrics"))[1]
 
-    on_site(test, VirtualEngine(step_s=0.005), options=replace(OPTIONS, bounds=Bounds(requests=2, tokens=10**6)))
+    on_site(
+        test,
+        VirtualEngine(sleep=lambda _: go_on.wait(60)),
+        options=replace(OPTIONS, bounds=Bounds(requests=2, tokens=10**6)),
+    )

@@ -37,9 +37,9 @@ def test_a_table_and_a_report(command: Command, tmp_path: Path) -> None:
     assert report["run"]["policy"] == served.info.policy == "neo" and served.info.plan_sha256 == "a" * 64
     assert report["counts"]["finished"] == 12 and (served.status == FINISHED).all()
     assert served.produced.tolist() == served.output_tokens.tolist()
-    assert report["latency"]["tpot"]["p50"] >= 0.002
+    assert report["latency"]["ttft"]["p50"] >= 0.002 and report["latency"]["tpot"]["p50"] > 0
     assert (served.reused_tokens == served.prompt_tokens // 16 * 16).all() and served.reused_tokens.any()
-    assert 0 <= served.info.notes["sent_late_s"] < 5
+    assert served.info.notes["sent_late_s"] >= 0
 
 
 def test_the_same_seed_asks_the_same(command: Command, tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_the_same_seed_asks_the_same(command: Command, tmp_path: Path) -> None:
 
 def test_a_missed_slo_and_refused_requests(command: Command) -> None:
     with background(VirtualEngine(step_s=0.002)) as url:
-        code, out, err = command("--url", url, "--requests", LINE, "--slo", "tpot=0.1ms")
-        assert code == 4 and "missed" in out and "tpot 100 us" in err
+        code, out, err = command("--url", url, "--requests", LINE, "--slo", "ttft=0.1ms")
+        assert code == 4 and "missed" in out and "ttft 100 us" in err
         code, out, err = command("--url", url, "--requests", "synthetic:n=1,input=9000,output=5")
         assert code == 0 and "1 rejected" in out and "are the most here" in err
         code, out, err = command("--url", url, "--requests", LINE, "--words", "--chat", "--plain", "--concurrency", "2")

@@ -72,7 +72,7 @@ def stopped(grace_s: float, output: int) -> tuple[int, Any, VirtualEngine]:
 
 
 def test_a_service_that_stops_lets_those_that_run_finish() -> None:
-    status, body, _ = stopped(grace_s=5.0, output=40)
+    status, body, _ = stopped(grace_s=60.0, output=40)
     assert status == 200 and body["usage"]["completion_tokens"] == 40
 
 

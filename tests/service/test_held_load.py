@@ -15,7 +15,7 @@ from helmsman.service.reading import BodyLimits
 
 SOME = Kinds(streaming=60, whole=20, stalling=20, leaving=40, large=20, garbage=20, silent=20, patience_s=0.3)
 QUICK = replace(
-    OPTIONS, bounds=Bounds(requests=150, tokens=10**6), bodies=BodyLimits(seconds=0.2), stall_s=0.2, idle_s=0.2
+    OPTIONS, bounds=Bounds(requests=150, tokens=10**6), bodies=BodyLimits(seconds=0.5), stall_s=5.0, idle_s=0.5
 )
 
 

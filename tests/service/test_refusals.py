@@ -125,7 +125,8 @@ def head(**fields: Any) -> bytes:
     return f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode()
 
 
-LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, seconds=0.1), idle_s=0.2)
+LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, seconds=60))
+IMPATIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, seconds=0.1), idle_s=0.2)
 
 
 def test_too_large_a_body_is_refused_before_it_is_read() -> None:
@@ -141,16 +142,17 @@ def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
     async def test(site: Site) -> None:
         assert b"408" in (await _Sent(site).ask(head(Content_Length=100), b"{"))[:20]
 
-    on_site(test, options=LIMITED)
+    on_site(test, options=IMPATIENT)
 
 
 def test_bodies_are_bounded_together() -> None:
     async def test(site: Site) -> None:
         slow = asyncio.create_task(_Sent(site).ask(head(Content_Length=900), b"{"))
-        await asyncio.sleep(0.02)
+        await site.until(lambda: site.service.bodies.held == 900)
         status, _, headers = await site.complete(prompt="a" * 700)
         assert status == 429 and headers["Retry-After"] == "1"
-        await slow
+        slow.cancel()
+        await site.until(lambda: site.service.bodies.held == 0)
         assert (await site.complete(prompt="a" * 700, max_tokens=1))[0] == 200
 
     on_site(test, options=LIMITED)
@@ -169,7 +171,7 @@ def test_connections_that_ask_nothing_are_closed() -> None:
         results = await asyncio.gather(*asked, return_exceptions=True)
         assert all(result == b"" or isinstance(result, ConnectionResetError) for result in results)
 
-    on_site(test, options=LIMITED)
+    on_site(test, options=IMPATIENT)
 
 
 @pytest.mark.parametrize("line", [b"GARBAGE\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00", b"GET / HTTP/9.9\r\n\r\n"])

@@ -7,6 +7,7 @@ that is permitted, else by one of higher priority, else by as many more busy loo
 started here ends with this process, however that ends. The exit status is the command's."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -89,7 +90,8 @@ def start(cores: Sequence[int], peers: int) -> list[BaseProcess]:
 def main(words: Sequence[str]) -> int:
     """Run the command `words`; its exit status."""
     cores, how = sorted(os.sched_getaffinity(0)), throttled_by()
-    print(f"hostile: a busy loop on each of CPUs {cores}; CPU {cores[-1]} is throttled: {how}", file=sys.stderr)
+    sys.stderr.write(f"hostile: a busy loop on each of CPUs {cores}; CPU {cores[-1]} is throttled: {how}\n")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     started = start(cores, PEERS if "busy loops" in how else 1)
     try:
         return subprocess.run(words, check=False).returncode

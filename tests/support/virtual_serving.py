@@ -43,6 +43,31 @@ def virtual_seconds(decision: Decision, _: Stepped) -> Seconds:
     return Seconds(linear + waits, (linear, 0.0), 0.0, 0.0, host, link / 2, link / 2, 0.0, 0.0, 0.0)
 
 
+class VirtualTime:
+    """A `Runner`: an engine whose passes take virtual seconds, and find landed what cohorts had under way. `now`: the
+    clock that goes with them."""
+
+    def __init__(self, engine: ServingEngine) -> None:
+        self._engine, self._now = engine, 0.0
+        self.check_asked, self.add, self.release, self.reset = (
+            engine.check_asked,
+            engine.add,
+            engine.release,
+            engine.reset,
+        )
+
+    def now(self) -> float:
+        """Seconds of all passes so far."""
+        return self._now
+
+    def step(self, decision: Decision) -> Stepped:
+        stepped = self._engine.step(decision)
+        landed(self._engine)
+        seconds = virtual_seconds(decision, stepped)
+        self._now += seconds.total
+        return Stepped(stepped.tokens, stepped.on_cpu, seconds)
+
+
 def landed(engine: ServingEngine) -> None:
     """Wait for the host's work for cohorts: then the next pass joins all of them, however fast the host is."""
     if engine._deferred is not None:
