@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-DISTURBED = 0.08
-"""Share of the time taken by others beyond which figures mean little (rule 2 of docs/measurements.md)."""
 _STAT = Path("/proc/stat")
 _TASKS = Path("/proc/self/task")
 _IDLE = (3, 4)

@@ -6,6 +6,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from helmsman.schemas.base import Frozen, Index, Name, NonNegative, mistake
 
+DISTURBED = 0.08
+"""Share of the time taken by others beyond which a measurement means little (rule 2 of measuring)."""
 MOST_DISTURBED = 0.9
 """A figure from whose measurement others took more is no figure: with so much the spread is a hundredfold."""
 Disturbed = Annotated[float, Field(gt=0.0, le=MOST_DISTURBED)]

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
 
-from helmsman.executor.interference import DISTURBED
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import BusySamples, CudaSamples, InplaceSamples, ProcessorSamples, Profile
 from helmsman.hwdb.fit import exact
-from helmsman.schemas.figures import Figure, disturbed_figure
+from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
 from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, Memory, Reading
 
 DISTURBANCE = "disturbance"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
-from helmsman.executor.interference import DISTURBED, Moment, disturbance, moment
+from helmsman.executor.interference import Moment, disturbance, moment
+from helmsman.schemas.figures import DISTURBED
 
 BUDGET_S = 90.0
 """Seconds from the start of a profile after which nothing is measured again."""
