@@ -7,7 +7,6 @@ others', and one within it may be a prediction too slow beside a run too slow.""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
 
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
@@ -18,14 +17,13 @@ from helmsman.planner.costs import CostModel
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.served_comparison import Verdict
 from helmsman.schemas.trace import Trace
 from helmsman.simulator.stream import Progress
 
 _NOISES = 2.0
 _DISTURBANCE, _OTHERS = "disturbance.", "others_cpu_share."
 """What notes on a run are called."""
-
-Verdict = Literal["passed", "missed", "disturbed"]
 
 
 @dataclass(frozen=True, slots=True)

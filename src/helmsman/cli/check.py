@@ -10,7 +10,7 @@ from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
 
 if TYPE_CHECKING:
-    from helmsman.analysis.check import Verdict
+    from helmsman.schemas.served_comparison import Verdict
     from helmsman.simulator.stream import Progress
 
 _TOLERANCE = 0.08
@@ -79,9 +79,7 @@ def _served(args: argparse.Namespace) -> int:
     files = (str(args.simulated), str(args.served))
     found = compare_served(plan, simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: served_table(found))
-    if not found.passed and not args.json:
-        raise TargetMissedError(served_verdict(found), remedy="profile again, or change --tolerance")
-    return 0 if found.passed else TargetMissedError.exit_code
+    return _judge(args, found.verdict, served_verdict(found))
 
 
 def _measured(args: argparse.Namespace) -> int:
