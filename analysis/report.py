@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from helmsman.analysis.attribution import Difference
 from helmsman.analysis.check import Checked
 from helmsman.analysis.rows import Row
+from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds
-
-_DISTURBED = 0.08
-"""Share of processor time taken by others beyond which a two-thread measurement means little."""
 
 
 def document(plan: Plan, checked: Checked) -> dict[str, Any]:
@@ -30,8 +29,12 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
         "terms": [asdict(row) for row in _ordered(checked.terms)],
         "speed_now": checked.factors,
         "others_cpu_share": checked.others,
+        "disturbance": checked.disturbance,
+        "step_difference": asdict(checked.step_difference),
+        "ttft_difference": asdict(checked.ttft_difference) if checked.ttft_difference else None,
         "tolerance": checked.tolerance,
         "bar": checked.bar,
+        "verdict": checked.verdict,
         "passed": checked.passed,
     }
 
@@ -47,12 +50,25 @@ def table(plan: Plan, checked: Checked) -> str:
 
 
 def verdict(checked: Checked) -> str:
-    """One line: the scaled error of the decode step against its bar."""
-    word = "within" if checked.passed else "BEYOND"
+    """One line: the scaled error of the decode step against its bar, and what it is made of where it is beyond."""
+    word = "within" if checked.within else "BEYOND"
+    made = "" if checked.within else f"; of {told(checked.step_difference)}"
+    if checked.verdict == "disturbed":
+        made += f"; not judged, others took {checked.disturbance:.0%} of the time"
     return (
         f"decode step {_percent(checked.step.scaled_error)} scaled error, {word} {checked.bar:.1%} "
-        f"(tolerance {checked.tolerance:.1%}, noise {checked.step.noise:.1%})"
+        f"(tolerance {checked.tolerance:.1%}, noise {checked.step.noise:.1%}){made}"
     )
+
+
+def told(made: Difference) -> str:
+    """`+9.3 ms: down on loopback +1.9 ms, ...`: the terms that make up most of a difference, the largest first."""
+    parts = (f"{part.op} on {part.resource} {_signed(part.seconds)}" for part in made.shown)
+    return f"{_signed(made.seconds)}: {', '.join(parts)}"
+
+
+def _signed(seconds: float) -> str:
+    return f"{'-' if seconds < 0.0 else '+'}{format_seconds(abs(seconds))}"
 
 
 def _ordered(rows: Sequence[Row]) -> list[Row]:
@@ -86,8 +102,13 @@ def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
         yield f"speed now    {name}: {factor:.3f} of what was profiled"
     if not checked.factors:
         yield "speed now    unknown, the Trace has no probes: errors are not scaled"
-    if checked.others is not None and checked.others > _DISTURBED:
+    if checked.others is not None and checked.others > DISTURBED:
         yield f"disturbed    other processes used {checked.others:.0%} of the processors in a run: measure again"
+    elif checked.verdict == "disturbed":
+        yield f"disturbed    others took {checked.disturbance:.0%} of the time of most runs: measure again"
+    yield f"difference   a step {told(checked.step_difference)}"
+    if checked.ttft_difference is not None:
+        yield f"             TTFT {told(checked.ttft_difference)}"
     if checked.step.pairs is not None:
         yield f"A against A  neighbouring runs differ by {checked.step.pairs:.1%}"
 

@@ -1,12 +1,14 @@
 """Served against simulated: throughput and latencies of the same requests, from two tables of served requests."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import numpy as np
 
+from helmsman.analysis.served_noise import batch_noise
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.served import Served
-from helmsman.schemas.served_comparison import Compared, ServedComparison
+from helmsman.schemas.served_comparison import Compared, ServedComparison, Verdict
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.schemas.units import format_seconds
 from helmsman.simulator.serving.report import report
@@ -26,6 +28,9 @@ def compare_served(
 ) -> ServedComparison:
     """Compare two runs of a plan with the same requests; `files` names the tables in errors.
 
+    A run during which others used more than 8 % of the server's processors is judged neither way: requests wait for
+    each other, so a disturbed second is felt by all that come after it, and no figure of the run is free of it.
+
     Raises BadInputError where they are of other plans, other requests, or from the wrong source."""
     for table, source, file in ((simulated, "simulated", files[0]), (measured, "measured", files[1])):
         if table.info.source != source:
@@ -35,7 +40,13 @@ def compare_served(
             raise BadInputError("of another plan", file=file, field="plan_sha256", remedy="name the plan it is of")
     _check_same(simulated, measured, files[1])
     reports = report(simulated), report(measured)
-    figures = tuple(_figures(*reports, tolerance, judged))
+    batches = batch_noise(simulated, measured)
+    figures = tuple(_figures(*reports, judged, batches))
+    others, waited = (_noted(measured, name) for name in ("others_cpu_share", "thread_wait_share"))
+    within = all(_within(figure, tolerance) for figure in figures if figure.judged)
+    verdict: Verdict = "passed" if within else "missed"
+    if others is not None and others > DISTURBED:
+        verdict = "disturbed"
     return ServedComparison(
         simulated=simulated.info,
         measured=measured.info,
@@ -43,8 +54,16 @@ def compare_served(
         measured_requests=reports[1].counts,
         figures=figures,
         tolerance=tolerance,
-        passed=all(_within(figure, tolerance) for figure in figures if figure.judged),
+        others_cpu_share=others,
+        thread_wait_share=waited,
+        verdict=verdict,
+        passed=verdict == "passed",
     )
+
+
+def _noted(measured: Served, name: str) -> float | None:
+    value = measured.info.notes.get(name)
+    return float(value) if isinstance(value, int | float) else None
 
 
 def _check_same(simulated: Served, measured: Served, file: str) -> None:
@@ -61,25 +80,29 @@ def _check_same(simulated: Served, measured: Served, file: str) -> None:
 
 
 def _figures(
-    simulated: ServingReport, measured: ServingReport, tolerance: float, judged: Collection[str]
+    simulated: ServingReport, measured: ServingReport, judged: Collection[str], noise: Mapping[str, float]
 ) -> Iterator[Compared]:
-    yield _compared("throughput", simulated.throughput.output_tokens, measured.throughput.output_tokens, judged)
+    rates = simulated.throughput.output_tokens, measured.throughput.output_tokens
+    yield _compared("throughput", *rates, judged, noise)
     for name in ("ttft", "tpot", "e2e"):
         spreads = getattr(simulated.latency, name), getattr(measured.latency, name)
         for share in ("p50", "p99"):
             values = [_of(spread, share) for spread in spreads]
-            yield _compared(f"{name} {share}", values[0], values[1], judged)
+            yield _compared(f"{name} {share}", values[0], values[1], judged, noise)
 
 
 def _of(spread: Spread | None, share: str) -> float | None:
     return None if spread is None else float(getattr(spread, share))
 
 
-def _compared(what: str, simulated: float | None, measured: float | None, judged: Collection[str]) -> Compared:
+def _compared(
+    what: str, simulated: float | None, measured: float | None, judged: Collection[str], noise: Mapping[str, float]
+) -> Compared:
     error = None if simulated is None or measured is None or simulated <= 0 else (measured - simulated) / simulated
     known = simulated is not None or measured is not None
+    known_judged = known and what.split()[0] in judged
     return Compared(
-        what=what, simulated=simulated, measured=measured, error=error, judged=known and what.split()[0] in judged
+        what=what, simulated=simulated, measured=measured, error=error, noise=noise.get(what), judged=known_judged
     )
 
 
@@ -94,9 +117,10 @@ def served_table(found: ServedComparison) -> str:
         f"{'requests':<13}{found.simulated_requests.finished} of {found.simulated_requests.asked} finished in "
         f"simulation, {found.measured_requests.finished} of {found.measured_requests.asked} served",
         "",
-        f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}",
+        f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}{'noise':>9}",
         *(_line(figure, found.tolerance) for figure in found.figures),
         "",
+        *_disturbed_lines(found),
         f"{'verdict':<13}{served_verdict(found)}",
     ]
     return "\n".join(lines)
@@ -106,7 +130,16 @@ def _line(figure: Compared, tolerance: float) -> str:
     cells = [_cell(figure.what, value) for value in (figure.simulated, figure.measured)]
     error = "-" if figure.error is None else f"{figure.error:+.1%}"
     mark = "  BEYOND" if figure.judged and not _within(figure, tolerance) else ""
-    return f"{figure.what:<13}{cells[0]:>12}{cells[1]:>12}{error:>10}{mark}"
+    noise = "-" if figure.noise is None else f"+-{figure.noise:.1%}"
+    return f"{figure.what:<13}{cells[0]:>12}{cells[1]:>12}{error:>10}{noise:>9}{mark}"
+
+
+def _disturbed_lines(found: ServedComparison) -> Iterator[str]:
+    if found.others_cpu_share is None:
+        yield f"{'others':<13}unknown: the server did not say what others took of its processors"
+    else:
+        waited = f", its threads waited for a processor {found.thread_wait_share or 0.0:.1%} of it"
+        yield f"{'others':<13}used {found.others_cpu_share:.1%} of the server's processor time{waited}"
 
 
 def _cell(what: str, value: float | None) -> str:
@@ -116,7 +149,14 @@ def _cell(what: str, value: float | None) -> str:
 
 
 def served_verdict(found: ServedComparison) -> str:
-    """One line: what is beyond the tolerance."""
+    """One line: what is beyond the tolerance, and whether that means anything."""
+    if found.verdict == "disturbed":
+        share = found.others_cpu_share or 0.0
+        return f"DISTURBED, not judged: others used {share:.0%} of the processors; {_told_errors(found)}"
+    return _told_errors(found)
+
+
+def _told_errors(found: ServedComparison) -> str:
     judged = [figure for figure in found.figures if figure.judged]
     beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
     if beyond:

@@ -222,7 +222,7 @@ def _rows(cells: Sequence[Cell]) -> Iterator[Row]:
 def _row(cell: Cell) -> Row:
     plan = read_document(Plan, cell.file("json"))
     words = (cell.file("json"), "--measured", cell.file("parquet"), "--json")
-    report = json.loads(_command("helm-check", *words, allowed=(0, 4)))
+    report = json.loads(_command("helm-check", *words, allowed=(0, 4, 6)))
     keys = ("predicted", "simulated", "measured", "error", "scaled_error", "noise")
     figures: dict[str, Any] = {key: report["step"][key] for key in keys}
     seconds: Interval = plan.predicted.decode.seconds

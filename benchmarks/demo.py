@@ -1,11 +1,13 @@
 """`make demo`: profile this machine, plan, replay, make a checkpoint, run it, check the three times.
 
-Every step is the command a user would type; what it writes stays under `demo/`."""
+Every step is the command a user would type; what it writes stays under `demo/`. Exit code 4 when the check misses its
+tolerance. While others disturb the runs they are repeated, a few times; a run that is merely wrong is not."""
 
 import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,16 @@ HOST_MEMORY = "1100MB"
 PROMPT = "Call me Ishmael. Some years ago - never mind how long precisely."
 OUTPUT_TOKENS = 32
 RUNS = 5
-TARGET_MISSED = 4
+TARGET_MISSED, DISTURBED = 4, 6
+"""Exit codes of helm-check."""
+ATTEMPTS = 3
+"""Measurements at most, the last of which is told whatever disturbed it."""
+PAUSE_S = 10.0
+"""Between two of them: whoever disturbed the first may be done."""
 
 
 def main() -> int:
-    """Run every step; the exit code of the first that fails, except a missed tolerance, which is told."""
+    """Run every step; the exit code of the first that fails, of the check after its result is told."""
     FOLDER.mkdir(exist_ok=True)
     plan, trace, timeline = FOLDER / "plan.json", FOLDER / "measured.parquet", FOLDER / "timeline.json"
     checkpoint = FOLDER / "checkpoint"
@@ -33,10 +40,16 @@ def main() -> int:
     if not checkpoint.exists():
         step("make a checkpoint", "helm-make-checkpoint", "--model", MODEL, "--seed", 1, "-o", checkpoint)
     run = ("helm-run", plan, "--checkpoint", checkpoint, "--text", PROMPT, "--runs", RUNS, "--ignore-eos")
-    step("run", *run, "--trace", trace, "-o", FOLDER / "measured.json")
-    within = step("check", "helm-check", plan, "--measured", trace, allowed=(0, TARGET_MISSED)) == 0
-    print(summary(within, timeline))
-    return 0
+    for attempt in range(1, ATTEMPTS + 1):
+        step("run", *run, "--trace", trace, "-o", FOLDER / "measured.json")
+        check = ("helm-check", plan, "--measured", trace, "-o", FOLDER / "check.json")
+        code = step("check", *check, allowed=(0, TARGET_MISSED, DISTURBED))
+        if code != DISTURBED or attempt == ATTEMPTS:
+            break
+        print(f"others disturbed these runs: measuring again in {PAUSE_S:.0f} s", flush=True)
+        time.sleep(PAUSE_S)
+    print(summary(timeline))
+    return code
 
 
 def step(title: str, *command: object, allowed: tuple[int, ...] = (0,)) -> int:
@@ -51,7 +64,7 @@ def step(title: str, *command: object, allowed: tuple[int, ...] = (0,)) -> int:
     return code
 
 
-def summary(within: bool, timeline: Path) -> str:
+def summary(timeline: Path) -> str:
     """The three times side by side."""
     predicted, simulated, measured = (read(name) for name in ("plan", "simulated", "measured"))
     steps = (predicted["predicted"]["decode"]["seconds"]["mid"], simulated["tpot_s"], measured["tpot_s"])
@@ -59,16 +72,46 @@ def summary(within: bool, timeline: Path) -> str:
     rows = [("decode step", steps), ("first token", firsts)]
     head = f"{predicted['label']:<24}{'predicted':>12}{'simulated':>12}{'measured':>12}"
     lines = [f"{name:<24}" + "".join(f"{1e3 * seconds:>9.2f} ms" for seconds in times) for name, times in rows]
-    verdict = "within" if within else "beyond (a noisy machine? profile again)"
     return "\n".join(
         [
             "\n== three times",
             head,
             *lines,
-            f"the check is {verdict} its tolerance",
+            *conclusion(read("check"), disturbed_figures(read("hardware"))),
             f"timeline: {timeline} (ui.perfetto.dev)",
         ]
     )
+
+
+def conclusion(check: dict[str, Any], disturbed: int) -> Iterator[str]:
+    """Whether the promise was kept, from helm-check's document; else by how much not, which terms miss, and what others
+    took from runs and profile, as measured."""
+    error, bar = check["step"]["scaled_error"], check["bar"]
+    if check["verdict"] == "passed":
+        yield f"the check passes: {error:+.1%} at the speeds of the run, within {bar:.1%}"
+        return
+    if check["verdict"] == "missed":
+        yield f"the check MISSES: {error:+.1%} at the speeds of the run, beyond {bar:.1%}"
+    else:
+        yield f"the check says nothing ({error:+.1%}): others disturbed all {ATTEMPTS} measurements"
+    for name, made in (("a step", check["step_difference"]), ("first token", check["ttft_difference"])):
+        if made is not None:
+            parts = [
+                f"{part['op']} on {part['resource']} {milliseconds(part['seconds'])}" for part in made["parts"][:4]
+            ]
+            yield f"{name}: of {milliseconds(made['seconds'])}: {', '.join(parts)}"
+    taken = f"others took {check['disturbance']:.0%} of the time of the runs"
+    yield f"{taken}; {disturbed} points of the profile are disturbed"
+
+
+def milliseconds(seconds: float) -> str:
+    """Signed."""
+    return f"{1e3 * seconds:+.2f} ms"
+
+
+def disturbed_figures(hardware: dict[str, Any]) -> int:
+    """How many points of the profile stayed disturbed."""
+    return sum(reading["what"] == "disturbance" for reading in hardware["readings"])
 
 
 def read(name: str) -> Any:

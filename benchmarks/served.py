@@ -132,7 +132,8 @@ def _run(args: argparse.Namespace, plan: Plan, requests: Requests, policy: str, 
     with serving(args.plan, args.checkpoint, options) as server, speeds.beside() as rates:
         load = server.load(requests, args.seed)
     now, factors = at_speeds(plan, computing(middle([before, speeds.now()]), rates))
-    served = measured(requests, load.replayed, _info(args, plan, policy, "measured"))
+    info = _info(args, plan, policy, "measured").model_copy(update={"notes": load.notes})
+    served = measured(requests, load.replayed, info)
     known = _setup(args, plan, options)
     simulated, raw = (
         serve(requests, replace(known, cost=_setup(args, each, options).cost), _info(args, plan, policy, "simulated"))

@@ -14,18 +14,21 @@ from signal import SIGINT
 
 from helmsman.schemas.requests import Requests
 from helmsman.service.load.asking import Asking
+from helmsman.service.load.processors import processor_use, use_notes
 from helmsman.service.load.prompts import id_prompts
 from helmsman.service.load.replay import Replayed, replay
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What was observed; `server_s`, `client_s`: seconds of CPU of both processes meanwhile, `seconds` of the clock."""
+    """What was observed; `server_s`, `client_s`: seconds of CPU of both processes meanwhile, `seconds` of the clock;
+    `notes`: what others took of the processors."""
 
     replayed: Replayed
     seconds: float
     server_s: float
     client_s: float
+    notes: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,11 @@ class Server:
 
     def load(self, requests: Requests, seed: int) -> Load:
         """Replay `requests`."""
+        before = asyncio.run(processor_use(self.url))
         begin, mine, theirs = time.monotonic(), time.process_time(), _cpu_s(self.pid)
         replayed = asyncio.run(replay(self.url, Asking(requests, id_prompts(requests, seed))))
-        return Load(replayed, time.monotonic() - begin, _cpu_s(self.pid) - theirs, time.process_time() - mine)
+        used = time.monotonic() - begin, _cpu_s(self.pid) - theirs, time.process_time() - mine
+        return Load(replayed, *used, use_notes(before, asyncio.run(processor_use(self.url))))
 
 
 @contextmanager

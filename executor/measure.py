@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from helmsman.executor.devices.base import Device
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
-from helmsman.executor.interference import cpu_times, others_share
+from helmsman.executor.interference import disturbance, moment, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
 from helmsman.executor.probe import (
@@ -96,9 +96,11 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
     notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
     for run in range(runs):
         prober.probe(run)
-        before = cpu_times()
+        before = moment()
         generations.append(run_once(engine, request, on_token if run == 0 else lambda _: None))
-        share = others_share(before, cpu_times())
+        after = moment()
+        notes[f"disturbance.{run}"] = disturbance(before, after)
+        share = others_share(before.times, after.times)
         if share is not None:
             notes[f"others_cpu_share.{run}"] = share
         notes[f"overhead_s.{run}"] = float(np.median(generations[-1].overhead_s))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helmsman.lowering.placement import Placement
+from helmsman.planner.disturbed import disturbed_figures
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
@@ -72,11 +73,13 @@ def plan_document(placement: Placement, label: str, strategy: Strategy, predicte
 
 
 def evidence(hardware: Hardware) -> Iterator[Evidence]:
-    """The rates that the prediction used, each with the place it comes from."""
+    """The rates that the prediction used, each with the place it comes from; after them what else was disturbed while
+    it was measured."""
 
     def of(what: str, figure: Figure) -> Evidence:
         source = hardware.sources[figure.source]
-        return Evidence(what=what, value=figure.value, source=f"{source.kind}: {source.where}"[:200])
+        where = f"{source.kind}: {source.where}"[:200]
+        return Evidence(what=what[:200], value=figure.value, source=where, disturbed=figure.disturbed)
 
     for device in hardware.devices:
         yield of(f"{device.name} read bytes/s", device.read)
@@ -85,3 +88,7 @@ def evidence(hardware: Hardware) -> Iterator[Evidence]:
     for link in hardware.links:
         yield of(f"{link.name} bytes/s", link.bandwidth)
         yield of(f"{link.name} latency s", link.latency)
+    told = {"read", "bandwidth", "latency"}
+    for owner, what, figure in disturbed_figures(hardware):
+        if what not in told and "FLOP/s" not in what:
+            yield of(f"{owner} {what}", figure)

@@ -75,6 +75,14 @@ class TargetMissedError(HelmError):
     exit_code = 4
 
 
+class DisturbedError(HelmError):
+    """A measurement during which others took the processors: it shows neither that a target was kept nor that it was
+    missed. The hardware was not available to it, hence the exit code."""
+
+    code = "disturbed"
+    exit_code = 6
+
+
 class BadInputError(HelmError):
     """A document or file that cannot be accepted."""
 

@@ -6,6 +6,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from helmsman.schemas.base import Frozen, Index, Name, NonNegative, mistake
 
+DISTURBED = 0.08
+"""Share of the time taken by others beyond which a measurement means little (rule 2 of measuring)."""
+MOST_DISTURBED = 0.9
+"""A figure from whose measurement others took more is no figure: with so much the spread is a hundredfold."""
+Disturbed = Annotated[float, Field(gt=0.0, le=MOST_DISTURBED)]
+
 
 class Source(Frozen):
     """Where numbers come from."""
@@ -17,13 +23,18 @@ class Source(Frozen):
 
 
 class Figure(Frozen):
-    """One number as a distribution: median `value`, 10th and 90th percentile, `n` samples (0: not sampled)."""
+    """One number as a distribution: median `value`, 10th and 90th percentile, `n` samples (0: not sampled).
+
+    `disturbed`: the share of the time that others took while it was measured. The spread is widened for it: what was
+    held back for that share may be 1 / (1 - share) as fast, and what it was compared with as well, so p10 is
+    (1 - share) of what the samples say, p90 1 / (1 - share) times that."""
 
     value: NonNegative
     p10: NonNegative
     p90: NonNegative
     n: Index = 0
     source: Name = Field(description="key in the record's `sources`")
+    disturbed: Disturbed | None = Field(default=None, description="share of the time that others took")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -31,6 +42,22 @@ class Figure(Frozen):
             numbers = f"{self.p10}, {self.value}, {self.p90}"
             raise mistake(f"expected p10 <= value <= p90, got {numbers}", "put the three numbers in order")
         return self
+
+
+def disturbed_figure(figure: Figure, share: float) -> Figure:
+    """`figure`, from whose measurement others took `share` of the time, with the wider spread."""
+    share = min(share, MOST_DISTURBED)
+    wider = {"p10": figure.p10 * (1.0 - share), "p90": figure.p90 / (1.0 - share), "disturbed": share}
+    return figure.model_copy(update=wider)
+
+
+def undisturbed_figure(figure: Figure) -> Figure:
+    """`figure` with the spread of its samples alone."""
+    if figure.disturbed is None:
+        return figure
+    kept = 1.0 - figure.disturbed
+    p10, p90 = min(figure.value, figure.p10 / kept), max(figure.value, figure.p90 * kept)
+    return figure.model_copy(update={"p10": p10, "p90": p90, "disturbed": None})
 
 
 def _rate(figure: Figure) -> Figure:

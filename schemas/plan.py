@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, NonNegative, Sha256, mistake, version
 from helmsman.schemas.cache_use import PLAIN, CacheUse
+from helmsman.schemas.figures import Disturbed
 from helmsman.schemas.formats import Format, KeptFormat, KvFormat, StoredFormat
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -297,11 +298,13 @@ class Considered(Frozen):
 
 
 class Evidence(Frozen):
-    """A hardware number that the prediction used."""
+    """A hardware number that the prediction used; `disturbed`: the share of the time that others took while it was
+    measured, where its spread is wider for it."""
 
     what: Name
     value: NonNegative
     source: Name
+    disturbed: Disturbed | None = None
 
 
 class Plan(Document):

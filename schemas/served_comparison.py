@@ -8,21 +8,29 @@ from helmsman.schemas.base import Document, Frozen, Name, NonNegative, Positive,
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.serving import Counts
 
+Verdict = Literal["passed", "missed", "disturbed"]
+"""Of a measurement; one that others disturbed shows neither of the others."""
+
 
 class Compared(Frozen):
     """One figure of both. `error`: (measured - simulated) / simulated, signed; left out where one of them is missing.
 
-    `judged`: whether the verdict depends on it."""
+    `judged`: whether the verdict depends on it; `noise`: the standard error of `error`, by means of batches of requests
+    in order of arrival; left out where a run is too short."""
 
     what: Name
     simulated: NonNegative | None = None
     measured: NonNegative | None = None
     error: float | None = None
+    noise: NonNegative | None = None
     judged: bool
 
 
 class ServedComparison(Document):
-    """Both runs, their figures and the verdict: every judged error is at most `tolerance`."""
+    """Both runs, their figures and the verdict: `passed` where every judged error is at most `tolerance`, `missed`
+    where one is not, `disturbed` where others took so much of the processors (`others_cpu_share`) that nobody knows.
+
+    `passed` says the first again."""
 
     schema_id: Literal["helm.served-comparison/1"] = version("helm.served-comparison/1")
     simulated: ServedInfo
@@ -31,4 +39,7 @@ class ServedComparison(Document):
     measured_requests: Counts
     figures: Annotated[tuple[Compared, ...], Field(min_length=1, max_length=100)]
     tolerance: Positive
+    others_cpu_share: NonNegative | None = None
+    thread_wait_share: NonNegative | None = None
+    verdict: Verdict
     passed: bool

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from helmsman.executor.interference import moment
 from helmsman.service.generation import Load
 
 _OTEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
@@ -50,6 +51,7 @@ class Metrics:
     def __init__(self, model: str, load: Callable[[], Load]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Loads(model, load))
+        self._registry.register(_Processors())
         labels = {"model_name": model, "engine": "0"}
 
         def counter(name: str, what: str, *more: str) -> Counter:
@@ -142,3 +144,17 @@ class _Loads(Collector):
             metric = family(name, what, labels=labels)
             metric.add_metric(values, value)
             yield metric
+
+
+class _Processors(Collector):
+    """Processor time of this process and of the whole machine, so that who measures knows what others took."""
+
+    def collect(self) -> Iterator[Metric]:
+        now = moment()
+        if now.times is None:
+            return
+        waited = sum(now.waits.values())
+        yield CounterMetricFamily("process_cpu_seconds", "Processor time of the server.", now.times.own)
+        yield CounterMetricFamily("helm:machine_busy_seconds", "Processor time of all processes.", now.times.busy)
+        yield CounterMetricFamily("helm:machine_cpu_seconds", "Processor time, idle or not.", now.times.total)
+        yield CounterMetricFamily("helm:thread_wait_seconds", "Of the server's threads for a processor.", waited)

@@ -4,11 +4,14 @@ Every product is measured between two plain reads of the same pool, and kept as 
 survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)."""
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
 from helmsman.executor.probe import PRODUCT, READ_PIECE, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
+from helmsman.executor.profile.quality import Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
@@ -65,30 +68,57 @@ class Bench:
         self._rotations.clear()
 
 
+Step = tuple[str, list[Point[Any]]]
+"""What is measured, and its points, which need the same buffers."""
+
+
 def steps() -> int:
-    """How many steps `measure` takes."""
+    """How many steps `measure` has."""
     return 1 + 3 * len(FORMATS) + 2 * len(QUANTISED)
 
 
-def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Iterator[str]:
-    """Measure into `samples` step by step, `pairs` times each, yielding what was just done."""
-    measure_reads(pool, bench, samples, pairs)
-    yield "read"
+def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Iterator[Step]:
+    """The steps of measuring a processor into `samples`, `pairs` times each."""
+    yield "read", [read_point(pool, bench, samples, pairs)]
     for fmt in FORMATS:
-        yield from _measure_products(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS))
-        _measure_attention(pool, bench, fmt, samples, pairs)
-        yield f"{fmt} attention"
+        yield from _product_steps(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS))
+        yield f"{fmt} attention", list(_attention_points(pool, bench, fmt, samples, pairs))
     for quantised in QUANTISED:
-        yield from _measure_products(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
+        yield from _product_steps(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
 
 
-def measure_reads(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> None:
-    """Plain reads by footprint, and of scattered pieces beyond every cache (HELM-85)."""
-    for size in FOOTPRINTS:
-        buffer = rotation(size, 0)[0]
-        samples.footprint[size] = [size / t for t in time_read(pool, buffer, pairs)]
-    samples.read_bytes = bench.noise_bytes
-    samples.read += [bench.read(pool) for _ in range(pairs)]
+@dataclass(frozen=True)
+class _Reads:
+    """bytes/s of plain reads by footprint, and of scattered pieces beyond every cache (HELM-85)."""
+
+    footprint: dict[int, list[float]]
+    scattered: list[float]
+
+
+def read_point(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Point[_Reads]:
+    """Plain reads, `pairs` times each."""
+
+    def run() -> _Reads:
+        footprint = {}
+        for size in FOOTPRINTS:
+            buffer = rotation(size, 0)[0]
+            footprint[size] = [size / t for t in time_read(pool, buffer, pairs)]
+        return _Reads(footprint, [bench.read(pool) for _ in range(pairs)])
+
+    def keep(found: _Reads, share: float) -> None:
+        samples.footprint.update(found.footprint)
+        samples.read_bytes = bench.noise_bytes
+        samples.add_reads(found.scattered, share)
+
+    return Point("read", run, keep)
+
+
+@dataclass(frozen=True)
+class _Shares:
+    """bytes/s of an operation over those of plain reads, and the bytes/s of these reads."""
+
+    shares: list[float]
+    reads: list[float]
 
 
 Run = Callable[[int], list[float]]
@@ -97,19 +127,46 @@ _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 """The (rows, columns) of products with one token, and the tokens of products with several."""
 
 
-def _measure_products(
+def _product_steps(
     pool: Pool, bench: Bench, fmt: StoredFormat, samples: ProcessorSamples, pairs: int, work: _Work
-) -> Iterator[str]:
+) -> Iterator[Step]:
     shapes, many = work
-    for rows, columns in shapes:
-        size = packed_size(fmt, rows, columns)
-        run = _linear(pool, fmt, bench.matrices(size), rows, columns, 1)
-        samples.linear[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
-    yield f"{fmt} products"
-    weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
-    for tokens, rates in _in_turn(pool, fmt, weights, many, pairs // 2 + 1).items():
-        samples.gemm[fmt, tokens] = rates
-    yield f"{fmt} prefill"
+    name = f"{fmt} products"
+    yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape) for shape in shapes]
+    name = f"{fmt} prefill"
+
+    def run() -> dict[int, list[float]]:
+        weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
+        return _in_turn(pool, fmt, weights, many, pairs // 2 + 1)
+
+    def keep(found: dict[int, list[float]], share: float) -> None:
+        for tokens, rates in found.items():
+            samples.gemm[fmt, tokens] = rates
+            samples.disturbed["gemm", fmt, tokens] = share
+
+    yield name, [Point(name, run, keep)]
+
+
+def _product_point(
+    group: str,
+    pool: Pool,
+    bench: Bench,
+    fmt: StoredFormat,
+    samples: ProcessorSamples,
+    pairs: int,
+    shape: tuple[int, int],
+) -> Point[_Shares]:
+    size = packed_size(fmt, *shape)
+
+    def run() -> _Shares:
+        return _shares(pool, bench, size, _linear(pool, fmt, bench.matrices(size), *shape, 1), pairs)
+
+    def keep(found: _Shares, share: float) -> None:
+        samples.linear[fmt, size] = found.shares
+        samples.disturbed["linear", fmt, size] = share
+        samples.add_reads(found.reads, share)
+
+    return Point(group, run, keep)
 
 
 def _in_turn(
@@ -124,17 +181,17 @@ def _in_turn(
     return {tokens: [usual * each[tokens] / each[many[-1]] for each in found] for tokens in many}
 
 
-def _shares(pool: Pool, bench: Bench, samples: ProcessorSamples, size: int, run: Run, pairs: int) -> list[float]:
-    """bytes/s of `run` over the bytes/s of a plain read, pair by pair."""
+def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:
+    """`run`, which reads `size` bytes, against plain reads, pair by pair."""
     read = bench.read(pool)
     repeats = max(3, round(SLICE_S * read / size))
-    found = []
+    found = _Shares([], [])
     for _ in range(pairs):
         rate = size / median(run(repeats))
         after = bench.read(pool)
-        found.append(rate / ((read + after) / 2))
+        found.shares.append(rate / ((read + after) / 2))
+        found.reads.append(after)
         read = after
-        samples.read.append(after)
     return found
 
 
@@ -146,15 +203,48 @@ def _linear(pool: Pool, fmt: StoredFormat, weights: list[Buffer], rows: int, col
     return run
 
 
-def _measure_attention(pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int) -> None:
+def _attention_points(
+    pool: Pool, bench: Bench, fmt: Format, samples: ProcessorSamples, pairs: int
+) -> Iterator[Point[Any]]:
+    """Decode attention by context, and with groups of heads so wide that arithmetic bounds it."""
+    group = f"{fmt} attention"
     for context, capacity in CONTEXTS:
-        size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
-        run = _attention(pool, bench, fmt, HEADS, context, capacity)
-        samples.attention[fmt, size] = _shares(pool, bench, samples, size, run, pairs)
+        yield _attention_point(group, pool, bench, fmt, samples, pairs, context, capacity)
     context, capacity = CONTEXTS[-1]
     flops = 4 * KV_HEADS * WIDE_GROUP * HEAD_DIM * context
-    times = _attention(pool, bench, fmt, KV_HEADS * WIDE_GROUP, context, capacity)(pairs)
-    samples.wide[fmt] = [flops / t for t in times]
+
+    def run() -> list[float]:
+        times = _attention(pool, bench, fmt, KV_HEADS * WIDE_GROUP, context, capacity)(pairs)
+        return [flops / t for t in times]
+
+    def keep(found: list[float], share: float) -> None:
+        samples.wide[fmt] = found
+        samples.disturbed["wide", fmt, 0] = share
+
+    yield Point(group, run, keep)
+
+
+def _attention_point(
+    group: str,
+    pool: Pool,
+    bench: Bench,
+    fmt: Format,
+    samples: ProcessorSamples,
+    pairs: int,
+    context: int,
+    capacity: int,
+) -> Point[_Shares]:
+    size = size_of(2 * KV_HEADS * HEAD_DIM * context, fmt)
+
+    def run() -> _Shares:
+        return _shares(pool, bench, size, _attention(pool, bench, fmt, HEADS, context, capacity), pairs)
+
+    def keep(found: _Shares, share: float) -> None:
+        samples.attention[fmt, size] = found.shares
+        samples.disturbed["attention", fmt, size] = share
+        samples.add_reads(found.reads, share)
+
+    return Point(group, run, keep)
 
 
 def _attention(pool: Pool, bench: Bench, fmt: Format, heads: int, context: int, capacity: int) -> Run:

@@ -1,7 +1,7 @@
 """The whole profile: every processor, the link, and what it joins while it is busy."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
@@ -9,13 +9,17 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.profile import processor
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
+from helmsman.executor.profile.disturbed import marked
 from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
-from helmsman.executor.profile.processor import Bench, measure, measure_reads
+from helmsman.executor.profile.processor import Bench, Step, measure, read_point
+from helmsman.executor.profile.quality import Point, SamplesT, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
     BusySamples,
+    CudaSamples,
+    InplaceSamples,
     LinkSamples,
     ProcessorProfile,
     ProcessorSamples,
@@ -41,51 +45,75 @@ class _Subject:
     pool: Pool
     excludes: tuple[str, ...] = ()
     samples: ProcessorSamples = field(default_factory=ProcessorSamples)
+    inplace: InplaceSamples = field(default_factory=InplaceSamples)
+
+    def profiled(self) -> ProcessorProfile:
+        """All that was measured of it."""
+        return ProcessorProfile(self.name, self.kind, self.pool.threads, self.excludes, self.samples, self.inplace)
 
 
-def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell = lambda _: None) -> Hardware:
-    """Measure this machine; `date` goes into the record, `tell` hears of every step.
+def profile(
+    machine: Machine, loopback: Loopback | None, date: str, tell: Tell = lambda _: None, watch: Watch | None = None
+) -> Hardware:
+    """Measure this machine; `date` goes into the record, `tell` hears of every step, `watch` sees what others do.
+
+    Every point is measured in a quiet spell if there is one, and again while it was disturbed and 90 s last; figures
+    that stayed disturbed have a wider spread and say so.
 
     Raises HardwareUnavailableError when the loopback would leave no core, or no memory, to the host."""
     _check(machine, loopback)
+    watch = watch or Watch()
     before = cpu_times()
     bench = Bench(machine.cache_bytes)
-    reads = _reads(machine, bench)
+    session = Session(watch, bench.drop)
+    reads = _reads(machine, bench, session)
     tell("reads by threads")
     engines = _engines(machine, loopback)
     subjects = _subjects(machine, loopback)
-    busy = _measure_processors(subjects, bench, engines, loopback, tell)
-    found = Profile(
+    busy = _measure_processors(subjects, bench, engines, loopback, session, tell)
+    for subject in subjects:
+        session.take([_stage_point(subject, bench)])
+        tell(f"{subject.name}: in a running stage")
+    links = {name: LinkSamples() for name in engines}
+    for name, engine in engines.items():
+        session.take([_link_point(links, name, engine)])
+        tell(f"link {name}")
+    cuda: list[CudaSamples] = []
+    if present():
+        session.take([_cuda_point(cuda)])
+    session.finish()
+    tell("disturbed points again")
+    measured = Profile(
         host=host_facts(machine),
         free_memory=machine.memory,
         date=date,
         tool=TOOL,
-        processors=tuple(_in_a_stage(subject, bench, tell) for subject in subjects),
+        processors=tuple(subject.profiled() for subject in subjects),
         reads=reads,
         loopback=loopback,
-        links={name: _link(name, engine, tell) for name, engine in engines.items()},
+        links=links,
         busy=busy,
-        cuda=measure_cuda() if present() else None,
+        cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
     )
-    return record(found)
+    return marked(record(measured), measured)
 
 
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
     each = processor.steps()
-    return 1 + 3 * (each + 1) + 2 * each + 2 if loopback else 1 + each + 1
+    return 2 + 3 * (each + 1) + 2 * each + 2 if loopback else 2 + each + 1
 
 
-def _reads(machine: Machine, bench: Bench) -> dict[int, ProcessorSamples]:
+def _reads(machine: Machine, bench: Bench, session: Session) -> dict[int, ProcessorSamples]:
     """Plain reads by 1, 2, 4, ... threads; all CPUs together are one of the processors."""
-    found: dict[int, ProcessorSamples] = {}
+    reads: dict[int, ProcessorSamples] = {}
     threads = 1
     while threads < len(machine.cpus):
-        found[threads] = ProcessorSamples()
-        measure_reads(Pool(machine.cpus[:threads]), bench, found[threads], processor.PAIRS)
+        reads[threads] = ProcessorSamples()
+        session.take([read_point(Pool(machine.cpus[:threads]), bench, reads[threads], processor.PAIRS)])
         threads *= 2
-    return found
+    return reads
 
 
 def _engines(machine: Machine, loopback: Loopback | None) -> dict[str, CopyEngine]:
@@ -99,35 +127,44 @@ def _measure_processors(
     bench: Bench,
     engines: dict[str, CopyEngine],
     loopback: Loopback | None,
+    session: Session,
     tell: Tell,
 ) -> BusySamples | None:
     """All processors, and the two at the ends of the link again while it is busy, side by side: step by step, so
     that a step's matrices serve them all and are then dropped."""
-    running = [_told(s.name, measure(s.pool, bench, s.samples, processor.PAIRS), tell) for s in subjects]
+    running = [_named(s.name, measure(s.pool, bench, s.samples, processor.PAIRS)) for s in subjects]
     busy = None
     if loopback is not None:
         busy, traffic = BusySamples(), Traffic(engines["h2d"], loopback.link)
         busy.link = traffic.rates
         for subject, samples in ((subjects[0], busy.host), (subjects[-1], busy.accelerator)):
             again = measure(subject.pool, bench, samples, BUSY_PAIRS)
-            running.append(_told(f"{subject.name} while the link is busy", _beside(traffic, again), tell))
-    for _ in zip(*running, strict=True):
+            running.append(_named(f"{subject.name} while the link is busy", _beside(traffic, again)))
+    for steps_at_once in zip(*running, strict=True):
+        for name, points in steps_at_once:
+            session.take(points)
+            tell(name)
         bench.drop()
     return busy
 
 
-def _beside(traffic: Traffic, measuring: Iterator[str]) -> Iterator[str]:
-    """Every step of `measuring` while the traffic flows."""
-    for _ in range(processor.steps()):
+def _named(name: str, measuring: Iterator[Step]) -> Iterator[Step]:
+    for step, points in measuring:
+        yield f"{name}: {step}", points
+
+
+def _beside(traffic: Traffic, measuring: Iterator[Step]) -> Iterator[Step]:
+    """Every point of `measuring` while the traffic flows."""
+    for step, points in measuring:
+        yield step, [_while_flowing(traffic, point) for point in points]
+
+
+def _while_flowing(traffic: Traffic, point: Point[SamplesT]) -> Point[SamplesT]:
+    def run() -> SamplesT:
         with traffic.flowing():
-            done = next(measuring)
-        yield done
+            return point.measure()
 
-
-def _told(name: str, measuring: Iterator[str], tell: Tell) -> Iterator[str]:
-    for done in measuring:
-        tell(f"{name}: {done}")
-        yield done
+    return replace(point, measure=run)
 
 
 def _check(machine: Machine, loopback: Loopback | None) -> None:
@@ -158,16 +195,26 @@ def _subjects(machine: Machine, loopback: Loopback | None) -> list[_Subject]:
     ]
 
 
-def _in_a_stage(subject: _Subject, bench: Bench, tell: Tell) -> ProcessorProfile:
-    inplace = measure_stage(subject.pool)
-    inplace.requests = measure_requests(subject.pool, bench.read)
-    tell(f"{subject.name}: in a running stage")
-    return ProcessorProfile(
-        subject.name, subject.kind, subject.pool.threads, subject.excludes, subject.samples, inplace
-    )
+def _stage_point(subject: _Subject, bench: Bench) -> Point[InplaceSamples]:
+    """A running stage, and several requests in one."""
+
+    def run() -> InplaceSamples:
+        inplace = measure_stage(subject.pool)
+        inplace.requests = measure_requests(subject.pool, bench.read)
+        return inplace
+
+    def keep(inplace: InplaceSamples, share: float) -> None:
+        subject.inplace = replace(inplace, disturbed=share)
+
+    return Point("stage", run, keep)
 
 
-def _link(name: str, engine: CopyEngine, tell: Tell) -> LinkSamples:
-    samples = measure_link(engine)
-    tell(f"link {name}")
-    return samples
+def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> Point[LinkSamples]:
+    def keep(samples: LinkSamples, share: float) -> None:
+        links[name] = replace(samples, disturbed=share)
+
+    return Point(f"link {name}", lambda: measure_link(engine), keep)
+
+
+def _cuda_point(kept: list[CudaSamples]) -> Point[CudaSamples]:
+    return Point("cuda", measure_cuda, lambda samples, share: kept.append(replace(samples, disturbed=share)))

@@ -21,6 +21,16 @@ class ProcessorSamples:
     attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
+    disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
+    """Share of the time that others took (`executor.interference.disturbance`) while `linear`, `gemm`, `attention` or
+    `wide` was measured in a format, by bytes or tokens (0 for wide)."""
+    reads_disturbed: list[float] = field(default_factory=list)
+    """The same for every one of `read`."""
+
+    def add_reads(self, rates: list[float], share: float) -> None:
+        """More plain reads, from which others took `share` of the time."""
+        self.read += rates
+        self.reads_disturbed += [share] * len(rates)
 
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
@@ -38,6 +48,8 @@ class InplaceSamples:
     attention: dict[int, list[float]] = field(default_factory=dict)
     requests: list[float] = field(default_factory=list)
     """What each of several short requests adds to a layer's attention beside its bytes."""
+    disturbed: float = 0.0
+    """Share of the time that others took while all this was measured."""
 
 
 @dataclass
@@ -47,6 +59,8 @@ class LinkSamples:
     rate: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
     seconds: dict[int, list[float]] = field(default_factory=dict)
+    disturbed: float = 0.0
+    """Share of the time that others took."""
 
 
 @dataclass
@@ -68,6 +82,8 @@ class CudaSamples:
     samples: ProcessorSamples = field(default_factory=ProcessorSamples)
     launch: list[float] = field(default_factory=list)
     links: dict[str, LinkSamples] = field(default_factory=dict)
+    disturbed: float = 0.0
+    """Share of the host's time that others took."""
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from helmsman.analysis.attribution import BETWEEN, critical_path
 from helmsman.analysis.check import Checked, check
-from helmsman.analysis.report import document, table
+from helmsman.analysis.report import document, table, verdict
 from helmsman.analysis.rows import Row
 from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
@@ -12,7 +13,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, product_rate
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.hardware import Figure
+from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Trace, TraceInfo
@@ -305,3 +306,68 @@ def test_a_disturbed_run_is_pointed_out(plan: Plan, run: Run, share: float, said
     found = checked(plan, Trace(trace.info.model_copy(update={"notes": notes}), trace.spans))
     assert found.others == share
     assert ("disturbed" in table(plan, found)) is said
+
+
+def noted(trace: Trace, **notes: float) -> Trace:
+    """The same Trace with more notes, whose dots are written as underscores of their last part."""
+    named = {f"{name[:-2]}.{name[-1]}": value for name, value in notes.items()}
+    return Trace(trace.info.model_copy(update={"notes": {**trace.info.notes, **named}}), trace.spans)
+
+
+def test_disturbed_runs_neither_pass_nor_miss(plan: Plan, run: Run) -> None:
+    for slow in (1.0, 1.3):
+        found = checked(
+            plan, noted(run(lambda task, run, slow=slow: slow, runs=2), disturbance_0=0.2, disturbance_1=0.3)
+        )
+        assert found.verdict == "disturbed" and not found.passed and found.within is (slow == 1.0)
+        assert "not judged, others took 25% of the time" in table(plan, found)
+        assert document(plan, found)["verdict"] == "disturbed"
+
+
+def test_one_disturbed_run_of_three_moves_no_median(plan: Plan, run: Run) -> None:
+    notes = dict(disturbance_0=0.01, disturbance_1=0.6, disturbance_2=0.0)
+    assert checked(plan, noted(run(runs=3), **notes)).verdict == "passed"
+    assert checked(plan, noted(run(lambda task, run: 1.3, runs=3), **notes)).verdict == "missed"
+
+
+def test_a_miss_names_the_terms_that_missed(plan: Plan, run: Run) -> None:
+    def slow(task: Task, run: int) -> float:
+        return 2.0 if task.op == "down" and task.resource == "cpu" else 1.2 if task.op == "head" else 1.0
+
+    found = checked(plan, run(slow, runs=2, gap=1e-8))
+    made = found.step_difference
+    assert made.seconds == pytest.approx(found.step.measured - found.step.scaled)
+    assert sum(part.seconds for part in made.parts) == pytest.approx(made.seconds)
+    parts = {(part.op, part.resource): part.seconds for part in made.parts}
+    down, head = row(found, "decode", "down", "cpu"), row(found, "decode", "head", "cuda")
+    assert parts["down", "cpu"] == pytest.approx(down.measured - down.predicted)
+    assert parts["head", "cuda"] == pytest.approx(head.measured - head.predicted)
+    assert sum(seconds for (op, _), seconds in parts.items() if op == BETWEEN) == pytest.approx(1e-8)
+    assert "; of +" in verdict(found) and "down on cpu +" in verdict(found)
+    assert document(plan, found)["step_difference"]["parts"][0]["seconds"] == made.parts[0].seconds
+    assert found.ttft_difference is not None and found.ttft is not None
+    assert found.ttft_difference.seconds == pytest.approx(found.ttft.measured - found.ttft.scaled)
+
+
+def test_a_run_at_its_prices_has_no_difference(plan: Plan, run: Run) -> None:
+    made = checked(plan, run(runs=3)).step_difference
+    assert made.seconds == pytest.approx(0.0, abs=1e-12)
+    assert all(abs(part.seconds) < 1e-12 for part in made.parts)
+
+
+def test_what_nobody_waits_for_makes_no_difference(hardware: Hardware) -> None:
+    """Two lanes at once: what is slower on the one that ends first is in no part, until it ends last."""
+    tasks = [lane_task("1/0.up", "cpu"), lane_task("1/0.gate", "cuda"), lane_task("1/0.down", "cpu", (0, 1))]
+
+    def terms(*ends: float) -> dict[tuple[str, str], float]:
+        moments = [(0.0, ends[0]), (0.0, ends[1]), (max(ends) + 0.5, max(ends) + 1.5)]
+        return {term: seconds for term, seconds in critical_path(tasks, moments, 0.0) if seconds}
+
+    last = {("down", "cpu"): 1.0, (BETWEEN, "cpu"): 0.5}
+    assert terms(4.0, 1.0) == terms(4.0, 3.0) == {("up", "cpu"): 4.0, **last}
+    assert terms(4.0, 5.0) == {("gate", "cuda"): 5.0, **last}
+
+
+def lane_task(name: str, resource: str, deps: tuple[int, ...] = ()) -> Task:
+    op = name.partition(".")[2]
+    return Task(name, "linear", op, 0, "decode", resource, 1, 1, 1, 1, "f16", ("dram",), deps)

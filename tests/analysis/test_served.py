@@ -95,7 +95,7 @@ def test_the_command_exits_with_4_beyond_the_tolerance(
 ) -> None:
     assert check(simulated, slower(simulated, 1.1))[0] == 0
     code, out, err = check(simulated, slower(simulated, 1.3))
-    assert code == 4 and "+30.0%  BEYOND" in out and err.count("\n") == 1
+    assert code == 4 and "+30.0%   +-0.0%  BEYOND" in out and err.count("\n") == 1
     code, out, err = check(simulated, slower(simulated, 1.3), "--json")
     assert (code, err) == (4, "") and json.loads(out)["passed"] is False
     assert check(simulated, slower(simulated, 1.3), "--judge", "throughput", "--tolerance", "0.25")[0] == 0
@@ -110,3 +110,46 @@ def test_mistakes(
 ) -> None:
     code, _, err = check(simulated, slower(simulated, 1.0), *arguments)
     assert code == 2 and said in err
+
+
+def noted(table: Served, **notes: float) -> Served:
+    return replace(table, info=table.info.model_copy(update={"notes": notes}))
+
+
+def test_a_disturbed_run_neither_passes_nor_misses(
+    check: Callable[..., tuple[int, str, str]], simulated: Served
+) -> None:
+    notes = {"others_cpu_share": 0.3, "thread_wait_share": 0.1}
+    for factor in (1.0, 2.5):
+        code, out, err = check(simulated, noted(slower(simulated, factor), **notes))
+        assert code == 6 and "DISTURBED, not judged: others used 30%" in out and err.count("\n") == 1
+        code, out, _ = check(simulated, noted(slower(simulated, factor), **notes), "--json")
+        found = json.loads(out)
+        assert (code, found["verdict"], found["passed"], found["others_cpu_share"]) == (6, "disturbed", False, 0.3)
+
+
+def test_a_quiet_run_is_judged_and_says_what_others_took(simulated: Served) -> None:
+    found = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), others_cpu_share=0.02), 0.15)
+    assert found.verdict == "missed" and "used 2.0% of the server" in served_table(found)
+    assert "others       unknown" in served_table(compare_served(PLAN, simulated, slower(simulated, 1.0), 0.15))
+
+
+def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:
+    even = compare_served(PLAN, simulated, slower(simulated, 1.1), 0.15)
+    assert all(figure.noise == pytest.approx(0.0, abs=1e-9) for figure in even.figures if figure.what != "throughput")
+    late = np.where(np.arange(40) < 8, 2.0, 1.0)
+    times = {name: simulated.arrival_s + late * (getattr(simulated, name) - simulated.arrival_s)
+             for name in ("started_s", "first_token_s", "finish_s")}  # fmt: skip
+    uneven = compare_served(PLAN, simulated, replace(slower(simulated, 1.0), **times), 0.15)
+    noise = {figure.what: figure.noise for figure in uneven.figures}
+    assert noise["e2e p50"] == pytest.approx(0.2) and noise["ttft p99"] == pytest.approx(0.2)
+    assert "+-20.0%" in served_table(uneven)
+
+
+def test_a_run_of_few_requests_has_no_noise_to_speak_of(simulated: Served) -> None:
+    few = serve(
+        read_requests("synthetic:n=8,input=300,output=4,rate=5", seed=1),
+        simple_cost(0.01, 1e-4, 1e-6, layers=4),
+        LIMITS,
+    )
+    assert all(figure.noise is None for figure in compare_served(PLAN, few, slower(few, 1.0), 0.15).figures)

@@ -8,9 +8,11 @@ import pytest
 from virtual_link import VirtualLink
 
 from helmsman.executor import probe
+from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers, copies, inplace, processor, run
+from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
 from helmsman.executor.profile.samples import (
@@ -101,6 +103,10 @@ LANES = ("h2d", "d2h")
 
 
 def synthetic_record(**parts) -> Hardware:
+    return record(synthetic_profile(**parts))
+
+
+def synthetic_profile(**parts) -> Profile:
     samples, stage = synthetic()
     gemm = {key: [rate / 1.5 for rate in rates] for key, rates in samples.gemm.items()}
     slower = replace(samples, read=[READ / 1.5] * 5, gemm=gemm)
@@ -110,20 +116,18 @@ def synthetic_record(**parts) -> Hardware:
         for name, kind, excludes in roles_
     )
     lanes = {name: LinkSamples(rate=[2e9] * 5, latency=[2e-5] * 5, seconds={64: [2e-5] * 5}) for name in LANES}
-    return record(
-        Profile(
-            host=Host(cpu="a test", cores=2, ram=2**34),
-            free_memory=2**33,
-            date="2026-01-01",
-            tool="test",
-            processors=processors,
-            reads={1: ProcessorSamples(read=[READ / 2] * 5, read_bytes=10**9, footprint={2**20: [2 * READ] * 5})},
-            loopback=Loopback(),
-            links=lanes,
-            busy=BusySamples(samples, slower, [1e9, 2e9, 1.5e9]),
-            others=0.25,
-            **parts,
-        )
+    return Profile(
+        host=Host(cpu="a test", cores=2, ram=2**34),
+        free_memory=2**33,
+        date="2026-01-01",
+        tool="test",
+        processors=processors,
+        reads={1: ProcessorSamples(read=[READ / 2] * 5, read_bytes=10**9, footprint={2**20: [2 * READ] * 5})},
+        loopback=Loopback(),
+        links=lanes,
+        busy=BusySamples(samples, slower, [1e9, 2e9, 1.5e9]),
+        others=0.25,
+        **parts,
     )
 
 
@@ -290,6 +294,10 @@ def test_traffic_keeps_the_link_busy_and_lets_it_rest():
     assert link.copies == moved + 1, "the first has none before it"
 
 
+UNWATCHED = Watch(now=lambda: Moment(time.monotonic()))
+"""A system that does not tell what others do: nothing is waited for, nothing measured again."""
+
+
 def small(monkeypatch):
     """Everything small, so that a profile takes a second."""
     monkeypatch.setattr(processor, "PAIRS", 3)
@@ -314,7 +322,9 @@ def test_a_real_profile_has_every_part(monkeypatch):
         machine = Machine(machine.cpus * 2, machine.memory, machine.cache_bytes)
     heard = []
     loopback = Loopback(vram=64 << 20)
-    hardware = profile(Machine(machine.cpus[:2], machine.memory, 4 << 20), loopback, "2026-01-01", heard.append)
+    hardware = profile(
+        Machine(machine.cpus[:2], machine.memory, 4 << 20), loopback, "2026-01-01", heard.append, UNWATCHED
+    )
     assert len(heard) == steps(loopback)
     assert [device.name for device in hardware.devices][:3] == ["cpu", "cpu-all", "loopback"]
     for device in hardware.devices[:3]:
@@ -336,7 +346,7 @@ def test_a_profile_without_a_loopback_has_one_processor(monkeypatch):
     small(monkeypatch)
     heard = []
     machine = Machine.this()
-    hardware = profile(Machine(machine.cpus, machine.memory, 4 << 20), None, "2026-01-01", heard.append)
+    hardware = profile(Machine(machine.cpus, machine.memory, 4 << 20), None, "2026-01-01", heard.append, UNWATCHED)
     assert len(heard) == steps(None)
     assert "cpu" in [device.name for device in hardware.devices]
     assert not any(device.kind == "loopback" for device in hardware.devices)

@@ -2,12 +2,13 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.schemas.errors import TargetMissedError, UsageError
+from helmsman.schemas.figures import DISTURBED
 
 if TYPE_CHECKING:
     from helmsman.schemas.requests import Requests
@@ -51,6 +52,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.cli.places import check_place
     from helmsman.schemas.served import write_served
     from helmsman.service.load.measured import measured
+    from helmsman.service.load.processors import processor_use, use_notes
     from helmsman.service.load.server import describe
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.slo import parse_slo
@@ -63,8 +65,10 @@ def execute(args: argparse.Namespace) -> int:
     allow_connections()
     args.url = args.url.rstrip("/")
     server = asyncio.run(describe(args.url))
+    before = asyncio.run(processor_use(args.url))
     replayed = _replay(args, requests, server)
-    served = measured(requests, replayed, _info(args, server, _lag(requests, replayed)))
+    notes = {"sent_late_s": _lag(requests, replayed), **use_notes(before, asyncio.run(processor_use(args.url)))}
+    served = measured(requests, replayed, _info(args, server, notes))
     write_atomically(args.out, lambda stream: write_served(served, stream))
     found = report(served, slo)
     show(args, found.to_json(), lambda: report_text(found))
@@ -113,7 +117,7 @@ def _lag(requests: "Requests", replayed: "Replayed") -> float:
     return max(moment - arrival for moment, arrival in zip(sent, arrivals, strict=True))
 
 
-def _info(args: argparse.Namespace, server: "Described", lag: float) -> "ServedInfo":
+def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, float]) -> "ServedInfo":
     from helmsman.cli.serving import shown
     from helmsman.schemas.served import ServedInfo
 
@@ -123,7 +127,7 @@ def _info(args: argparse.Namespace, server: "Described", lag: float) -> "ServedI
         policy=server.policy or "unknown",
         requests=shown(args.requests),
         seed=args.seed,
-        notes={"sent_late_s": lag},
+        notes=dict(notes),
     )
 
 
@@ -132,6 +136,10 @@ def _warn(args: argparse.Namespace, served: "Served", replayed: "Replayed") -> N
     error = next((each.error for each in replayed.observed if each.error), None)
     if error is not None:
         print(f"helm-bench-serve: warning: the first that failed or was refused: {error[:200]}", file=sys.stderr)
+    others = float(served.info.notes.get("others_cpu_share", 0.0))
+    if others > DISTURBED:
+        told = f"others used {others:.0%} of the server's processors: measure again when nothing else runs"
+        print(f"helm-bench-serve: warning: disturbed: {told}", file=sys.stderr)
     late = float(served.info.notes["sent_late_s"])
     if late > _LATE_S and args.concurrency is None:
         print(f"helm-bench-serve: warning: requests were sent up to {late:.2f} s late", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""`helm-check`: does a plan run, or serve, as fast as predicted? Exit code 4 when it does not."""
+"""`helm-check`: does a plan run, or serve, as fast as predicted? Exit code 4 when it does not, 6 when others took so
+much of the processors that nobody can tell."""
 
 import argparse
 from collections.abc import Sequence
@@ -6,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
-from helmsman.schemas.errors import TargetMissedError, UsageError
+from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
 
 if TYPE_CHECKING:
+    from helmsman.schemas.served_comparison import Verdict
     from helmsman.simulator.stream import Progress
 
 _TOLERANCE = 0.08
@@ -46,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Read, compare, print. Raises TargetMissedError when something is beyond the tolerance."""
+    """Read, compare, print. Raises TargetMissedError when something is beyond the tolerance, DisturbedError when the
+    measurement was disturbed."""
     if args.tolerance is None:
         args.tolerance = _TOLERANCE if args.served is None else _SERVED_TOLERANCE
     if not 0.0 < args.tolerance <= 10.0:
@@ -76,9 +79,7 @@ def _served(args: argparse.Namespace) -> int:
     files = (str(args.simulated), str(args.served))
     found = compare_served(plan, simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: served_table(found))
-    if not found.passed and not args.json:
-        raise TargetMissedError(served_verdict(found), remedy="profile again, or change --tolerance")
-    return 0 if found.passed else TargetMissedError.exit_code
+    return _judge(args, found.verdict, served_verdict(found))
 
 
 def _measured(args: argparse.Namespace) -> int:
@@ -95,9 +96,18 @@ def _measured(args: argparse.Namespace) -> int:
     costs = cost_model(plan, str(args.plan))
     checked = check(plan, costs, measured, simulated, args.tolerance, files, _progress(args))
     emit(args, to_json(document(plan, checked)), lambda: table(plan, checked))
-    if not checked.passed and not args.json:
-        raise TargetMissedError(verdict(checked), remedy="profile again, or change --tolerance")
-    return 0 if checked.passed else TargetMissedError.exit_code
+    return _judge(args, checked.verdict, verdict(checked))
+
+
+def _judge(args: argparse.Namespace, verdict: "Verdict", told: str) -> int:
+    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it."""
+    if verdict == "passed":
+        return 0
+    error = TargetMissedError if verdict == "missed" else DisturbedError
+    if args.json:
+        return error.exit_code
+    remedies = {"missed": "profile again, or change --tolerance", "disturbed": "measure again when nothing else runs"}
+    raise error(told, remedy=remedies[verdict])
 
 
 def _progress(args: argparse.Namespace) -> "Progress":

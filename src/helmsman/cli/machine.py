@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,15 @@ def machine(args: argparse.Namespace) -> "Hardware":
     vram = None if args.vram_avail is None else parse_bytes(args.vram_avail, "--vram-avail")
     ram = None if args.ram_avail is None else parse_bytes(args.ram_avail, "--ram-avail")
     return override(_named_or_composed(args), vram, ram)
+
+
+def warn_of_disturbed(args: argparse.Namespace, hardware: "Hardware") -> None:
+    """A line on stderr where figures of the record were disturbed, unless told to be quiet."""
+    from helmsman.analysis.disturbance import disturbed_record
+
+    found = disturbed_record(hardware)
+    if found is not None and not args.quiet:
+        print(f"warning: {found}", file=sys.stderr)
 
 
 def cache_directory() -> Path:

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from helmsman.cli.asked import decide_as_known
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.formats import check_compression, check_formats
-from helmsman.cli.machine import add_machine_arguments
+from helmsman.cli.machine import add_machine_arguments, warn_of_disturbed
 from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
@@ -68,6 +69,7 @@ def execute(args: argparse.Namespace) -> int:
         check_formats(args, model)
     workload = _workload(args, model)
     if compares(args):
+        warn_of_disturbed(args, hardware)
         return _compare(args, model, hardware, workload)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
@@ -75,13 +77,16 @@ def execute(args: argparse.Namespace) -> int:
     answer = partial(_answer, args, model, hardware, workload)
     decision, searched, parts = decide_mixed(args, model, hardware, formats, answer) if formats else answer()
     seconds = perf_counter() - began
+    decision, disturbed = _told_disturbance(decision)
     if args.plot and searched is not None:
         draw_search(args.plot, searched, decision)
     elif args.plot:
         draw_strip(args.plot, decision.plan)
     document, reasons = _reasons(decision) if args.explain else (decision.plan.to_json(), "")
     write_out(args, decision.plan.to_json())
-    show(args, document, lambda: _explained(decision, args.verbose, seconds, parts) + reasons + _drawn(args))
+    show(
+        args, document, lambda: _explained(decision, args.verbose, seconds, parts) + disturbed + reasons + _drawn(args)
+    )
     return 0
 
 
@@ -93,6 +98,16 @@ def _answer(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
         return most_tokens(args, workload, partial(decide_as_known, args, model, hardware))
     asked = partial(decide, args, model, hardware)
     return largest(workload, asked) if args.batch == MAX else asked(workload)
+
+
+def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
+    """The decision whose plan has it as evidence, and the line, where its record was disturbed."""
+    from helmsman.analysis.disturbance import disturbance_line, disturbance_of, with_evidence
+
+    found = disturbance_of(decision.plan)
+    if found is None:
+        return decision, ""
+    return replace(decision, plan=with_evidence(decision.plan, found)), f"\n{disturbance_line(found)}"
 
 
 def _reasons(decision: "Decision") -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_out, write_text
 from helmsman.cli.profile_table import add_table_arguments
-from helmsman.cli.profile_table_text import DISTURBED
+from helmsman.schemas.figures import DISTURBED
 
 if TYPE_CHECKING:
     from helmsman.executor.profile.question import Question

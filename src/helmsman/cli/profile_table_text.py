@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from helmsman.schemas.figures import DISTURBED
+
 if TYPE_CHECKING:
     from helmsman.schemas.hardware import Hardware, Reading
     from helmsman.schemas.operation_table import OperationRow, OperationTable
 
-DISTURBED = 0.08
-"""Share of the CPU time taken by others beyond which figures mean little (rule 2 of measuring)."""
 _WIDTH = 13
 
 

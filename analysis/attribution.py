@@ -1,0 +1,144 @@
+"""Which terms make a pass longer, or shorter, than predicted: the difference between two critical paths.
+
+Sums over lanes do not tell: lanes overlap, and what is slower on a lane for which nobody waits costs nothing. So both
+schedules, the measured one and the one predicted at the speeds of the run, are followed back from their last task: each
+task on the path began when the last of its dependencies, or the task before it on its lane, was done. The tasks of a
+path and the time between them add up to its seconds, without rest and without overlap; the terms of the one less those
+of the other add up to the difference. Where the path runs over another lane than predicted, terms of the lane that was
+to bind come out negative: its work is no longer waited for."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from helmsman.analysis.passes import Pass
+from helmsman.lowering.graph import Task
+from helmsman.simulator.replay import replay
+
+BETWEEN = "time between tasks"
+"""The term of what a path spends in no task: hand-overs, joins, and whatever else no price has."""
+MAX_FOLLOWED = 32
+"""Passes whose schedules are followed; those in the middle of all differences."""
+SHOWN_SHARE = 0.8
+"""Terms are told until they make up so much of the difference."""
+MAX_SHOWN = 4
+
+_Term = tuple[str, str]
+_Moments = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Signed seconds that one operation on one resource adds to the difference."""
+
+    op: str
+    resource: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Measured less predicted seconds (at the speeds of each run) and its parts, which add up to it, largest first."""
+
+    seconds: float
+    parts: tuple[Part, ...]
+
+    @property
+    def shown(self) -> tuple[Part, ...]:
+        """The few parts that make up most of it."""
+        left, few = self.seconds, 0
+        while few < min(MAX_SHOWN, len(self.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(self.seconds):
+            left -= self.parts[few].seconds
+            few += 1
+        return self.parts[: max(few, 1)]
+
+
+def difference(groups: Sequence[Sequence[Pass]]) -> Difference:
+    """Of steps, each a group of one pass, or of prompts, whose group is all passes of a run; at least one group.
+
+    The mean over the groups in the middle half of all differences: one that was held up says nothing of the rest."""
+    middle = _middle_half(sorted(groups, key=_excess))
+    terms: dict[_Term, list[float]] = {}
+    parts = [_parts(group) for group in middle]
+    for term in dict.fromkeys(term for each in parts for term in each):
+        terms[term] = [each.get(term, 0.0) for each in parts]
+    found = [Part(*term, fmean(seconds)) for term, seconds in terms.items()]
+    found.sort(key=lambda part: (-abs(part.seconds), part.op, part.resource))
+    return Difference(sum(part.seconds for part in found), tuple(found))
+
+
+def prompt_groups(passes: Sequence[Pass]) -> list[list[Pass]]:
+    """The passes over the prompt of every run that begins in the Trace."""
+    runs: dict[int, list[Pass]] = {}
+    for one in passes:
+        if one.phase == "prefill":
+            runs.setdefault(one.run, []).append(one)
+    return [group for group in runs.values() if group[0].iteration == 0]
+
+
+def _excess(group: Sequence[Pass]) -> float:
+    """Measured less scaled seconds."""
+    totals = [one.total() for one in group]
+    return sum(total.measured - total.scaled for total in totals)
+
+
+def _middle_half(groups: Sequence[Sequence[Pass]]) -> Sequence[Sequence[Pass]]:
+    """At most MAX_FOLLOWED groups around the median, at most half of all, at least one or two."""
+    count = max(2 - len(groups) % 2, min(MAX_FOLLOWED, len(groups) // 2))
+    count -= (len(groups) - count) % 2
+    first = (len(groups) - count) // 2
+    return groups[first : first + count]
+
+
+def _parts(group: Sequence[Pass]) -> dict[_Term, float]:
+    parts: dict[_Term, float] = defaultdict(float)
+    for one in group:
+        tasks = one.expected.graph.tasks
+        for term, seconds in critical_path(tasks, _measured(one, tasks), one.begun):
+            parts[term] += seconds
+        for term, seconds in critical_path(tasks, _predicted(one), 0.0):
+            parts[term] -= seconds
+    return parts
+
+
+def _measured(one: Pass, tasks: Sequence[Task]) -> _Moments:
+    moments: Mapping[str, tuple[float, float]] = {span.task: (span.start_s, span.end_s) for span in one.spans}
+    return [moments[task.id] for task in tasks]
+
+
+def _predicted(one: Pass) -> _Moments:
+    """(start, end) of every task when each takes what is predicted at the speeds of the run."""
+    expected = one.expected
+    seconds = {
+        task.id: one.scaling.seconds(one.run, task, expected.estimates[task.id]) for task in expected.graph.tasks
+    }
+    done = replay(expected.graph, lambda task: seconds[task.id], expected.hardware, expected.slowed)
+    return list(zip(done.start, done.end, strict=True))
+
+
+def critical_path(tasks: Sequence[Task], moments: _Moments, begun: float) -> Iterator[tuple[_Term, float]]:
+    """Terms and seconds of the critical path that ends with the last task, back to `begun`."""
+    before = _before_on_lane(tasks)
+    at: int | None = max(range(len(tasks)), key=lambda index: moments[index][1])
+    while at is not None:
+        task, (start, end) = tasks[at], moments[at]
+        earlier = [*task.deps, *([before[at]] if before[at] is not None else [])]
+        ended = [(moments[index][1], index) for index in earlier if index is not None]
+        ready, following = max((each for each in ended if each[0] < end), default=(begun, None))
+        if ready <= begun:
+            ready, following = begun, None
+        began = min(max(start, ready), end)
+        yield (task.op, task.resource), end - began
+        yield (BETWEEN, task.resource), began - ready
+        at = following
+
+
+def _before_on_lane(tasks: Sequence[Task]) -> list[int | None]:
+    """Of every task the one before it on its lane: lanes are queues in the order of the graph."""
+    last: dict[str, int] = {}
+    before: list[int | None] = []
+    for index, task in enumerate(tasks):
+        before.append(last.get(task.resource))
+        last[task.resource] = index
+    return before

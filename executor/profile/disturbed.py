@@ -1,0 +1,145 @@
+"""Figures of a record that others disturbed: a wider spread, and a mark that says how much others took."""
+
+from collections.abc import Callable, Iterable, Iterator
+from statistics import fmean
+
+from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
+from helmsman.executor.profile.samples import BusySamples, CudaSamples, InplaceSamples, ProcessorSamples, Profile
+from helmsman.hwdb.fit import exact
+from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, Memory, Reading
+
+DISTURBANCE = "disturbance"
+"""Of a reading: the share of the time that others took from a point, beyond `DISTURBED`."""
+
+_Shares = Callable[[Efficiency, float], float]
+"""Disturbance of a curve at one of its `at`."""
+
+
+def marked(hardware: Hardware, profile: Profile) -> Hardware:
+    """The record with the disturbed figures of `profile` widened and marked, and a reading for each of its points."""
+    readings = (*hardware.readings, *_readings(profile))
+    memories = tuple(_memory(memory, profile) for memory in hardware.memories)
+    devices = tuple(_device(device, profile) for device in hardware.devices)
+    links = tuple(_link(link, profile) for link in hardware.links)
+    parts = {"memories": memories, "devices": devices, "links": links, "readings": readings}
+    return hardware.model_copy(update=parts)
+
+
+def _wider(figure: Figure | None, share: float) -> Figure | None:
+    return figure if figure is None or share <= DISTURBED else disturbed_figure(figure, share)
+
+
+def _device(device: Device, profile: Profile) -> Device:
+    for processor in profile.processors:
+        if processor.name == device.name:
+            return _processor(device, processor.samples, processor.inplace)
+    if profile.cuda is not None and device.kind == "cuda":
+        return _cuda(device, profile.cuda)
+    return device
+
+
+def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSamples) -> Device:
+    def share(curve: Efficiency, at: float) -> float:
+        if curve.op == "lookup":
+            return inplace.disturbed
+        if curve.format != "*":
+            kind = "gemm" if curve.bound == "compute" else curve.op
+            return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
+        wide = [each for (kind, _, _), each in samples.disturbed.items() if kind == "wide"]
+        return _mean(wide) if at == 1.0 else inplace.disturbed
+
+    products = _mean(each for (kind, _, _), each in samples.disturbed.items() if kind == "gemm")
+    return device.model_copy(
+        update={
+            "read": _wider(device.read, _mean(samples.reads_disturbed)),
+            "compute": tuple(
+                each.model_copy(update={"flops": _wider(each.flops, products)}) for each in device.compute
+            ),
+            "efficiency": _curves(device, share),
+            "overhead": _wider(device.overhead, inplace.disturbed),
+            "request": _wider(device.request, inplace.disturbed),
+            "elementwise": _wider(device.elementwise, inplace.disturbed),
+        }
+    )
+
+
+def _curves(device: Device, share: _Shares) -> tuple[Efficiency, ...]:
+    return tuple(
+        curve.model_copy(
+            update={
+                "share": tuple(
+                    _wider(figure, share(curve, at)) for at, figure in zip(curve.at, curve.share, strict=True)
+                )
+            }
+        )
+        for curve in device.efficiency
+    )
+
+
+def _cuda(device: Device, cuda: CudaSamples) -> Device:
+    """Launches are the host's work; reads and products are the GPU's, which other processes of the host do not slow."""
+    return device.model_copy(update={"launch": _wider(device.launch, cuda.disturbed)})
+
+
+def _memory(memory: Memory, profile: Profile) -> Memory:
+    """Its bandwidth is what the processor that reads from it reached."""
+    readers = {"dram": profile.widest, "loopback": next((p for p in profile.processors if p.kind == "loopback"), None)}
+    reader = readers.get(memory.kind)
+    if reader is None:
+        return memory
+    return memory.model_copy(update={"bandwidth": _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))})
+
+
+def _link(link: Link, profile: Profile) -> Link:
+    shares = {name: samples.disturbed for name, samples in profile.links.items()}
+    if profile.cuda is not None:
+        shares |= {cuda_lane(name, profile): profile.cuda.disturbed for name in profile.cuda.links}
+    share = shares.get(link.name, 0.0)
+    slows = None
+    if link.slows is not None and profile.busy is not None:
+        beside = _mean_of_busy(profile.busy)
+        slows = {name: _wider(figure, beside) for name, figure in link.slows.items()}
+    bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
+    return link.model_copy(update={"bandwidth": bandwidth, "latency": latency, "slows": slows})
+
+
+def _mean_of_busy(busy: BusySamples) -> float:
+    """Slowings are medians over all points of both."""
+    return _mean([*busy.host.disturbed.values(), *busy.accelerator.disturbed.values()])
+
+
+def _mean(shares: Iterable[float]) -> float:
+    known = list(shares)
+    return fmean(known) if known else 0.0
+
+
+def _readings(profile: Profile) -> Iterator[Reading]:
+    """How much others took from every point that stayed disturbed."""
+    for processor in profile.processors:
+        yield from _points(processor.name, processor.samples, {})
+        yield from _whole(processor.name, "stage", processor.inplace.disturbed)
+    if profile.busy is not None:
+        ends = ((profile.processors[0], profile.busy.host), (profile.processors[-1], profile.busy.accelerator))
+        for processor, samples in ends:
+            yield from _points(processor.name, samples, {"link": "busy"})
+    for name, link in profile.links.items():
+        yield from _whole(name, "copy", link.disturbed)
+    if profile.cuda is not None:
+        yield from _whole("cuda", "all", profile.cuda.disturbed)
+
+
+def _points(device: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
+    for (kind, fmt, at), share in samples.disturbed.items():
+        if share > DISTURBED:
+            conditions: Conditions = {**given, "of": kind, "format": fmt, "tokens" if kind == "gemm" else "bytes": at}
+            yield _reading(device, conditions, share)
+
+
+def _whole(device: str, of: str, share: float) -> Iterator[Reading]:
+    if share > DISTURBED:
+        yield _reading(device, {"of": of}, share)
+
+
+def _reading(device: str, conditions: Conditions, share: float) -> Reading:
+    return Reading(what=DISTURBANCE, device=device, conditions=conditions, unit="share", figure=exact(share, MEASURED))

@@ -1,0 +1,123 @@
+"""The quality of a profile: every point is measured in a quiet spell if there is one, and again while it was disturbed.
+
+A point is the smallest thing that is measured at once: one size of one format, one stage, one link. How much others
+took while it was measured is kept with it (`executor.interference.disturbance`). Clock, readings of the system and
+sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Generic, TypeVar
+
+from helmsman.executor.interference import Moment, disturbance, moment
+from helmsman.schemas.figures import DISTURBED
+
+BUDGET_S = 90.0
+"""Seconds from the start of a profile after which nothing is measured again."""
+LOOK_S = 0.25
+"""A spell is quiet when others took little during so many seconds: 25 clock ticks a processor."""
+SPELL_S = 3.0
+"""Longest wait for a quiet spell before one point."""
+FIRST_WAITS_S = 15.0
+"""Longest wait before all points together while they are measured for the first time: a sixth of the budget."""
+ATTEMPTS = 4
+"""A point that stays disturbed so often is measured beside a load that does not end."""
+
+SamplesT = TypeVar("SamplesT")
+
+
+@dataclass(frozen=True)
+class Point(Generic[SamplesT]):
+    """`measure` returns samples and stores nothing, so that it may be called again; `keep` stores the samples of the
+    least disturbed attempt together with the share of the time that others took from it. Points of one `group` that
+    follow each other need the same buffers."""
+
+    group: str
+    measure: Callable[[], SamplesT]
+    keep: Callable[[SamplesT, float], None]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a session is timed and watched by: `now` reads the system, `sleep` waits so many seconds."""
+
+    now: Callable[[], Moment] = moment
+    sleep: Callable[[float], None] = time.sleep
+
+
+@dataclass
+class _Attempted:
+    """A point, the samples of its least disturbed attempt, their disturbance, and seconds of the latest attempt."""
+
+    point: Point[Any]
+    samples: Any
+    share: float
+    seconds: float
+
+
+class Session:
+    """Measures points; nothing is kept before `finish`.
+
+    `drop` frees buffers between groups of points that are measured again."""
+
+    def __init__(self, watch: Watch, drop: Callable[[], None], budget: float = BUDGET_S) -> None:
+        self._watch, self._drop = watch, drop
+        self._attempted: list[_Attempted] = []
+        self._end = watch.now().seconds + budget
+        self._first_waits = FIRST_WAITS_S
+        self._noisy = True
+
+    def take(self, points: Iterable[Point[Any]]) -> None:
+        """Measure every point once."""
+        for point in points:
+            self._first_waits -= self._wait(min(SPELL_S, self._first_waits))
+            samples, share, seconds = self._measured(point)
+            self._attempted.append(_Attempted(point, samples, share, seconds))
+
+    def finish(self) -> int:
+        """Measure disturbed points again while there is time, then keep all; how many stayed disturbed."""
+        for _ in range(1, ATTEMPTS):
+            for _, group in groupby(self._disturbed(), key=lambda one: one.point.group):
+                for one in group:
+                    self._again(one)
+                self._drop()
+        for one in self._attempted:
+            one.point.keep(one.samples, one.share)
+        return len(self._disturbed())
+
+    def _disturbed(self) -> list[_Attempted]:
+        return [one for one in self._attempted if one.share > DISTURBED]
+
+    def _again(self, one: _Attempted) -> None:
+        """Another attempt, if it can end in time; the less disturbed one counts."""
+        self._wait(min(SPELL_S, self._left() - one.seconds))
+        if self._left() < one.seconds:
+            return
+        samples, share, one.seconds = self._measured(one.point)
+        if share < one.share:
+            one.samples, one.share = samples, share
+
+    def _left(self) -> float:
+        return self._end - self._watch.now().seconds
+
+    def _measured(self, point: Point[SamplesT]) -> tuple[SamplesT, float, float]:
+        """Samples, disturbance and seconds of an attempt."""
+        before = self._watch.now()
+        samples = point.measure()
+        after = self._watch.now()
+        share = disturbance(before, after)
+        self._noisy = share > DISTURBED
+        return samples, share, after.seconds - before.seconds
+
+    def _wait(self, longest: float) -> float:
+        """Wait until others take little, at most `longest` seconds; how long it took.
+
+        After a point that nobody disturbed there is nothing to wait for, and nobody looks."""
+        start = before = self._watch.now()
+        while self._noisy and before.seconds - start.seconds + LOOK_S <= longest:
+            self._watch.sleep(LOOK_S)
+            after = self._watch.now()
+            self._noisy = disturbance(before, after) > DISTURBED
+            before = after
+        return before.seconds - start.seconds

@@ -1,0 +1,73 @@
+"""What others took of a server's processors while it was measured, from what its `/metrics` say before and after."""
+
+import time
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from helmsman.executor.interference import CpuTimes, others_share
+
+_TIMEOUT = ClientTimeout(total=10)
+OTHERS, WAITED = "others_cpu_share", "thread_wait_share"
+"""Notes of a table of served requests: share of the machine's processor time that others used; seconds that the
+server's threads waited for a processor, all together, over all processor time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorUse:
+    """Seconds of the server's machine so far; `times.own` is the server's, and the client's where both are there."""
+
+    times: CpuTimes
+    waited: float
+
+
+async def processor_use(url: str) -> ProcessorUse | None:
+    """Of the server at `url`; None where it does not tell, as servers other than Helm's."""
+    try:
+        async with ClientSession(timeout=_TIMEOUT) as session, session.get(f"{url}/metrics") as answer:
+            text = await answer.text() if answer.status == 200 else ""
+    except (ClientError, OSError, TimeoutError, ValueError):
+        return None
+    return parse_use(text, time.process_time() if on_this_machine(url) else 0.0)
+
+
+def parse_use(text: str, client: float) -> ProcessorUse | None:
+    """From Prometheus' text format; `client`: processor seconds of this process, if it runs beside the server."""
+    values: dict[str, float] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name in _NAMES:
+            values[name] = float(value)
+    if len(values) < len(_NAMES):
+        return None
+    own, busy, total, waited = (values[name] for name in _NAMES)
+    return ProcessorUse(CpuTimes(busy, total, own + client), waited)
+
+
+_NAMES = (
+    "process_cpu_seconds_total",
+    "helm:machine_busy_seconds_total",
+    "helm:machine_cpu_seconds_total",
+    "helm:thread_wait_seconds_total",
+)
+
+
+def on_this_machine(url: str) -> bool:
+    """Whether `url` names a loopback address."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def use_notes(before: ProcessorUse | None, after: ProcessorUse | None) -> dict[str, float]:
+    """What others took between two moments, for the notes of a table; nothing where the server does not tell."""
+    if before is None or after is None:
+        return {}
+    others = others_share(before.times, after.times)
+    if others is None:
+        return {}
+    return {OTHERS: others, WAITED: max(0.0, after.waited - before.waited) / (after.times.total - before.times.total)}

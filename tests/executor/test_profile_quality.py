@@ -1,0 +1,178 @@
+"""A profile on a virtual machine: what others take from a point, waits for quiet spells, repeats, wider spreads."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from test_profile import found, synthetic_profile
+
+from helmsman.executor.interference import CpuTimes, Moment, disturbance
+from helmsman.executor.profile.disturbed import DISTURBANCE, marked
+from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, Point, Session, Watch
+from helmsman.executor.profile.record import record
+from helmsman.schemas.figures import Figure, disturbed_figure, undisturbed_figure
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.read import parse_document
+
+CPUS = 2
+
+
+@dataclass
+class Machine:
+    """Two processors, a clock that only work and sleep advance, and others that use a share of both at times.
+
+    `load`: (from, to, share of all processor time); while we work both our threads run and wait as long as others
+    run."""
+
+    load: tuple[tuple[float, float, float], ...] = ()
+    seconds: float = 0.0
+    busy: float = 0.0
+    own: float = 0.0
+    waits: float = 0.0
+    slept: float = 0.0
+    ran: list[str] = field(default_factory=list)
+
+    def now(self) -> Moment:
+        times = CpuTimes(self.busy, CPUS * self.seconds, self.own)
+        return Moment(self.seconds, times, {"first": 0.0, "second": self.waits})
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        self._pass(seconds, working=False)
+
+    def point(self, name: str, kept: dict, seconds: float = 0.5, group: str = "all") -> Point:
+        def run() -> str:
+            self.ran.append(name)
+            self._pass(seconds, working=True)
+            return f"{name}#{self.ran.count(name)}"
+
+        def keep(samples: str, share: float) -> None:
+            kept[name] = samples, share
+
+        return Point(group, run, keep)
+
+    def _pass(self, seconds: float, working: bool) -> None:
+        start, end = self.seconds, self.seconds + seconds
+        others = sum(max(0.0, min(end, to) - max(start, at)) * share for at, to, share in self.load)
+        self.seconds = end
+        self.own += CPUS * (seconds - others) if working else 0.0
+        self.busy += CPUS * seconds if working else CPUS * others
+        self.waits += others if working else 0.0
+
+
+def measure(machine: Machine, names: str = "abcd", **parts):
+    kept, drops = {}, []
+    session = Session(Watch(machine.now, machine.sleep), lambda: drops.append(1), **parts)
+    session.take(machine.point(name, kept) for name in names)
+    return kept, session.finish()
+
+
+def test_nobody_waits_on_a_quiet_machine():
+    machine = Machine()
+    kept, left = measure(machine)
+    assert machine.ran == list("abcd") and machine.slept == LOOK_S and left == 0
+    assert kept == {name: (f"{name}#1", 0.0) for name in "abcd"}
+
+
+def test_a_quiet_spell_is_waited_for():
+    machine = Machine(load=((0.0, 1.4, 0.3),))
+    _, left = measure(machine)
+    assert machine.ran == list("abcd") and left == 0
+    assert 1.4 <= machine.slept <= 1.4 + 2 * LOOK_S
+
+
+def test_disturbed_points_are_measured_again_and_only_those():
+    """The load comes while `b` runs, and is gone two seconds later."""
+    machine = Machine(load=((0.8, 2.6, 0.4),))
+    kept, left = measure(machine)
+    assert machine.ran == list("abcdb") and left == 0
+    assert kept["b"] == ("b#2", 0.0) and kept["a"] == ("a#1", 0.0)
+
+
+def test_the_least_disturbed_attempt_counts_and_its_disturbance_is_kept():
+    machine = Machine(load=((0.0, 9.0, 0.25), (9.0, 1000.0, 0.5)))
+    kept, left = measure(machine, "a")
+    assert machine.ran == ["a"] * ATTEMPTS and left == 1
+    assert kept["a"][0] in ("a#1", "a#2")
+    assert kept["a"][1] == pytest.approx(0.25, abs=0.05)
+
+
+def test_nothing_is_measured_again_after_the_budget():
+    machine = Machine(load=((0.0, 1000.0, 0.25),))
+    kept, left = measure(machine, "abcd", budget=15.0)
+    assert machine.seconds <= 15.0 and left == 4 and set(kept) == set("abcd")
+    assert len(machine.ran) < 4 * ATTEMPTS
+
+
+def test_first_waits_are_bounded_together():
+    machine = Machine(load=((0.0, 1e6, 0.5),))
+    measure(machine, "abcdefghijklmnop", budget=0.0)
+    assert machine.slept <= 15.0 and len(machine.ran) == 16
+
+
+def moments(seconds=0.5, others=0.0, waited=0.0, own=1.0):
+    before = Moment(10.0, CpuTimes(5.0, 20.0, 1.0), {"a": 0.1, "b": 0.2})
+    times = CpuTimes(5.0 + own + others, 20.0 + CPUS * seconds, 1.0 + own)
+    return before, Moment(10.0 + seconds, times, {"a": 0.1, "b": 0.2 + waited})
+
+
+def test_waits_for_our_own_threads_are_no_disturbance():
+    assert disturbance(*moments(waited=0.4)) == 0.0
+    assert disturbance(*moments(waited=0.4, others=0.11)) == pytest.approx(0.2)
+
+
+def test_a_wait_on_one_processor_holds_up_all():
+    assert disturbance(*moments(waited=0.1, others=0.12)) == pytest.approx(0.2)
+
+
+def test_others_beside_us_count_by_their_share_of_all_processors():
+    assert disturbance(*moments(others=0.31)) == pytest.approx(0.3)
+
+
+def test_one_clock_tick_is_no_disturbance():
+    assert disturbance(*moments(seconds=0.02, others=0.01, own=0.03)) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_system_that_says_nothing_disturbs_nothing():
+    assert disturbance(Moment(0.0), Moment(1.0)) == 0.0
+
+
+def test_a_spread_widens_by_what_others_took_and_narrows_back():
+    figure = Figure(value=10.0, p10=9.0, p90=11.0, n=5, source="measured")
+    wider = disturbed_figure(figure, 0.2)
+    assert (wider.value, wider.p10, wider.p90, wider.disturbed) == pytest.approx((10.0, 7.2, 13.75, 0.2))
+    back = undisturbed_figure(wider)
+    assert (back.p10, back.p90, back.disturbed) == (pytest.approx(9.0), pytest.approx(11.0), None)
+
+
+def test_only_disturbed_figures_of_a_record_are_wider_and_say_so():
+    profile = synthetic_profile()
+    samples = replace(profile.processors[0].samples)
+    samples.disturbed = {("linear", "bf16", 10**6): 0.3, ("gemm", "bf16", 128): 0.05, ("linear", "f16", 10**6): 0.02}
+    processors = (replace(profile.processors[0], samples=samples), *profile.processors[1:])
+    profile = replace(profile, processors=processors)
+    profile.links["h2d"].disturbed = 0.5
+    plain = record(profile)
+    hardware = marked(plain, profile)
+    disturbed = [
+        (device.name, curve.op, curve.format, at, share.disturbed)
+        for device in hardware.devices
+        for curve in device.efficiency
+        for at, share in zip(curve.at, curve.share, strict=True)
+        if share.disturbed
+    ]
+    assert disturbed == [("cpu", "linear", "bf16", 10.0**6, 0.3)]
+    assert hardware.device("cpu").read == plain.device("cpu").read
+    assert hardware.link("dram", "vram").bandwidth.disturbed == 0.5
+    assert hardware.link("vram", "dram") == plain.link("vram", "dram")
+    assert found(hardware, DISTURBANCE, "cpu", of="linear", format="bf16", bytes=10**6).value == 0.3
+    assert found(hardware, DISTURBANCE, "h2d", of="copy").value == 0.5
+    assert parse_document(Hardware, hardware.to_json().encode(), "record") == hardware
+
+
+def test_reads_are_disturbed_as_far_as_their_samples_are():
+    profile = synthetic_profile()
+    for processor in profile.processors:
+        processor.samples.reads_disturbed = [0.0, 0.0, 0.3, 0.3, 0.3]
+    hardware = marked(record(profile), profile)
+    assert hardware.device("cpu").read.disturbed == pytest.approx(0.18)
+    assert hardware.memory("dram").bandwidth.disturbed == pytest.approx(0.18)
