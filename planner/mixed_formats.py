@@ -1,18 +1,10 @@
 """A plan whose tensors are kept in several formats, as some files mix them."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
-
-from helmsman.lowering.rules import Slice, homes
-from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import predict
-from helmsman.schemas.formats import StoredFormat
-from helmsman.schemas.plan import LayerRange, Part, Plan, Residence, Select
-
-Formats = Mapping[tuple[str, int | None], StoredFormat]
-"""By name and block of a tensor, the format that it is kept in."""
+from helmsman.planner.tensor_formats import Formats, exceptions
+from helmsman.schemas.plan import Plan
 
 
 def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
@@ -20,32 +12,5 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 
     Rules are added before those that they make exceptions of: one for each name, home and format. Raises
     InfeasibleError where the memories do not hold it."""
-    changed = plan.model_copy(update={"residence": (*_exceptions(plan, formats), *plan.residence)})
+    changed = plan.model_copy(update={"residence": (*exceptions(plan, formats), *plan.residence)})
     return accept(changed.model_copy(update={"predicted": predict(changed, costs)}))
-
-
-def _exceptions(plan: Plan, formats: Formats) -> Iterator[Residence]:
-    found: dict[tuple[str, bool, Part | None, str], list[tuple[int | None, Residence]]] = {}
-    for tensor in tensors(plan.model):
-        fmt = formats.get((tensor.tied_to or tensor.name, tensor.layer))
-        for piece in homes(plan, tensor) if fmt is not None else ():
-            if piece.rule.format != fmt:
-                rule = piece.rule.model_copy(update={"format": fmt, "expanded": None, "select": Select()})
-                key = tensor.name, tensor.layer is None, _part(tensor, piece), rule.model_dump_json()
-                found.setdefault(key, []).append((tensor.layer, rule))
-    for (name, _, part, _), members in found.items():
-        layers = [layer for layer, _ in members if layer is not None]
-        select = Select(names=name, layers=tuple(_ranges(layers)) or None, part=part)
-        yield members[0][1].model_copy(update={"select": select})
-
-
-def _part(tensor: Tensor, piece: Slice[Residence]) -> Part | None:
-    whole = (piece.start, piece.stop) == (0, tensor.shape[0])
-    return None if whole else Part(axis="rows", start=piece.start, stop=piece.stop)
-
-
-def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:
-    """Runs of neighbours."""
-    for _, run in groupby(enumerate(layers), lambda each: each[1] - each[0]):
-        blocks = [layer for _, layer in run]
-        yield LayerRange(start=blocks[0], stop=blocks[-1] + 1)

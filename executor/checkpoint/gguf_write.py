@@ -54,6 +54,19 @@ def write_gguf(
     return Written(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
 
 
+def write_outline(model: Model, path: Path, fmt: FileFormat) -> None:
+    """Write a file with the header and the size of `write_gguf`'s, whose values were never written (a sparse file, of
+    zeros): enough to plan with. Raises what `write_gguf` raises of families and formats."""
+    architecture(model)
+    stored = stored_tensors(model, gguf_name)
+    formats = formats_of(model, stored, fmt)
+    with path.open("wb") as stream:
+        stream.write(_header(model, stored, formats, fmt))
+        for values in rope_tensors(model).values():
+            _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
+        stream.truncate(stream.tell() + sum(_aligned(_size(item.shape, formats[item.name])) for item in stored))
+
+
 def _header(model: Model, stored: tuple[Stored, ...], formats: Mapping[str, str], fmt: FileFormat) -> bytes:
     """Everything before the data, padded to its alignment."""
     factors = rope_tensors(model)

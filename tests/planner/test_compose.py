@@ -171,3 +171,13 @@ def test_simple_compositions_are_the_best_of_their_kind(seed):
     assert {each.counts for each in found} <= kinds
     assert [each.seconds for each in found] == pytest.approx(sorted(truth[each] for each in kinds)[: len(found)])
     assert bool(found) == bool(kinds)
+
+
+def test_more_ways_are_followed_than_functions_may_call_each_other():
+    """Partial compositions were followed by recursion: of more than a thousand ways that broke off."""
+    ways = 3000
+    lanes = np.array([[1.0 + way / 1e9, 1.0 + (ways - way) / 1e9] for way in range(ways)])
+    made = Ways(lanes, np.zeros((ways, 1)), np.zeros((ways, 1)))
+    room = Room(3, np.zeros(2), np.ones(1), np.zeros(2, dtype=np.intp), np.ones(1), np.zeros((1, 1)))
+    found = compose(made, room, most=5000)
+    assert found.best and found.bound <= found.best[0].seconds <= 3 * (1 + 1e-5)

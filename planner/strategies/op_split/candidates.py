@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from helmsman.planner.strategies.op_split.clock import Stream
 from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.interference import Beside, delayed, part
 from helmsman.planner.strategies.op_split.layer_table import COLUMNS, LayerTable
@@ -22,7 +23,7 @@ from helmsman.planner.strategies.op_split.pipeline import (
     prefix,
     printed,
 )
-from helmsman.planner.strategies.op_split.steady import Crossings, crossings, serial_period
+from helmsman.planner.strategies.op_split.steady import Crossings, crossings, period
 from helmsman.planner.strategies.op_split.streams import Streams
 from helmsman.schemas.errors import BadInputError
 
@@ -39,7 +40,8 @@ class Candidates:
 
     def __init__(self, table: LayerTable, options: SearchOptions) -> None:
         self.start, self.stop = ranges(len(table.units), options.offload)
-        self._options, self._batches, self._feasible = options, options.batches, options.feasible
+        self._options, self._feasible = options, options.feasible
+        self.batches = options.batches
         self._table = table
         self._ops = tuple(unit.op for unit in table.units)
         self._columns = {name: np.array(getattr(table, name)) for name in COLUMNS}
@@ -51,7 +53,7 @@ class Candidates:
         Lanes do not wait for each other's memories here, nor for more than one batch where nothing overlaps: L is at
         most that of `delayed`."""
         form = apart if self._options.serial else printed if self._options.printed else chained
-        return form(section, self._batches)
+        return form(section, self.batches)
 
     def fits(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> Mask:
         """Which of the ranges are feasible."""
@@ -70,7 +72,7 @@ class Candidates:
         total = lanes.total
         for pool in self._options.pools:
             total = np.maximum(total, self._pool(pool, rows, compressed, stored))
-        if compressed and stored and self._batches == 1 and "storage" in self._slower:
+        if compressed and stored and self.batches == 1 and "storage" in self._slower:
             worst = self._slower["storage"]._unpacking_work(rows, compressed, stored)
             plain = self._unpacking_work(rows, compressed, stored)
             total = np.maximum(total, plain + part(section.storage, worst) * (worst - plain))
@@ -85,23 +87,40 @@ class Candidates:
         if options.ideal:
             return lanes
         if options.serial and options.flow is not None:
-            streams = Streams(self._columns, self._ops, compressed, stored)
             start, stop = self.start[rows], self.stop[rows]
-            total = np.maximum(total, serial_period(options.flow, streams, start, stop, self._batches))
+            streams = self.streams(rows, compressed, stored)
+            total = np.maximum(total, period(options.flow, streams, start, stop, self.batches, None))
         elif self._slower:
-            lanes = chained(self._beside(rows, section, compressed, stored), self._batches)
+            lanes = chained(self._beside(rows, section, compressed, stored), self.batches)
             total = np.maximum(total, lanes.total)
         return replace(lanes, total=total)
 
+    def bound(self, rows: Indices, section: Section, compressed: bool, stored: tuple[str, ...]) -> Seconds:
+        """Seconds that no schedule of the ranges beats."""
+        return self.shared(rows, section, apart(section, self.batches), compressed, stored).total
+
+    def slowing(self, rows: Indices, section: Section, compressed: bool, stored: tuple[str, ...]) -> Seconds:
+        """Seconds that busy links add, by the closed form."""
+        if not self._slower:
+            return np.zeros(len(rows))
+        beside = chained(self._beside(rows, section, compressed, stored), self.batches)
+        return np.maximum(0.0, beside.total - chained(section, self.batches).total)
+
+    def streams(self, rows: Indices, compressed: bool, stored: tuple[str, ...]) -> dict[str, Stream | None]:
+        """What is streamed for every step of a layer."""
+        assert self._options.flow is not None
+        streams = Streams(self._columns, self._ops, compressed, stored)
+        return streams.of(self._options.flow.steps, self.start[rows], self.stop[rows])
+
     def _beside(self, rows: Indices, plain: Section, compressed: bool, stored: tuple[str, ...]) -> Section:
         """The section beside links that are as busy as they are."""
-        busy = {"link": plain.weights + self._batches * plain.caches, "storage": plain.storage}
+        busy = {"link": plain.weights + self.batches * plain.caches, "storage": plain.storage}
         beside = []
         for links, worst in self._slower.items():
             if busy[links].any():
                 section = worst.section(rows, compressed, stored, plain.storage)
                 beside.append(Beside(section, busy[links], worst._unpacking_work(rows, compressed, stored)))
-        return delayed(plain, beside, self._batches)
+        return delayed(plain, beside, self.batches)
 
     @cached_property
     def _slower(self) -> "dict[Literal['link', 'storage'], Candidates]":
@@ -119,7 +138,7 @@ class Candidates:
             return np.zeros(len(rows))
         linked = self._linked(stored)
         work = _within(self._columns["decompress_weights"] * linked, self.start[rows], self.stop[rows])
-        return np.asarray(work + self._batches * self._caches_work[rows])
+        return np.asarray(work + self.batches * self._caches_work[rows])
 
     def _linked(self, stored: tuple[str, ...]) -> Mask:
         """The units whose weights do not come from storage."""
@@ -150,7 +169,7 @@ class Candidates:
             if self._crossings is not None:
                 crossed = self._crossings
                 one = one + pool.into * crossed.bytes_into + pool.back * crossed.bytes_back
-            self._pooled[key] = self._batches * one
+            self._pooled[key] = self.batches * one
         return self._pooled[key]
 
     @cached_property
@@ -210,7 +229,7 @@ class Candidates:
         caches, caches_work = self._columns["cache_q"], self._columns["decompress_cache"]
         if self._options.serial:
             return replace(section, weights_work=_within(work, start, stop), caches_work=self._caches_work[rows])
-        if self._batches == 1 or self._options.printed:
+        if self.batches == 1 or self._options.printed:
             ready = flow_shop(Items(weights, caches, work, caches_work), start, stop)
             return replace(section, ready=ready, caches_ready=self._caches_ready[rows])
         return replace(

@@ -14,7 +14,7 @@ from helmsman.planner.strategies.op_split.dataflow import Dataflow, Step, Wire
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
 
 Side = Literal["host", "accelerator"]
-Lane = Literal["host", "accelerator", "into", "back", "link", "link back", "unpack"]
+Lane = Literal["host", "accelerator", "into", "back", "link", "link back", "unpack", "storage"]
 Mask = NDArray[np.bool_]
 
 _OTHER: dict[Side, Side] = {"host": "accelerator", "accelerator": "host"}
@@ -56,17 +56,24 @@ class _Value:
 
 @dataclass(eq=False)
 class Clock:
-    """The state of all lanes for the ranges [start, stop); `end`: when the last operation of a layer ended.
+    """The state of all lanes for the ranges [start, stop); `ahead`: by so many layers streams come before their use,
+    None: each follows the operation before; `end`: when the last operation of a layer ended.
 
-    `into`, `back`: bytes of activations that have crossed, `waited`: seconds that took on those lanes."""
+    `crossed`: bytes of activations that have come to each side, `waited`: seconds that took on those lanes. `layer`:
+    the one whose operations are next; by layer `used`: when the last operation that something was streamed for ended,
+    by layer and batch `worked`: when the accelerator was done with it."""
 
     flow: Dataflow
     start: Indices
     stop: Indices
+    ahead: int | None = None
     free: dict[Lane, Seconds] = field(default_factory=dict)
     values: dict[tuple[int, str], _Value] = field(default_factory=dict)
     crossed: dict[Side, Seconds] = field(default_factory=dict)
     waited: dict[Side, Seconds] = field(default_factory=dict)
+    layer: int = 0
+    used: dict[int, Seconds] = field(default_factory=dict)
+    worked: dict[tuple[int, int], Seconds] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.none = np.zeros(len(self.start))
@@ -118,7 +125,16 @@ class Clock:
             arrived = self._done(part.side, arrived, turn * part.share, part.there)
         end = self._done(part.side, np.maximum(ready, arrived), whole * part.share, part.there)
         self.last = np.where(part.there, end, self.last)
+        if not here:
+            self._note(batch, stream, np.where(part.there, end, 0.0))
         return end
+
+    def _note(self, batch: int, stream: Stream | None, end: Seconds) -> None:
+        """What later layers and batches wait for where streams run ahead."""
+        place = self.layer, batch
+        self.worked[place] = np.maximum(self.worked.get(place, self.none), end)
+        if stream is not None:
+            self.used[self.layer] = np.maximum(self.used.get(self.layer, self.none), end)
 
     def _brought(self, value: _Value, reader: Part) -> Seconds:
         """When `value` is where `reader` is; it crosses the first time it is read there."""
@@ -163,15 +179,32 @@ class Clock:
         return value
 
     def _streamed(self, stream: Stream, batch: int, there: Mask) -> Seconds:
-        """When what is streamed has come and is expanded; it leaves after the operation before."""
+        """When what is streamed has come and is expanded."""
         ready = self.none
         if batch == 0:
-            stored = self.last + stream.storage
+            stored = self._read(stream.storage, there & (stream.storage > 0))
             ready = self._over(
                 stored, stream.weights, stream.weights_work, there & (stream.storage + stream.weights > 0)
             )
         moving = there & (stream.caches + stream.caches_work > 0)
-        return np.maximum(ready, self._over(self.last, stream.caches, stream.caches_work, moving))
+        return np.maximum(ready, self._over(self._leaves(batch), stream.caches, stream.caches_work, moving))
+
+    def _leaves(self, batch: int = 0) -> Seconds:
+        """When weights, or the caches of a batch, may leave their home: after the operation before, or
+        ahead of it when the buffers of the layer whose place they take are free, and caches of later batches when the
+        accelerator is done with the batch before (lowering's `_may_start`, `_cache_may_start`)."""
+        if self.ahead is None:
+            return self.last
+        if batch:
+            return self.worked.get((self.layer, batch - 1), self.none)
+        return self.used.get(self.layer - self.ahead - 1, self.none)
+
+    def _read(self, seconds: Seconds, moving: Mask) -> Seconds:
+        """When storage has been read; one device reads one thing after the other."""
+        begin = self._leaves()
+        if not moving.any():
+            return begin
+        return np.where(moving, self._done("storage", begin, seconds, moving), begin)
 
     def _over(self, begin: Seconds, seconds: Seconds, work: Seconds, moving: Mask) -> Seconds:
         if not moving.any():

@@ -48,13 +48,15 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Dataflow:
     """The steps of a layer in order; `into`, `back`: the link to the accelerator and from it; `overlap`: activations
-    pass by what is streamed; `reshape`: new keys and values are read where they were made, not from the cache."""
+    pass by what is streamed, which comes `prefetch` layers ahead if it does; `reshape`: new keys and values are read
+    where they were made, not from the cache."""
 
     steps: tuple[Step, ...]
     into: Wire
     back: Wire
     overlap: bool
     reshape: bool
+    prefetch: int = 1
 
 
 def dataflow(
@@ -82,7 +84,7 @@ def dataflow(
         )
         for op in ops
     )
-    return Dataflow(steps, _wire(into), _wire(back), frame.overlap == "next-layer", frame.reshape)
+    return Dataflow(steps, _wire(into), _wire(back), frame.overlap == "next-layer", frame.reshape, frame.prefetch)
 
 
 def activation_links(frame: Frame) -> tuple[Link, Link]:

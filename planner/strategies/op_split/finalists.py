@@ -1,48 +1,83 @@
-"""The last word on operation splits: the prediction of a few layers, for the best by the closed form."""
+"""The last word on operation splits: the prediction of whole steps, for the best by the closed form."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from math import gcd
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.op_split.search import TIE, Split
+from helmsman.planner.strategies.op_split.search import TIE, Split, SplitSearch
+from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+
+if TYPE_CHECKING:
+    from helmsman.planner.strategies.op_split.strategy import OpSplit
+
+ItemT = TypeVar("ItemT")
 
 _FEW, _MORE = 2, 4
 """Layers of the two models whose difference is the period of a layer: first and last of them do not matter."""
 
-_SETTLED, _CLOSE = 4, 0.01
-"""So many finalists, and so close to the first, are told apart by whole steps: with the ends of the model, and what
-first and last layers wait for."""
-
-Finalist = tuple[Split, float]
-"""A split and its seconds per layer, of all batches."""
+_DOUBT = 0.05
+"""So much slower than the best, by the closed form, a split of a narrower question is not predicted: it was never off
+by as much against another (`benchmarks.freedom`)."""
 
 
-def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], least: int) -> tuple[Finalist, ...]:
-    """The first `least` of `ranked`, and all after them that L' still allows to be the best; the fastest first.
+class Finalist(NamedTuple):
+    """A split, its seconds per decode step of all batches, and the question in whose terms it is."""
+
+    split: Split
+    seconds: float
+    asked: "OpSplit"
+
+
+def by_prediction(ranked: Iterable[Split], predicted: Callable[[Split], float], least: int) -> tuple[Split, ...]:
+    """The `least` fastest of `ranked`: of its first `least`, and all after them that L' still allows to be the best.
 
     L' of one batch where links slow nobody is a bound from below, so what is cut off there is worse than the best.
     Equal ones stay in the order of L'."""
-    found: list[Finalist] = []
+    found: list[tuple[Split, float]] = []
     for split in ranked:
         if len(found) >= least and split.seconds > min(seconds for _, seconds in found):
             break
         found.append((split, predicted(split)))
-    return tuple(_ordered(found))
+    return tuple(split for split, _ in _ordered(found))[:least]
 
 
-def settled(found: tuple[Finalist, ...], whole: Callable[[Split], float]) -> tuple[Finalist, ...]:
-    """`found` with those first that a few layers cannot tell apart, in the order of their `whole` steps."""
-    close = [each for each in found[:_SETTLED] if each[1] <= found[0][1] * (1 + _CLOSE)]
-    if len(close) < 2:
-        return found
-    return (*sorted(close, key=lambda each: whole(each[0])), *found[len(close) :])
+def in_order(finalists: Iterable[Finalist]) -> tuple[Finalist, ...]:
+    """The fastest first; equal ones stay in their order."""
+    return tuple(each for each, _ in _ordered([(each, each.seconds) for each in finalists]))
 
 
-def _ordered(left: list[Finalist]) -> Iterator[Finalist]:
+def of_coarser(search: SplitSearch, units: tuple[Piece, ...], count: int) -> Iterator[Split]:
+    """For every coarser division of the operations the `count` best of its splits, by the closed form: what a question
+    that may divide less proposes is proposed by one that may divide more as well."""
+    parts = _parts(units)
+    for level in sorted(set(parts))[:-1]:
+        yield from search.ranked(count, np.array([level % part == 0 for part in parts]))
+
+
+def _parts(units: tuple[Piece, ...]) -> list[int]:
+    """By edge before a unit, and after the last: into how few equal parts its operation is divided with that edge."""
+    ops = [unit.op for unit in units]
+    found = []
+    for op in dict.fromkeys(ops):
+        count = ops.count(op)
+        found += [count // gcd(number, count) for number in range(count)]
+    return [*found, 1]
+
+
+def near(splits: Iterable[Split], least: float) -> Iterator[Split]:
+    """Those that may be the best though the closed form knows one of `least` seconds."""
+    return (split for split in splits if split.seconds <= least * (1 + _DOUBT))
+
+
+def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:
     while left:
         least = min(seconds for _, seconds in left)
         limit = least + TIE * abs(least)

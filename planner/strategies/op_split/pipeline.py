@@ -19,11 +19,13 @@ ratios is at most the largest of them, so the period is their maximum (C, G: one
 - n batches with KV in [i, j): n - 1 times (KV, section), then KV, then the longer of the next weights and the last
   section: nK + (n-1)G + max(W, G). That is eq. 14 for W >= G. Without KV in [i, j): W.
 
-Where transfers overlap nothing, `apart` is what no lane beats; what follows what is then `steady.serial_period`.
+Where transfers overlap nothing, `apart` is what no lane beats; what follows what is then `steady.period`. So it is for
+several batches that overlap, too (`follow`): the order in which they take turns decides how lanes wait for each other,
+and `chained` only chooses the configuration of a range.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,11 +109,17 @@ def apart(section: Section, batches: int) -> Lanes:
     return Lanes(cpu, h2d, unpack, section.storage, gpu, _longest(cpu, gpu, h2d, unpack, section.storage))
 
 
-Columns = TypeVar("Columns", Lanes, Section)
+class Slotted(Protocol):
+    """Arrays with an entry per candidate, by name."""
+
+    __slots__: tuple[str, ...]
+
+
+Columns = TypeVar("Columns", bound=Slotted)
 
 
 def taken(columns: Columns, rows: Indices | NDArray[np.bool_]) -> Columns:
-    """The lanes or sections of some of the candidates."""
+    """The lanes, sections or streams of some of the candidates."""
     return type(columns)(*(getattr(columns, name)[rows] for name in columns.__slots__))
 
 

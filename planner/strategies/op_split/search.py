@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from helmsman.planner.strategies.op_split.candidates import Candidates
+from helmsman.planner.strategies.op_split.follow import follow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices, Lanes, Seconds, Section, taken
@@ -68,9 +69,11 @@ class SplitSearch:
             raise InfeasibleError("no operation split is feasible", field="feasible")
         return first
 
-    def ranked(self, k: int) -> tuple[Split, ...]:
-        """The k best feasible splits, best first, each range once; the empty ranges are one split."""
-        return tuple(split for split, _ in zip(self._in_order(), range(k), strict=False))
+    def ranked(self, k: int, edges: Mask | None = None) -> tuple[Split, ...]:
+        """The k best feasible splits, best first, each range once; the empty ranges are one split.
+
+        `edges` (units + 1): at which units a range may start or stop, if not at all."""
+        return tuple(split for split, _ in zip(self._in_order(edges), range(k), strict=False))
 
     def at(self, start: int, stop: int) -> Split:
         """The best configuration of the range [start, stop). Raises BadInputError for one that was not searched."""
@@ -79,9 +82,11 @@ class SplitSearch:
             raise BadInputError("not a range of this search", field="split", value=(start, stop))
         return self._split(int(found[0]))
 
-    def _in_order(self) -> Iterator[Split]:
+    def _in_order(self, edges: Mask | None = None) -> Iterator[Split]:
         empty = self.start == self.stop
         left = np.isfinite(self.lanes.total)
+        if edges is not None:
+            left &= edges[self.start] & edges[self.stop]
         while left.any():
             row = self._least(left)
             yield self._split(row)
@@ -121,6 +126,8 @@ def search(table: LayerTable, options: SearchOptions) -> SplitSearch:
     if options.storage:
         for stored, rows, storage in _useful_sets(table, candidates, best.lanes.total):
             best.improve(rows, stored, storage, options.compress)
+    if options.batches > 1 and options.flow is not None and not options.serial and not options.printed:
+        follow(candidates, options.flow, best.lanes, best.compressed, best.set_index, best.sets)
     return SplitSearch(start, stop, best.lanes, best.compressed, best.set_index, tuple(best.sets), best.evaluated)
 
 

@@ -1,21 +1,25 @@
-"""Seconds per layer by the clock: of one batch whose data is there, and of several batches where nothing overlaps."""
+"""Seconds per layer by the clock: of one batch whose data is there, and of batches that wait for what is streamed."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from helmsman.planner.strategies.op_split.clock import Clock, Mask, Stream
-from helmsman.planner.strategies.op_split.dataflow import Dataflow, Step
-from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
+from helmsman.planner.strategies.op_split.dataflow import Dataflow
+from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds, taken
 
 _WARM, _LAYERS = 1, 3
 """Layers until the first and last no longer matter, and of which the mean is taken."""
 
+_AHEAD = 2
+"""So many layers more until what comes ahead has caught up with the work."""
+
 MOST_BATCHES = 4
 """So many batches are followed; each more adds what the last of these did."""
 
-StreamOf = Callable[[Step, Indices, Indices], Stream | None]
+Streamed = Mapping[str, Stream | None]
+"""By step, what is streamed for it in every range; None for nothing in any."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,38 +67,45 @@ def _crossed(flow: Dataflow, start: Indices, stop: Indices, layers: int) -> tupl
     return found, clock.unsettled
 
 
-def serial_period(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int) -> Seconds:
-    """Seconds per layer of all batches where every transfer follows the operation before it.
+def period(
+    flow: Dataflow, streams: Streamed, start: Indices, stop: Indices, batches: int, ahead: int | None
+) -> Seconds:
+    """Seconds per layer of all batches, operation by operation and transfer by transfer, in lowering's order; `ahead`:
+    by so many layers streams come before their use, None: each follows the operation before.
 
     Followed for up to MOST_BATCHES batches; more of them add what the last one added."""
     if batches <= MOST_BATCHES:
-        return _followed(flow, streams, start, stop, batches)
-    fewer, most = (_followed(flow, streams, start, stop, MOST_BATCHES - less) for less in (1, 0))
+        return _followed(flow, streams, start, stop, batches, ahead)
+    fewer, most = (_followed(flow, streams, start, stop, MOST_BATCHES - less, ahead) for less in (1, 0))
     return np.asarray(most + (batches - MOST_BATCHES) * (most - fewer))
 
 
-def _followed(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int) -> Seconds:
+def _followed(
+    flow: Dataflow, streams: Streamed, start: Indices, stop: Indices, batches: int, ahead: int | None
+) -> Seconds:
     """Ranges whose work leaves the host at the same operation take turns alike: each such group has a clock."""
-    period, leaving = np.zeros(len(start)), departure(flow, start, stop)
+    seconds, leaving = np.zeros(len(start)), departure(flow, start, stop)
     for first in np.unique(leaving) if batches > 1 else (None,):
         rows = np.arange(len(start)) if first is None else np.flatnonzero(leaving == first)
         turn = 0 if first is None else int(first)
-        period[rows] = _turns(flow, streams, start[rows], stop[rows], batches, turn)
-    return period
+        here = {name: None if each is None else taken(each, rows) for name, each in streams.items()}
+        seconds[rows] = _turns(Clock(flow, start[rows], stop[rows], ahead), here, batches, turn)
+    return seconds
 
 
-def _turns(flow: Dataflow, streams: StreamOf, start: Indices, stop: Indices, batches: int, first: int) -> Seconds:
+def _turns(clock: Clock, streams: Streamed, batches: int, first: int) -> Seconds:
     """A turn of a batch: the operations from `first` on, then those before it in the next layer."""
-    clock, ends = Clock(flow, start, stop), []
-    stream = {step.name: streams(step, start, stop) for step in flow.steps}
+    flow, ends = clock.flow, []
     for batch in range(batches):
         clock.begin(batch)
-    for _ in range(_WARM + _LAYERS):
+    warm = _WARM if clock.ahead is None else _WARM + _AHEAD
+    for layer in range(warm + _LAYERS):
         for batch in range(batches):
-            for step in (*flow.steps[first:], *flow.steps[:first]):
-                clock.step(step, batch, stream[step.name])
+            for steps, clock.layer in ((flow.steps[first:], layer), (flow.steps[:first], layer + 1)):
+                for step in steps:
+                    clock.step(step, batch, streams[step.name])
         ends.append(clock.end)
-    return np.asarray((ends[-1] - ends[_WARM - 1]) / _LAYERS)
+    return np.asarray((ends[-1] - ends[warm - 1]) / _LAYERS)
 
 
 def departure(flow: Dataflow, start: Indices, stop: Indices) -> Indices:

@@ -17,7 +17,14 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
-from helmsman.planner.strategies.op_split.finalists import Finalist, by_prediction, layer_seconds, settled
+from helmsman.planner.strategies.op_split.finalists import (
+    Finalist,
+    by_prediction,
+    in_order,
+    layer_seconds,
+    near,
+    of_coarser,
+)
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
@@ -38,8 +45,8 @@ from helmsman.schemas.workload import Workload
 
 Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
-"""Runner-ups, and faster splits that do not fit, that a decision names; their steps are the plan's and what their
-layers take more or less."""
+"""Runner-ups, and faster splits that do not fit, that a decision names; steps of the latter are the plan's and what
+their layers take more or less."""
 
 _MOST_PREDICTED = 64
 """So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
@@ -78,14 +85,37 @@ class OpSplit:
 
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
-        """The fastest splits that fit by the closed form, each with its seconds per layer, best first.
+        """The fastest splits that fit, of every configuration that may be chosen, by their steps, best first.
 
-        The closed form proposes, the prediction decides; the printed one (`--paper`) has the last word itself."""
+        The closed form proposes, the prediction decides; the printed one (`--paper`) has the last word itself. What a
+        narrower question proposes (fewer parts, no storage, one way to compress) is proposed as well."""
         if self.options.printed:
-            return tuple((split, split.seconds) for split in self.fitting.ranked(1 + SHOWN))
-        bound = self.frame.workload.batches == 1 and self.search_options.delays is None
-        ranked = self.fitting.ranked(_MOST_PREDICTED if bound else 1 + SHOWN)
-        return settled(by_prediction(ranked, self._layer_seconds, 1 + SHOWN), self._whole_step)
+            layers = self.frame.model.layers
+            return tuple(Finalist(split, layers * split.seconds, self) for split in self.fitting.ranked(1 + SHOWN))
+        least = min((each.seconds for asked in self.configurations for each in asked.proposed), default=0.0)
+        return in_order(
+            Finalist(split, asked._whole_step(split), asked)
+            for asked in self.configurations
+            for split in near(asked.proposed, least)
+        )
+
+    @cached_property
+    def configurations(self) -> "tuple[OpSplit, ...]":
+        """The question for every way to compress, with and without storage, where those are left open."""
+        ways: tuple[Compression, ...] = (self.options.compress,)
+        if self.options.compress == "best":
+            ways = ("none", "weights", "kv", "all") if is_plain(self.frame.weights) else ("none", "kv")
+        stores = ((), self.options.storage) if self.options.storage else ((),)
+        found = [replace(self.options, compress=way, storage=storage) for way, storage in product(ways, stores)]
+        return tuple(self if each == self.options else replace(self, options=each) for each in found)
+
+    @cached_property
+    def proposed(self) -> tuple[Split, ...]:
+        """The best splits of one configuration by the closed form, of every division of operations."""
+        several = self.frame.workload.batches > 1 or self.search_options.delays is not None
+        ranked = self.fitting.ranked(1 + SHOWN if several else _MOST_PREDICTED)
+        best = ranked if several else by_prediction(ranked, self._layer_seconds, 1 + SHOWN)
+        return tuple(dict.fromkeys((*best, *of_coarser(self.fitting, self.units, 1 + SHOWN))))
 
     def _layer_seconds(self, split: Split) -> float:
         return layer_seconds(self.frame, self.costs, self._blocks(split))
@@ -242,15 +272,14 @@ class OpSplit:
         return tuple(shortages(memory_use(place(self.frame, layout))).items())
 
     def _decision(self, recorded: dict[str, str | int | float | bool]) -> Decision:
-        (split, period), *rest = self.finalists
-        layout = self.layout(split)
+        (split, _, asked), *rest = self.finalists
+        layout = asked.layout(split)
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
         seconds = plan.predicted.decode.seconds.mid
-        layers = self.frame.model.layers
-        others = tuple((self._label(other), seconds + layers * (each - period)) for other, each in rest[:SHOWN])
-        unused, count = self.frame.roles.unused, self.fitting.evaluated
+        others = tuple((each.asked._label(each.split), each.seconds) for each in rest[:SHOWN])
+        unused, count = self.frame.roles.unused, sum(each.fitting.evaluated for each in self.configurations)
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
     def _rejected(self, seconds: float) -> Iterator[Rejected]:

@@ -1,6 +1,6 @@
 """What every operation's part on the accelerator waits for, over arrays of ranges."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,10 @@ class Streams:
         }
         return Stream(**sums) if any(each.any() for each in sums.values()) else None
 
+    def of(self, steps: Iterable[Step], start: Indices, stop: Indices) -> dict[str, Stream | None]:
+        """By step, what is streamed for it."""
+        return {step.name: self(step, start, stop) for step in steps}
+
     def _sums(self, column: str | None, step: Step, start: Indices, stop: Indices) -> Seconds:
         if column is None:
             return np.zeros(len(start))
@@ -42,3 +46,17 @@ class Streams:
         sums = prefix(self.columns[column][first : first + count])
         a, b = (np.clip(bound - first, 0, count) for bound in (start, stop))
         return np.asarray(sums[np.maximum(a, b)] - sums[a])
+
+
+def mixed(count: int, parts: Iterable[tuple[Indices, Mapping[str, Stream | None]]]) -> dict[str, Stream | None]:
+    """The streams of `count` ranges of which some rows have one configuration, others another."""
+    found: dict[str, Stream | None] = {}
+    for rows, streams in parts:
+        for name, stream in streams.items():
+            whole = found.setdefault(name, None)
+            if stream is not None:
+                if whole is None:
+                    whole = found[name] = Stream(*(np.zeros(count) for _ in Stream.__slots__))
+                for column in Stream.__slots__:
+                    getattr(whole, column)[rows] = getattr(stream, column)
+    return found

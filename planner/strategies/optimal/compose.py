@@ -9,10 +9,12 @@ a case whole blocks are found around the relaxation's ways, then by following ev
 for a better one, so the answer is exact where that ends before its limit."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, floor, inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -83,6 +85,16 @@ class _Case:
     ways: Ways
     room: Room
     relaxed: Relaxed
+
+
+class _Partial(NamedTuple):
+    """`counts` of the ways before `at`, in the order in which they are looked at; `room` and `bound`: what is left
+    beside them."""
+
+    at: int
+    room: Room
+    bound: float
+    counts: Numbers
 
 
 @dataclass
@@ -249,12 +261,25 @@ class _Search:
     def _inside(self, case: _Case) -> None:
         """Follow every way whose reduced cost leaves room for something better; those of least are left to the end."""
         order = np.argsort(-case.relaxed.reduced, kind="stable")
-        self._deeper(case, order, 0, case.room, case.relaxed.bound, np.zeros(len(order)))
+        self._follow(case, order)
         dropped = max(case.relaxed.bound, self.worst) if self.left > 0 else case.relaxed.bound
         self.closed = min(self.closed, dropped)
 
-    def _deeper(self, case: _Case, order: Chosen, at: int, room: Room, bound: float, counts: Numbers) -> None:
-        """`room` and `bound`: what is left beside the ways before `at`, of which `counts` are taken."""
+    def _follow(self, case: _Case, order: Chosen) -> None:
+        """Partial compositions, each before those that take more of its last way; as many may be open at a time as
+        there are ways."""
+        whole = _Partial(0, case.room, case.relaxed.bound, np.zeros(len(order)))
+        opened = [self._deeper(case, order, whole)]
+        while opened:
+            deeper = next(opened[-1], None)
+            if deeper is None:
+                opened.pop()
+            else:
+                opened.append(self._deeper(case, order, deeper))
+
+    def _deeper(self, case: _Case, order: Chosen, partial: _Partial) -> Iterator[_Partial]:
+        """What may come of a partial composition: with every number of blocks of its next way."""
+        at, room, bound, counts = partial
         self.left -= 1
         if self.left <= 0 or bound >= self.worst or (room.free < -_ROUNDING * np.abs(case.room.free)).any():
             return
@@ -273,7 +298,7 @@ class _Search:
             inner = room.without(number * case.ways.lanes[way], number * case.ways.kept[way], number)
             more_counts = counts.copy()
             more_counts[way] = number
-            self._deeper(case, order, at + 1, inner, more, more_counts)
+            yield _Partial(at + 1, inner, more, more_counts)
 
 
 def charged(ways: Ways, room: Room, low: Numbers | float = 0.0) -> Ways:

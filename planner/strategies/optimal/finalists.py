@@ -12,6 +12,7 @@ from helmsman.planner.strategies.optimal.changed import changed
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.in_order import InOrder
+from helmsman.planner.strategies.optimal.mixed_bound import MixedBound, mixed_alone
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.one_side import sides
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
@@ -24,6 +25,7 @@ from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.tensor_formats import Formats
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
@@ -56,6 +58,12 @@ class Finalists:
         if too_large(self.question.frame):
             return (), inf
         return self._composed if self.composable else (self.alone, least(self.alone))
+
+    def bound_with(self, formats: Formats) -> float:
+        """Seconds that nothing that is searched beats where tensors are kept in `formats`, each at its own prices."""
+        if not self.composable:
+            return mixed_alone(self.question, self.aim, formats)
+        return MixedBound(self.question, self.blocks, self.aim, formats).seconds
 
     @cached_property
     def _composed(self) -> tuple[tuple[Finalist, ...], float]:

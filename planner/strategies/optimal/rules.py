@@ -1,7 +1,7 @@
 """From an assignment of ways to blocks to the rules of a plan."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from helmsman.lowering.ops import PANEL, op_extent
@@ -9,6 +9,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.strategies.optimal.block_ways import ATTENTION, BlockWay, Division, Part, decided
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.place import ENDS, Frame, packed, packed_kv
+from helmsman.planner.tensor_formats import exceptions
 from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.hardware import Device
 from helmsman.schemas.model import Model
@@ -48,7 +49,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
     host, rest = frame.roles.host, Select()
     ways = _where(chosen.blocks)
     streams = any(way.streams and _away(frame, way).memory != host.memory for way in chosen.blocks)
-    return Placement(
+    placed = Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
         workload=frame.workload,
@@ -74,6 +75,8 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
             prefetch=chosen.prefetch if streams else 0,
         ),
     )
+    own = exceptions(placed, frame.formats) if frame.formats else ()
+    return replace(placed, residence=(*own, *placed.residence))
 
 
 def _caches(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[KvRule]:

@@ -1,6 +1,6 @@
 """From a split to rules: which units run where, which weights and caches are streamed, pinned or kept on storage."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from helmsman.lowering.caches import CACHE_OF
@@ -9,6 +9,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
 from helmsman.planner.strategies.streaming.store import Store
+from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format, KvFormat, StoredFormat, is_plain, same_size
@@ -55,7 +56,8 @@ class Layout:
 @dataclass(frozen=True)
 class Frame:
     """The question a layout answers. `cache`: what attention reads in decode steps; `fused`: attention at once;
-    `store`: where else `optimal` may keep weights, `quarters`: what it may keep in 4-bit groups."""
+    `store`: where else `optimal` may keep weights, `quarters`: what it may keep in 4-bit groups, `formats`: of tensors
+    that are not in that of the other `weights`."""
 
     model: Model
     roles: Roles
@@ -69,6 +71,7 @@ class Frame:
     fused: bool = False
     store: Store | None = None
     quarters: tuple[Quarter, ...] = ()
+    formats: Formats = field(default_factory=dict, hash=False)
 
     @property
     def form(self) -> Form:

@@ -12,9 +12,11 @@ from helmsman.schemas.formats import STORED_FORMATS, StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.cli.strategies import Decided
-    from helmsman.planner.mixed_formats import Formats
+    from helmsman.planner.decide import Decision
+    from helmsman.planner.tensor_formats import Formats
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
+    from helmsman.schemas.plan import Plan
 
 NATIVE = "native"
 DEFAULT: StoredFormat = "f16"
@@ -68,11 +70,16 @@ def decide_mixed(
     """The fastest of the plans that `decide` makes for weights in one of the formats, each with all formats then.
 
     Raises what the last one raises where none fits."""
+    from helmsman.analysis.comparison import planned, seconds
     from helmsman.planner.costs import CostModel, CostOptions
     from helmsman.planner.mixed_formats import with_formats
 
     if args.explain:
         raise UsageError("plans of mixed formats are not explained", field="--explain", remedy="name one --format")
+    if args.compress in ("weights", "all", "best"):
+        remedy = "leave it out, or name one --format that is not quantised"
+        message = "every tensor is kept in the format of the file"
+        raise UsageError(message, field="--compress", value=args.compress, remedy=remedy)
     costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
     found: list[Decided] = []
     refused: HelmError | None = None
@@ -83,11 +90,20 @@ def decide_mixed(
         except (InfeasibleError, UsageError) as error:
             refused = error
             continue
-        found.append((replace(decision, plan=plan, explained=None), searched, parts))
+        found.append((_mixed(decision, plan, formats), searched, parts))
     if not found:
         assert refused is not None
         raise refused
-    return min(found, key=lambda each: each[0].plan.predicted.decode.seconds.mid)
+    return min(found, key=lambda each: seconds(planned(each[0].plan), args.objective))
+
+
+def _mixed(decision: "Decision", plan: "Plan", formats: "Formats") -> "Decision":
+    """The decision for a plan with all formats, and its proof at their prices; other candidates have none of these."""
+    if decision.certified is None:
+        return replace(decision, plan=plan, explained=None, runner_ups=(), rejected=())
+    proof = decision.certified(plan, formats)
+    plan = plan.model_copy(update={"certificate": proof})
+    return replace(decision, plan=plan, seconds=proof.seconds, explained=None, runner_ups=(), rejected=())
 
 
 def _sizes(model: "Model", formats: "Formats") -> dict[StoredFormat, int]:

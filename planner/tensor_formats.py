@@ -1,0 +1,42 @@
+"""Exceptions to the rules of a placement for tensors that are kept in formats of their own."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+from helmsman.lowering.placement import Placed
+from helmsman.lowering.rules import Slice, homes
+from helmsman.lowering.tensors import Tensor, tensors
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.plan import LayerRange, Part, Residence, Select
+
+Formats = Mapping[tuple[str, int | None], StoredFormat]
+"""By name and block of a tensor, the format that it is kept in."""
+
+
+def exceptions(placed: Placed, formats: Formats) -> Iterator[Residence]:
+    """The rules that keep every tensor in its own format where those of `placed` say another, before which they go: one
+    for each name, home and format."""
+    found: dict[tuple[str, bool, Part | None, str], list[tuple[int | None, Residence]]] = {}
+    for tensor in tensors(placed.model):
+        fmt = formats.get((tensor.tied_to or tensor.name, tensor.layer))
+        for piece in homes(placed, tensor) if fmt is not None else ():
+            if piece.rule.format != fmt:
+                rule = piece.rule.model_copy(update={"format": fmt, "expanded": None, "select": Select()})
+                key = tensor.name, tensor.layer is None, _part(tensor, piece), rule.model_dump_json()
+                found.setdefault(key, []).append((tensor.layer, rule))
+    for (name, _, part, _), members in found.items():
+        layers = [layer for layer, _ in members if layer is not None]
+        select = Select(names=name, layers=tuple(_ranges(layers)) or None, part=part)
+        yield members[0][1].model_copy(update={"select": select})
+
+
+def _part(tensor: Tensor, piece: Slice[Residence]) -> Part | None:
+    whole = (piece.start, piece.stop) == (0, tensor.shape[0])
+    return None if whole else Part(axis="rows", start=piece.start, stop=piece.stop)
+
+
+def _ranges(layers: Sequence[int]) -> Iterator[LayerRange]:
+    """Runs of neighbours."""
+    for _, run in groupby(enumerate(layers), lambda each: each[1] - each[0]):
+        blocks = [layer for _, layer in run]
+        yield LayerRange(start=blocks[0], stop=blocks[-1] + 1)

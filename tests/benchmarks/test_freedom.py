@@ -1,0 +1,51 @@
+"""More freedom is never slower, proofs are sound, the default is near simple plans: a few of the random questions."""
+
+from math import inf
+from pathlib import Path
+
+import pytest
+from benchmarks.freedom import SIMPLE, WIDENINGS, Question, checked
+
+SEED = 20
+
+QUESTION = Question(
+    "--model Qwen3-0.6B --hw rtx4060-laptop --vram-avail 500 --batch 4 --format f16",
+    "latency",
+    frozenset(),
+    (("--vram-avail", 500), ("--ram-avail", 2000)),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where outlines of GGUF files are."""
+    return tmp_path_factory.mktemp("outlines")
+
+
+@pytest.mark.parametrize("number", range(28))
+def test_questions_about_small_models(number: int, folder: Path) -> None:
+    found = checked(folder, SEED, 0.7e9, 1, number)
+    assert not found.failures, "\n".join(found.failures)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("number", range(300))
+def test_questions_about_all_models(number: int, folder: Path) -> None:
+    found = checked(folder, SEED, inf, 3, number)
+    assert not found.failures, "\n".join(found.failures)
+
+
+def test_the_narrower_question_is_told_as_it_is_asked() -> None:
+    less = QUESTION.line("optimal", "--vram-avail LESS")
+    assert less.split().count("--vram-avail") == 1 and "--vram-avail 350 " in f"{less} "
+    assert QUESTION.line("optimal", "--ram-avail LESS").endswith("--objective latency --ram-avail 1400")
+    assert "--batch best" in QUESTION.line("optimal", "--batch best") and "--batch 4" in QUESTION.line("optimal", "")
+    assert "--batch 4" not in QUESTION.line("optimal", "--batch best")
+    assert "--objective" not in QUESTION.line("optimal", "", "")
+
+
+def test_every_strategy_is_asked_with_more_memory() -> None:
+    from helmsman.cli.strategies import STRATEGIES
+
+    assert {each.strategy for each in WIDENINGS if "LESS" in each.narrow} == set(STRATEGIES)
+    assert {each.split()[0] for each in SIMPLE} <= set(STRATEGIES)
