@@ -23,8 +23,8 @@ GROUPS = (
         (*_ids("HELM", 49, 50, 51, 52, 55), *_ids("PARK", 106, 108), *_ids("APEX", 10, 11, 17)),
     ),
     Group(
-        "Printed values that their own text or arithmetic contradicts; the corrected ones are computed (errata E-HELM-01, "
-        "02, 06, 18, 24, 25, E-GUPTA-04, E-APEX-04, 06, 08).",
+        "Printed values that their own text or arithmetic contradicts; the corrected ones are computed (errata "
+        "E-HELM-01, 02, 06, 18, 24, 25, E-GUPTA-04, E-APEX-04, 06, 08).",
         (
             *_ids("HELM", 28, 29, 30, 31, 32, 33, 35, 36, 37, 38, 77, 78, 79, 209, 260, 281, 283),
             *_ids("GUPTA", 41, 51, 58, 59, 60, 61, 62, 162),

@@ -134,7 +134,7 @@ def _intensity(tokens: int) -> float:
     return op.flops / op.weight_bytes
 
 
-def _split(machine: str, name: str, options: CostOptions = CostOptions()) -> LayerSplit:
+def _split(machine: str, name: str, options: CostOptions) -> LayerSplit:
     question = helm.split(machine, name)
     return replace(question, costs=CostModel(question.costs.hardware, options))
 
@@ -147,7 +147,7 @@ def _ends(split: LayerSplit, k: int, step: Iteration) -> float:
 
 
 def _softmax() -> dict[str, Answer]:
-    """Table 4.2, a token at a time, merged as the PyTorch device merges parts: m, s and o with weights e^(score - m)."""
+    """Table 4.2, a token at a time, merged as PyTorch devices merge parts: m, s, o with weights e^(score - m)."""
     import torch
 
     from helmsman.executor.torch_device.attention import attend_part, merge
