@@ -171,8 +171,9 @@ class CostModel:
         if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
             return self._expanding(task, device.name)
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
-        if self.options.corrections and device.launch is not None:
-            bounds.append(self._constant(device.launch, "launch"))
+        least = least_seconds(device)
+        if self.options.corrections and least is not None:
+            bounds.append(self._constant(least, "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
         return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
 
@@ -276,6 +277,13 @@ class CostModel:
 
     def _source(self, figure: Figure) -> str:
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+
+
+def least_seconds(device: Device) -> Figure | None:
+    """The least time between two operations; where launches run ahead, but the question is not known
+    (`planner.launches`), what launching each takes."""
+    known = (device.launch, device.dispatch and device.dispatch.seconds)
+    return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
 
 
 def _together(task: Task) -> int:
