@@ -119,7 +119,9 @@ def _with_available(hardware: Hardware, name: str, available: int, field: str) -
         raise UsageError("not within the memory", field=field, value=available, remedy=remedy)
     given = f"given-{name}"
     memories = tuple(
-        memory.model_copy(update={"available": available, "source": given}) if memory.name == name else memory
+        memory.model_copy(update={"available": available, "free": None, "source": given})
+        if memory.name == name
+        else memory
         for memory in hardware.memories
     )
     sources = {**hardware.sources, given: Source(kind="user", where=f"{field} on the command line")}

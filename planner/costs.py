@@ -3,7 +3,7 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import exp, log
 from typing import Literal, Protocol
@@ -11,9 +11,10 @@ from typing import Literal, Protocol
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
+from helmsman.planner.expansion import Expansion, expansion
 from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
-from helmsman.planner.table_prices import Priced, TablePrices
+from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
@@ -110,10 +111,14 @@ class CostModel:
         What the operation table holds comes from there, the rest from rooflines."""
         key = work_of(task)
         if key not in self._priced:
-            derived = self._transfer(task) if task.kind == "transfer" else self._operation(task)
+            derived = self._derived(task)
             measured = self.table.measured(task) if self.table else None
-            self._priced[key] = derived if measured is None else self._tabled(measured, derived)
+            self._priced[key] = derived if measured is None else self._tabled(task, measured, derived)
         return self._priced[key]
+
+    def _derived(self, task: Task) -> Estimate:
+        """What rooflines say."""
+        return self._transfer(task) if task.kind == "transfer" else self._operation(task)
 
     def slowed(self, end: End = "mid") -> Slowed | None:
         """The links that slow a task while they are busy, without one that its price counts; None: no link slows."""
@@ -129,10 +134,19 @@ class CostModel:
 
         return found
 
-    def _tabled(self, measured: Priced, derived: Estimate) -> Estimate:
-        """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it."""
+    def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
+        """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
+
+        From another batch a product or attention keeps its share of the roofline, other work what it took beyond it."""
         parts = [self._constant(figure, derived.bound) for figure in measured.figures]
         low, mid, high = (measured.scale * sum(getattr(part, end) for part in parts) for end in ("low", "mid", "high"))
+        if measured.reference is not None:
+            there = self._derived(measured.reference).mid
+            if task.kind in FIXED and mid > there:
+                fixed = (mid - there) / mid
+                low, mid, high = derived.low + fixed * low, derived.mid + fixed * mid, derived.high + fixed * high
+            else:
+                low, mid, high = (each * derived.mid / there for each in (low, mid, high))
         part = mid / derived.mid if derived.mid else 0.0
         source = measured.source or parts[0].source
         memory, compute = part * derived.memory, part * derived.compute
@@ -154,11 +168,34 @@ class CostModel:
 
     def _operation(self, task: Task) -> Estimate:
         device = self._devices[lane_owner(task.resource)]
+        if task.kind == "decompress" and device.decompress is None and self.expansion(device.name) is not None:
+            return self._expanding(task, device.name)
         bounds = [self._compute_bound(task, device), self._memory_bound(task, device)]
-        if self.options.corrections and device.launch is not None:
-            bounds.append(self._constant(device.launch, "launch"))
+        least = least_seconds(device)
+        if self.options.corrections and least is not None:
+            bounds.append(self._constant(least, "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
         return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
+
+    def _expanding(self, task: Task, device: str) -> Estimate:
+        """By the line through the expansions of the record's tables."""
+        known = self.expansion(device)
+        assert known is not None
+        figure = known.seconds(task.bytes)
+        found = self._constant(figure, "memory")
+        source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
+        return replace(found, source=source, memory=min(found.mid, known.slope * task.bytes), beside=known.beside)
+
+    def expansion(self, device: str) -> Expansion | None:
+        """What tables of the record say of expanding 4-bit groups on `device`."""
+        if device not in self._expansions:
+            self._expansions[device] = expansion(self.hardware, device)
+        return self._expansions[device]
+
+    @cached_property
+    def _expansions(self) -> dict[str, Expansion | None]:
+        """What was asked before."""
+        return {}
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -240,6 +277,13 @@ class CostModel:
 
     def _source(self, figure: Figure) -> str:
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+
+
+def least_seconds(device: Device) -> Figure | None:
+    """The least time between two operations; where launches run ahead, but the question is not known
+    (`planner.launches`), what launching each takes."""
+    known = (device.launch, device.dispatch and device.dispatch.seconds)
+    return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
 
 
 def _together(task: Task) -> int:

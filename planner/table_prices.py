@@ -1,7 +1,12 @@
-"""Prices from a measured operation table, scaled from the work it was measured on to the work of a task (PARK-46)."""
+"""Prices from a measured operation table, scaled from the work it was measured on to the work of a task (PARK-46).
 
+A table of another batch is carried by what rooflines say of both: a product or attention keeps the share of its
+roofline that was measured, everything else keeps what it took beyond its roofline, which is fixed cost. Between
+tables of two batches figures are interpolated, as between contexts."""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 from helmsman.lowering.graph import Task
@@ -10,6 +15,7 @@ from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule, residence
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, varied_ops
+from helmsman.planner.expansion import busy_link
 from helmsman.planner.stripes import together
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Figure
@@ -22,13 +28,17 @@ from helmsman.schemas.storage import STORAGE
 Column = Literal["host", "accelerator", "transfer", "transfer_q4", "decompress", "storage"]
 
 INTERPOLATED = "interpolated"
-"""The source of a price that was measured at other contexts."""
+"""The source of a price that was measured at other contexts or batches."""
 
 FAR = 4.0
-"""So many times the context of a table, attention is no longer scaled: rooflines take over."""
+"""So many times the context of a table, attention is no longer scaled: rooflines take over. What is carried to another
+batch has a spread that grows as far."""
 
 _GROWING = frozenset({"scores", "softmax", "wv", "attention"})
 """The rows that depend on the context."""
+
+FIXED = ("softmax", "append", "norm")
+"""Kinds whose price beyond their roofline is a fixed cost: they move little."""
 
 _CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 
@@ -36,12 +46,14 @@ _CACHES = {"keys": ("scores",), "values": ("wv",), "kv": ("scores", "wv")}
 @dataclass(frozen=True, slots=True)
 class Priced:
     """Measured seconds of which a task takes `scale`; `source`: what they are where they were not measured as asked;
-    `beside`: the link that was moving data meanwhile."""
+    `beside`: the link that was moving data meanwhile; `reference`: the task at the table's batch, where that is another
+    one."""
 
     figures: tuple[Figure, ...]
     scale: float
     source: str | None = None
     beside: str | None = None
+    reference: Task | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +69,18 @@ class Place:
 class TablePrices:
     """A table, and how much work each of its rows stands for.
 
-    `weights`: elements of an operation's tensors; `reads`: bytes that an operation reads at the table's context;
-    `moves`: activation bytes it touches; `asked`: the context of the question; `interpolated`: from two tables."""
+    `weights`: elements of an operation's tensors; `ops`: the operations at the table's context and batch; `own`: the
+    same at the question's batch, empty where it is the table's; `asked`, `batch`: context and batch of the question;
+    `interpolated`: from two tables."""
 
     table: OperationTable
     hardware: Hardware
     weights: dict[str, int]
-    reads: dict[str, int]
-    moves: dict[str, int]
+    ops: Mapping[str, Operation]
+    own: Mapping[str, Operation]
     cache_elements: int
     asked: int
+    batch: int
     interpolated: bool = False
 
     def measured(self, task: Task) -> Priced | None:
@@ -78,6 +92,8 @@ class TablePrices:
         found = tuple(figure for figure in figures if figure is not None)
         if len(found) < len(figures):
             return None
+        if self.own and place.column in ("host", "accelerator"):
+            return self._carried(task, place, found)
         if not set(place.ops) <= _GROWING or self._off == 1.0:
             return Priced(found, place.scale, INTERPOLATED if self.interpolated else None, self._beside)
         if self._off > FAR:
@@ -85,12 +101,25 @@ class TablePrices:
         wider = tuple(_wider(figure, self._off) for figure in found)
         return Priced(wider, place.scale, INTERPOLATED, self._beside)
 
+    def _carried(self, task: Task, place: Place, figures: tuple[Figure, ...]) -> Priced | None:
+        """Figures of the table's batch, and the part of them that is a task's, as the work it would be there."""
+        there, here = (ops.get(task.op) for ops in (self.ops, self.own))
+        if there is None or here is None or (set(place.ops) <= _GROWING and self._off > FAR):
+            return None
+        share = _share_of(task, here)
+        reference = task._replace(
+            tokens=there.tokens,
+            bytes=round(share * there.memory_bytes),
+            activation_bytes=round(share * there.activation_bytes),
+            flops=round(share * there.flops),
+        )
+        off = max(self.batch / self.table.batch, self.table.batch / self.batch)
+        wider = tuple(_wider(figure, min(off * self._off, FAR)) for figure in figures)
+        return Priced(wider, share, INTERPOLATED, self._beside, reference)
+
     @cached_property
     def _beside(self) -> str | None:
-        """The link that was moving weights while the table was measured (PARK-47)."""
-        host, accelerator = (self.hardware.device(name).memory for name in (self.table.host, self.table.accelerator))
-        link = self.hardware.link(host, accelerator)
-        return link.name if link is not None and self.table.link_busy else None
+        return busy_link(self.table, self.hardware)
 
     @property
     def _off(self) -> float:
@@ -113,9 +142,9 @@ class TablePrices:
         if column is None or task.kind in ("pin", "reshape"):
             return None
         ops = self._fused if task.kind == "attention" else (task.op,)
-        amount, of = task.bytes, sum(self.reads.get(op, 0) for op in ops)
-        if task.kind in ("softmax", "append", "norm"):
-            amount, of = task.activation_bytes, self.moves.get(task.op, 0)
+        amount, of = task.bytes, sum(self.ops[op].memory_bytes for op in ops if op in self.ops)
+        if task.kind in FIXED:
+            amount, of = task.activation_bytes, self.ops[task.op].activation_bytes if task.op in self.ops else 0
         return Place(ops, column, amount / of if of else 1.0)
 
     @property
@@ -148,7 +177,11 @@ class TablePrices:
         return together(self.hardware, self.hardware.device(self.table.accelerator).memory)
 
     def _decompress(self, task: Task) -> Place | None:
-        ops, elements = self._content(task.op.removesuffix(".decompress"))
+        """None for caches of another batch: `planner.expansion` knows them."""
+        name = task.op.removesuffix(".decompress")
+        ops, elements = self._content(name)
+        if self.own and not name.endswith(".weights"):
+            return None
         of = size_of(elements, "q4") + size_of(elements, self.table.format)
         return Place(ops, "decompress", task.bytes / of) if elements else None
 
@@ -167,46 +200,71 @@ def _figure(row: OperationRow | None, column: str) -> Figure | None:
     return figure
 
 
-def table_prices(placed: Placed) -> TablePrices | None:
-    """Prices from the tables of the hardware that were measured on such a layer with such a batch, if there are any.
+def _share_of(task: Task, whole: Operation) -> float:
+    """The part of an operation that a task does."""
+    if task.kind in FIXED:
+        return task.activation_bytes / whole.activation_bytes if whole.activation_bytes else 1.0
+    return task.bytes / whole.memory_bytes if whole.memory_bytes else 1.0
 
-    At the context of the mean decode step: between the nearest tables below and above it, or by the nearest one."""
+
+def table_prices(placed: Placed) -> TablePrices | None:
+    """Prices from the tables of the hardware that were measured on such a layer, if there are any.
+
+    Of the question's batch and of the context of the mean decode step: measured so, between the nearest tables below
+    and above, or by the nearest one."""
     fitting = [table for table in placed.hardware.tables if _fits(table, placed)]
     if not fitting:
         return None
-    asked = min(placed.workload.mean_context, placed.workload.context)
-    below = max((t for t in fitting if t.context <= asked), key=lambda t: t.context, default=None)
-    above = min((t for t in fitting if t.context >= asked), key=lambda t: t.context, default=None)
-    if below is None or above is None or below.context == above.context:
-        nearest = below or above or fitting[0]
-        return prices(nearest, placed.hardware, placed.model, placed.activations, asked)
-    found = prices(between(below, above, asked), placed.hardware, placed.model, placed.activations, asked)
-    return replace(found, interpolated=True)
+    asked, batch = min(placed.workload.mean_context, placed.workload.context), placed.workload.batch
+    batches = sorted({table.batch for table in fitting})
+    at = {each: _at_context([t for t in fitting if t.batch == each], asked) for each in _around(batches, batch)}
+    (table, mixed), *other = at.values()
+    if other:
+        table, mixed = between(table, other[0][0], batch, "batch"), True
+    found = prices(table, placed.hardware, placed.model, placed.activations, asked, batch)
+    return replace(found, interpolated=mixed)
+
+
+def _around(known: Sequence[int], asked: int) -> tuple[int, ...]:
+    """The nearest known number below and the nearest above, or the one that is asked, or on whose side all are."""
+    if asked in known:
+        return (asked,)
+    below, above = [each for each in known if each < asked], [each for each in known if each > asked]
+    return (*below[-1:], *above[:1])
+
+
+def _at_context(tables: Sequence[OperationTable], asked: int) -> tuple[OperationTable, bool]:
+    """The table at context `asked` of those of one batch, and whether it is interpolated."""
+    found = {table.context: table for table in reversed(tables)}
+    low, *rest = _around(sorted(found), asked)
+    return (between(found[low], found[rest[0]], asked), True) if rest else (found[low], False)
 
 
 def _fits(table: OperationTable, placed: Placed) -> bool:
-    """Whether `table` is of such a layer, batch, formats and use of the cache."""
+    """Whether `table` is of such a layer, formats and use of the cache."""
     return (
         table.shape == shape_of(placed.model)
-        and table.batch == placed.workload.batch
         and table.cache == placed.schedule.cache
         and same_size(table.format, _used_format(placed))
         and same_size(table.kv_format, kv_rule(placed, 0).used)
     )
 
 
-def between(low: OperationTable, high: OperationTable, context: int) -> OperationTable:
-    """The table at `context` of two at contexts around it: linear, figure by figure, where both have one.
+def between(
+    low: OperationTable, high: OperationTable, asked: int, over: Literal["context", "batch"] = "context"
+) -> OperationTable:
+    """The table at `asked` context or batch of two around it: linear, figure by figure, where both have one.
 
     The host's threads are those of the nearer table; sources are those of `low`."""
-    weight = (context - low.context) / (high.context - low.context)
+    first, last = getattr(low, over), getattr(high, over)
+    weight = (asked - first) / (last - first)
     rows = []
     for row in low.rows:
         other = high.row(row.op)
         found = {name: _mixed(_figure(row, name), _figure(other, name), weight) for name in COLUMNS}
         rows.append(row.model_copy(update=found))
     threads = (low if weight <= 0.5 else high).threads
-    return low.model_copy(update={"context": context, "rows": tuple(rows), "threads": threads})
+    return low.model_copy(update={over: asked, "rows": tuple(rows), "threads": threads})
 
 
 def _mixed(low: Figure | None, high: Figure | None, weight: float) -> Figure | None:
@@ -222,11 +280,18 @@ def _wider(figure: Figure, off: float) -> Figure:
 
 
 def prices(
-    table: OperationTable, hardware: Hardware, model: Model, activations: Format, asked: int | None = None
+    table: OperationTable,
+    hardware: Hardware,
+    model: Model,
+    activations: Format,
+    asked: int | None = None,
+    batch: int | None = None,
 ) -> TablePrices:
-    """`table`, with the work its rows stand for in a layer of `model`; `asked`: the context of the question."""
+    """`table`, with the work its rows stand for in a layer of `model`; `asked`, `batch`: of the question."""
     step = Iteration(1, "decode", table.batch, 1, table.context)
-    ops = _operations(table, model, step, Formats(table.format, table.kv_format, activations))
+    fmt = Formats(table.format, table.kv_format, activations)
+    context, sequences = asked or table.context, batch or table.batch
+    operations = partial(_operations, table, model, fmt)
     weights: dict[str, int] = {}
     for tensor in block_tensors(model, 0):
         weights[tensor.op] = weights.get(tensor.op, 0) + tensor.elements
@@ -234,16 +299,18 @@ def prices(
         table,
         hardware,
         weights,
-        {op.name: op.memory_bytes for op in ops},
-        {op.name: op.activation_bytes for op in ops},
+        operations(step),
+        operations(Iteration(1, "decode", sequences, 1, context)) if sequences != table.batch else {},
         table.batch * cached_elements(model, table.cache, attending(table.cache, step).past * model.kv_width),
-        asked or table.context,
+        context,
+        sequences,
     )
 
 
-def _operations(table: OperationTable, model: Model, step: Iteration, fmt: Formats) -> tuple[Operation, ...]:
-    """The operations that the table's rows stand for."""
-    return varied_ops(model, 0, step, fmt, table.row("attention") is None, table.cache)
+def _operations(table: OperationTable, model: Model, fmt: Formats, step: Iteration) -> dict[str, Operation]:
+    """The operations of a layer by name; attention whole, and its parts where the table has those."""
+    forms = (False,) if table.row("attention") is not None else (False, True)
+    return {op.name: op for form in forms for op in varied_ops(model, 0, step, fmt, form, table.cache)}
 
 
 def shape_of(model: Model) -> BlockShape:

@@ -5,29 +5,33 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Bytes, Count, Document, Frozen, Name, Positive, mistake, version
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.operation_table import OperationTable
 
 
 class Memory(Frozen):
-    """A bounded store. `bandwidth` is what all its users together can read, bytes/s."""
+    """A bounded store. `bandwidth` is what all its users together can read, bytes/s.
+
+    `free`: what any program finds free, where `available` is the budget that one executor leaves itself."""
 
     name: Name
     kind: Literal["dram", "vram", "unified", "loopback", "optane", "cxl", "nvme"]
     product: Name | None = None
     capacity: Bytes
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")
+    free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
     bandwidth: Rate
     source: Name
     shares: Name | None = Field(default=None, description="memory whose physical bandwidth this one uses")
 
     @model_validator(mode="after")
     def _within_capacity(self) -> Self:
-        if self.available > self.capacity:
-            remedy = f"use at most the capacity, {self.capacity}"
-            raise mistake("more than the memory holds", remedy, "available", self.available)
+        for field, size in (("available", self.available), ("free", self.free)):
+            if size is not None and size > self.capacity:
+                remedy = f"use at most the capacity, {self.capacity}"
+                raise mistake("more than the memory holds", remedy, field, size)
         return self
 
 
@@ -61,11 +65,22 @@ class Compute(Frozen):
     flops: Rate
 
 
+class Dispatch(Frozen):
+    """How a thread of the host launches a device's operations, ahead of it (E-HELM-12).
+
+    `seconds`: of the host for each operation; `sequence`: operations of a block that are done sequence by sequence, so
+    launched once more for every further one of a decode step."""
+
+    seconds: Delay
+    sequence: Index = 0
+
+
 class Device(Frozen):
     """Something that computes from one memory.
 
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
-    `launch`: least seconds between two operations (asynchronous launch, E-HELM-12);
+    `launch`: least seconds between two operations on the device; `dispatch`: what launching them takes on the host,
+    where that is not a captured graph or native code;
     `overhead`: seconds added to every operation;
     `request`: seconds that a request adds to a layer's attention on the host in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups."""
@@ -84,6 +99,7 @@ class Device(Frozen):
     compute: Annotated[tuple[Compute, ...], Field(min_length=1, max_length=64)]
     efficiency: Annotated[tuple[Efficiency, ...], Field(max_length=256)] = ()
     launch: Delay | None = None
+    dispatch: Dispatch | None = None
     overhead: Delay | None = None
     request: Delay | None = Field(default=None, description="of attention on the host: by request and layer")
     elementwise: Rate | None = None
@@ -325,6 +341,7 @@ def _footprint_figures(link: Link) -> list[Figure]:
 def _figures(device: Device) -> list[Figure]:
     optional = (
         device.launch,
+        None if device.dispatch is None else device.dispatch.seconds,
         device.overhead,
         device.request,
         device.elementwise,

@@ -13,6 +13,7 @@ from benchmarks.papers.published import HELM
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostModel
+from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
@@ -85,7 +86,8 @@ def _split(machine: str, name: str, output: int, batch: int, offload: bool) -> L
     context = PROMPT_TOKENS + output
     work = Workload(prompt_tokens=PROMPT_TOKENS, output_tokens=output, batch=batch, context=context)
     options = LayerSplitOptions(kv_offload=offload)
-    return LayerSplit(load_model(name), roles(hardware), work, options, CostModel(hardware))
+    machine = driven(roles(hardware), load_model(name), work, options.weights, options.kv)
+    return LayerSplit(load_model(name), machine, work, options, CostModel(machine.hardware))
 
 
 @lru_cache(maxsize=128)

@@ -32,7 +32,7 @@ def figures() -> Iterator[Figure]:
     for letter, site, what, limit in (("a", H100, AC, 2.0), ("b", A10G, AC, 1.0), ("c", T4_RUN, OSC, 1.0)):
         title = f"NEO Fig 6{letter}: load and latency, {site.name}"
         capped = Axis(token.label, high=3 * limit)
-        data = _curves(site, what, limit)
+        data = load_latency(site, what, limit)
         yield Chart(f"neo-6{letter}", title, load, capped, FACTS, data, traces=(what.file,)).figure
     share = Axis("% of requests")
     yield Chart(
@@ -53,7 +53,7 @@ def figures() -> Iterator[Figure]:
     yield Chart("neo-10b", "NEO Fig 10b: SwiftLLM and vLLM", Axis(""), percent, FACTS, bases, "bars").figure
 
 
-def _curves(site: Site, what: Load, limit: float) -> Callable[[Traces], Drawing]:
+def load_latency(site: Site, what: Load, limit: float) -> Callable[[Traces], Drawing]:
     """Fig 6: three systems, and the load that NEO carries at the same latency."""
     fact = {H100: "NEO-F013", T4_RUN: "NEO-F015"}.get(site)
 

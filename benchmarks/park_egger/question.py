@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
-from benchmarks.park_egger.tables import with_table
+from benchmarks.park_egger.tables import with_link
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
@@ -53,7 +53,7 @@ class Question:
         return f"{self.batches}x{self.batch}"
 
     def frame(self) -> Frame:
-        """The planner's question, with a table of operations for its batch."""
+        """The planner's question."""
         work = Workload(
             prompt_tokens=PROMPT,
             output_tokens=self.output,
@@ -62,8 +62,8 @@ class Question:
             context=PROMPT + self.output,
         )
         plain = Frame(load_model(MODELS[self.model]), roles(load_hardware(MACHINE, None)), work, reshape=self.reshape)
-        tabled = with_table(plain, NVME, self.faster)
-        return tabled if self.cache.plain else with_cache_use(replace(tabled, cache=self.cache))
+        linked = with_link(plain, self.faster)
+        return linked if self.cache.plain else with_cache_use(replace(linked, cache=self.cache))
 
 
 def strategy(asked: Question, method: Method, printed: bool = False) -> OpSplit | FlexGen:

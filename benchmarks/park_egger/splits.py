@@ -37,7 +37,7 @@ def study() -> Study:
         ),
         (
             "E-PARK-07: the percentages of Fig 14a and b do not follow from Fig 6a; values derived from the tables do.",
-            "c, d: tables for 100 sequences are derived from rooflines and Fig 8a; the paper prints none.",
+            "c, d: prices of 100 sequences are carried from the tables of 50; the paper prints none.",
         ),
     )
 

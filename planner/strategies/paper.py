@@ -11,7 +11,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import BLOCK_OPS
 from helmsman.lowering.tensors import block_tensors, output_tensors
 from helmsman.planner.bound import lower_bound
-from helmsman.planner.costs import Bound, blended
+from helmsman.planner.costs import Bound, blended, least_seconds
 from helmsman.planner.predict import assemble, bottleneck, mean_step, predict
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
@@ -82,7 +82,8 @@ def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
 def launch_overhead(model: Model, stage: Stage) -> float:
     """N delta (HELM-42): the stage's blocks times a block's launches."""
     operations = len(BLOCK_OPS) if model.gated else len(BLOCK_OPS) - 1
-    return stage.blocks * operations * (stage.device.launch.value if stage.device.launch else 0.0)
+    least = least_seconds(stage.device)
+    return stage.blocks * operations * (least.value if least else 0.0)
 
 
 def projection_flops(model: Model, stage: Stage, batch: int) -> int:

@@ -9,16 +9,14 @@ from benchmarks.park_egger.__main__ import main
 from benchmarks.park_egger.answer import Lacks, answer, answered, row
 from benchmarks.park_egger.limits import largest
 from benchmarks.park_egger.plots import draw
-from benchmarks.park_egger.question import MACHINE, NVME, Question, op_split, strategy
+from benchmarks.park_egger.question import Question, op_split, strategy
 from benchmarks.park_egger.study import Found, Study, compared, document, published, text
-from benchmarks.park_egger.tables import derived, expansion
 from benchmarks.park_egger.throughput import most, paired
 from layer_machines import loopback_record, two_cpus
 
 from helmsman.analysis.plots.picture import image
 from helmsman.executor.profile import layer_times
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.schemas.errors import BadInputError
 from helmsman.simulator.pricing import cost_model, median_price
 from helmsman.simulator.stream import simulate
@@ -115,26 +113,6 @@ def test_what_does_not_fit_is_empty_and_says_what_it_lacks():
     assert "more in dram" in line["lacks"]
     assert largest(lambda batch: batch <= 60) == 60
     assert largest(lambda _: False) == 0
-
-
-def test_derived_tables_agree_with_the_published_one():
-    """At 50 sequences, where both exist: everything that takes time, except attention on the GPU."""
-    known = load_hardware(MACHINE, None).tables[0]
-    table = derived(Question(batch=50).frame(), known, NVME)
-    for line in known.rows:
-        for column in ("host", "transfer", "transfer_q4", "decompress", "storage"):
-            figure, ours = getattr(line, column), getattr(table.row(line.op), column)
-            if figure is not None and figure.value > 1e-3:
-                assert ours.value == pytest.approx(figure.value, rel=0.12)
-
-
-def test_expansion_has_a_fixed_cost():
-    """E-PARK-10: a is about 5 ms; the caches lie on the line through Q and FC.0."""
-    table = load_hardware(MACHINE, None).tables[0]
-    fixed, slope = expansion(table)
-    assert fixed == pytest.approx(5e-3, rel=0.01)
-    cached = 50 * 527 * 7168
-    assert fixed + slope * cached == pytest.approx(table.row("scores").decompress.value, rel=0.01)
 
 
 def test_bf16_weights_change_perplexity_marginally():

@@ -163,7 +163,7 @@ def test_terms_say_where_they_come_from():
     assert terms["up", "cpu"] == terms["q.weights", "h2d"] == terms["scores", "cuda"] == "paper"
     derived = question()
     other = replace(derived, frame=replace(derived.frame, workload=WORK.model_copy(update={"batch": 8})))
-    assert other.costs.table is None
+    assert other.costs.table.batch == 8
     terms = {t.op: t.source for t in other.decide({}).plan.predicted.decode.terms}
     assert terms["up"] != "paper"
 

@@ -8,13 +8,15 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.decide import Decision
+from helmsman.planner.launches import launched
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.engines.software import Software, launched, looped, native
+from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.figures import Source
+from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.workload import Workload
 
 
@@ -61,19 +63,24 @@ class EngineQuestion:
 
     @cached_property
     def frame(self) -> Frame:
-        """What is asked, on the machine as the engine's software drives it."""
+        """What is asked, on the machine as the engine finds it and its software drives it."""
         if not self.own_software or looped(self.asked.roles.hardware):
             return self.asked
-        bare = _on(self.asked, native(self.asked.roles.hardware))
-        return bare if self.engine.software.host is None else self._launched(bare)
+        bare = _on(self.asked, native(_as_found(self.asked.roles.hardware)))
+        software = self.engine.software
+        if software.dispatch is None or software.source is None:
+            return bare
+        return self._launched(bare, software.dispatch, software.source)
 
-    def _launched(self, bare: Frame) -> Frame:
-        """`bare` with the launch times that the engine's host has for the operations of a decode step."""
+    def _launched(self, bare: Frame, dispatch: Dispatch, source: Source) -> Frame:
+        """`bare` with the least times that launching the operations of a decode step leaves."""
         placed, device = self.engine.placement(bare), bare.accelerator.name
         costs = Question(bare, self.cost_options).costs(placed)
         tasks = lower(placed, mean_step(placed.workload)).tasks
-        work = [costs.price(task).mid for task in tasks if task.resource == device]
-        return _on(bare, launched(bare.roles.hardware, device, self.engine.software, work))
+        work = [(task, costs.price(task).mid) for task in tasks if task.resource == device]
+        found = launched(bare.roles.hardware, device, dispatch, work)
+        sources = {**found.sources, dispatch.seconds.source: source}
+        return _on(bare, found.model_copy(update={"sources": sources}))
 
     @cached_property
     def placement(self) -> Placement:
@@ -94,3 +101,12 @@ class EngineQuestion:
 
 def _on(frame: Frame, hardware: Hardware) -> Frame:
     return replace(frame, roles=roles(hardware))
+
+
+def _as_found(hardware: Hardware) -> Hardware:
+    """`hardware` whose memories have what any program finds free, not the budget of the executor measured there."""
+    memories = tuple(
+        memory if memory.free is None else memory.model_copy(update={"available": memory.free, "free": None})
+        for memory in hardware.memories
+    )
+    return hardware.model_copy(update={"memories": memories})

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from helmsman.lowering.ops import DIVIDED, LINEAR_OPS, Formats, Operation
 from helmsman.lowering.tensors import block_tensors
 from helmsman.lowering.variants import attending, cached_elements, check_cache_use, varied_ops
+from helmsman.planner.expansion import line
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.table_prices import shape_of
 from helmsman.scheduler.iteration import Iteration
@@ -185,7 +186,8 @@ class _Work:
             weights[tensor.op] = weights.get(tensor.op, 0) + tensor.elements
         past = self.table.batch * self._step.past * self.model.kv_width
         sizes = {**weights, "scores": past, "wv": past, "attention": 2 * past}
-        return _line([(sizes[row.op], row.decompress.value) for row in self.table.rows if row.decompress is not None])
+        points = [(float(sizes[row.op]), row.decompress.value) for row in self.table.rows if row.decompress is not None]
+        return line(points) if points else (0.0, 0.0)
 
 
 def source_of(source: str, use: CacheUse) -> str:
@@ -227,14 +229,3 @@ def _joined(row: OperationRow, part: OperationRow) -> OperationRow:
         if other is not None:
             changed[column] = other if mine is None else _plus(mine, other, 1.0)
     return row.model_copy(update=changed)
-
-
-def _line(points: list[tuple[int, float]]) -> tuple[float, float]:
-    """Least squares a + b x with a, b >= 0; through the origin where all x are one."""
-    if not points:
-        return 0.0, 0.0
-    mean_x, mean_y = (sum(values) / len(points) for values in zip(*points, strict=True))
-    spread = sum((x - mean_x) ** 2 for x, _ in points)
-    slope = sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else mean_y / mean_x
-    slope = min(max(slope, 0.0), mean_y / mean_x)
-    return mean_y - slope * mean_x, slope

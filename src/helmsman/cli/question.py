@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 def frame_of(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
     """Model, machine, workload, formats and schedule, and what attention reads: quantised caches at once, as executors
     divide it over values alone."""
+    from helmsman.planner.launches import driven
     from helmsman.planner.machine import roles
     from helmsman.planner.strategies.streaming.place import Frame
 
     overlap: Literal["none", "next-layer"] = "none" if args.no_overlap else "next-layer"
-    frame = Frame(model, roles(hardware), workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
+    machine = driven(roles(hardware), model, workload, args.format, args.kv_format)
+    frame = Frame(model, machine, workload, args.format, args.kv_format, overlap=overlap, reshape=args.reshape)
     fused = args.fused_attention or not is_plain(args.kv_format)
     frame = replace(frame, cache=_cache_use(args, model), fused=fused)
     return frame if args.table is None else _with_table(args.table, frame)

@@ -162,15 +162,17 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
     """The layer splits that the arguments ask about."""
     from helmsman.planner.costs import CostModel, CostOptions
+    from helmsman.planner.launches import driven
     from helmsman.planner.machine import roles
     from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
     from helmsman.planner.strategies.paper import PrintedLayerSplit
 
     window = kv_window(args, hardware, workload)
     options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective, window)
-    costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
+    machine = driven(roles(hardware), model, workload, args.format, args.kv_format)
+    costs = CostModel(machine.hardware, CostOptions(not args.no_corrections, args.l3_blend))
     strategy = PrintedLayerSplit if args.paper else LayerSplit
-    return strategy(model, roles(hardware), workload, options, costs)
+    return strategy(model, machine, workload, options, costs)
 
 
 def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "FlexGen":
