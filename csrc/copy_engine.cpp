@@ -72,6 +72,7 @@ class CopyEngine::Lane : public Progress, public std::enable_shared_from_this<La
   void hasten(long long ticket) override;
 
  private:
+  void claim(long long ticket);
   bool rest(std::unique_lock<std::mutex>& lock);
   void carry_out();
   bool take_turn() { return !turn_.exchange(true, std::memory_order_acquire); }
@@ -89,15 +90,14 @@ class CopyEngine::Lane : public Progress, public std::enable_shared_from_this<La
   std::condition_variable submitted_, finished_;
   std::deque<Copy> queue_;
   std::vector<Span> spans_;
-  long long next_ = 0, done_ = 0;
-  long long heavy_ = 0;     // tickets below it include one that is not light
-  long long hastened_ = 0;  // tickets below it are for the thread
-  bool idle_ = false;       // whether the thread has nothing to do
+  long long next_ = 0;
+  std::atomic<long long> done_{0}, claimed_{0};  // tickets below `claimed_` are for the thread
+  bool idle_ = false;  // whether the thread has nothing to do
   std::vector<std::shared_ptr<void>> retired_;
   std::atomic<bool> stopping_{false};
 
   std::atomic<bool> turn_{false};
-  std::atomic<long long> waiting_{0};  // copies that are queued
+  std::atomic<long long> waiting_{0};  // copies in the queue
   const Copy* first_ = nullptr;        // of the queue, once looked up
   bool begun_ = false;                 // whether it has been moved
   Span span_ = {0, 0};                 // when it began, and when it is there
@@ -108,17 +108,15 @@ class CopyEngine::Lane : public Progress, public std::enable_shared_from_this<La
 long long CopyEngine::Lane::submit(Copy copy) {
   std::unique_lock<std::mutex> lock(mutex_);
   if (next_ - done_ >= kQueue) {
-    hastened_ = next_;
-    submitted_.notify_one();
+    claim(next_ - 1);
     finished_.wait(lock, [this] { return next_ - done_ < kQueue; });
   }
   copy.submitted = now();
   const bool asleep = copy.done != nullptr && copy.done->follow(shared_from_this(), next_), light = copy.light();
   queue_.push_back(std::move(copy));
   waiting_.fetch_add(1, std::memory_order_release);
-  if (asleep) hastened_ = next_ + 1;
-  if (!light) heavy_ = next_ + 1;
-  if (std::exchange(idle_, false) || asleep || !light) submitted_.notify_one();
+  if (asleep || !light) claim(next_);
+  if (std::exchange(idle_, false)) submitted_.notify_one();
   return next_++;
 }
 
@@ -130,10 +128,7 @@ Span CopyEngine::Lane::wait(long long ticket) {
     for (double time = now(), next = time; next < time + kNearSeconds; pause(), time = now()) next = advance();
     lock.lock();
   }
-  if (done_ <= ticket) {
-    hastened_ = std::max(hastened_, ticket + 1);
-    submitted_.notify_one();
-  }
+  if (done_ <= ticket) claim(ticket);
   finished_.wait(lock, [this, ticket] { return done_ > ticket; });
   require(done_ - ticket <= kRemembered, "the copy of this ticket is too long ago");
   return spans_[static_cast<size_t>(ticket % kRemembered)];
@@ -152,8 +147,13 @@ void CopyEngine::Lane::stop() {
 
 void CopyEngine::Lane::hasten(long long ticket) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (ticket < done_ || ticket < hastened_) return;
-  hastened_ = ticket + 1;
+  if (done_ <= ticket) claim(ticket);
+}
+
+// The thread is to do the copy `ticket` and all before it.
+void CopyEngine::Lane::claim(long long ticket) {
+  if (ticket < claimed_.load(std::memory_order_relaxed)) return;
+  claimed_.store(ticket + 1, std::memory_order_relaxed);
   submitted_.notify_one();
 }
 
@@ -179,7 +179,7 @@ bool CopyEngine::Lane::rest(std::unique_lock<std::mutex>& lock) {
       submitted_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
     }
     if (queue_.empty()) return false;
-    if (stopping_ || done_ < std::max(heavy_, hastened_)) return true;
+    if (stopping_ || done_ < claimed_) return true;
     if (submitted_.wait_for(lock, kLookAfter) == std::cv_status::no_timeout) continue;
     lock.unlock();
     advance();
@@ -199,7 +199,7 @@ void CopyEngine::Lane::carry_out() {
 }
 
 double CopyEngine::Lane::advance() {
-  if (waiting_.load(std::memory_order_acquire) == 0 || !take_turn()) return kUnknown;
+  if (done_ < claimed_ || waiting_.load(std::memory_order_acquire) == 0 || !take_turn()) return kUnknown;
   const auto pass = [this] {
     for (const Copy* copy = first(); copy != nullptr && copy->light() && !stopping_; copy = first()) {
       const auto ready = [](const auto& event) { return event->poll(); };
