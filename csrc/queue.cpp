@@ -80,7 +80,7 @@ void Queue::work() {
 
 Work Queue::take() {
   const auto ready = [](const Work& each) {
-    return std::all_of(each.wait.begin(), each.wait.end(), [](const auto& event) { return event->done(); });
+    return std::all_of(each.wait.begin(), each.wait.end(), [](const auto& event) { return event->poll(); });
   };
   auto best = queue_.begin();
   bool found = false;

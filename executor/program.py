@@ -141,7 +141,9 @@ class _Builder:
         tails = {each.lane: number for number, each in enumerate(plan)}
         done = [Event() if each.signals or tails[each.lane] == number else None for number, each in enumerate(plan)]
         self.events = [event for event in done if event is not None]
-        self.last = [event for number in tails.values() if (event := done[number]) is not None]
+        # The copies' tails last: most are done by then, and whoever waits long leaves them to a thread.
+        ends = sorted(tails.items(), key=lambda lane: lane[0] in lanes.engines)
+        self.last = [event for _, number in ends if (event := done[number]) is not None]
         self._used = 0
         self.stamps = np.zeros(sum(self._room(each) for each in plan))
         for each, event in zip(plan, done, strict=True):

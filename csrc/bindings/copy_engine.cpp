@@ -17,8 +17,11 @@ class BoundEngine {
   CopyEngine& engine() { return engine_; }
   BoundEngine(double rate, double latency, int cpu, bool ahead) : engine_(rate, latency, cpu, ahead) {}
   ~BoundEngine() {
-    const py::gil_scoped_release release;
-    engine_.stop();
+    {
+      const py::gil_scoped_release release;
+      engine_.stop();
+    }
+    engine_.collect();
   }
 
   long long submit(Copy copy, const py::object& times, const Waits& wait, const std::shared_ptr<Event>& done) {

@@ -43,7 +43,7 @@ class BoundQueue {
 };
 
 double time_of(const Event& event) {
-  if (!event.done()) throw py::value_error("the event has not been signalled");
+  if (!event.poll()) throw py::value_error("the event has not been signalled");
   return event.time();
 }
 
@@ -112,7 +112,7 @@ void register_queue(py::module_& module) {
       .def("clear", &Event::clear)
       .def("signal", &Event::signal)
       .def("wait", [](const Event& event) { event.wait(); }, py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("done", &Event::done)
+      .def_property_readonly("done", &Event::poll)
       .def_property_readonly("time", &time_of);
   py::class_<BoundQueue, std::shared_ptr<BoundQueue>>(module, "Queue")
       .def(py::init<int>(), py::arg("cpu") = -1)

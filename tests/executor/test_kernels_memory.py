@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,12 +124,13 @@ except PermissionError:
     pass
 permitted = os.sched_getscheduler(0) == os.SCHED_FIFO
 os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-buffer, cpus = Arena(1 << 16).alloc(1 << 15, "buffer"), os.sched_getaffinity(0)
+buffer, cpus = Arena(1 << 20).alloc(1 << 18, "buffer"), os.sched_getaffinity(0)
 memoryview(buffer)[:3] = b"abc"
+size = 1 << 17  # more than what those who wait move themselves
 def copying(*place):
     before, engine = tasks(), CopyEngine(1e9, 1e-4, *place)
-    start, end = engine.wait(engine.submit(buffer, 1024, buffer, 0, 1024))
-    assert bytes(memoryview(buffer)[1024:1027]) == b"abc" and end - start >= 1e-4 + 1024 / 1e9
+    start, end = engine.wait(engine.submit(buffer, size, buffer, 0, size))
+    assert bytes(memoryview(buffer)[size:size + 3]) == b"abc" and end - start >= 1e-4 + size / 1e9
     (thread,) = tasks() - before
     return engine, os.sched_getparam(thread).sched_priority, os.sched_getaffinity(thread)
 _, least, _ = copying(-1)
@@ -146,6 +148,49 @@ def test_copies_take_precedence_where_that_is_permitted_and_work_where_it_is_not
     permitted, preceding = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
     assert permitted == preceding
     assert asked == "as it is" or permitted == "False"
+
+
+def test_small_copies_are_moved_by_whoever_waits_for_them() -> None:
+    """The engine's thread, which shares a processor with an accelerator's, hardly runs."""
+    copies, size = 200, 64
+    arena, before = Arena(1 << 20), set(Path("/proc/self/task").iterdir())
+    source, target = (arena.alloc(copies * size, what) for what in ("source", "target"))
+    view(source)[:] = np.random.default_rng(0).integers(0, 256, copies * size, np.uint8)
+    engine = CopyEngine(1e12, 0.0, -1)
+    (thread,) = set(Path("/proc/self/task").iterdir()) - before
+    begin, done = ([Event() for _ in range(copies)] for _ in range(2))
+    for i in range(copies):
+        engine.submit(target, i * size, source, i * size, size, [begin[i]], done[i])
+    time.sleep(0.01)
+    switches = _switches(thread)
+    for i in range(copies):
+        begin[i].signal()
+        done[i].wait()
+        np.testing.assert_array_equal(view(target)[i * size : (i + 1) * size], view(source)[i * size : (i + 1) * size])
+    assert _switches(thread) - switches < copies / 2
+
+
+def _switches(thread: Path) -> int:
+    """How often a thread of this process has gone to sleep."""
+    status = (thread / "status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("voluntary")))
+
+
+def test_a_small_copy_that_nobody_waits_for_takes_its_time_and_is_moved() -> None:
+    """Its seconds are the link's, however late somebody looks, and so begins the next one."""
+    buffer, size, rate, latency = Arena(1 << 16).alloc(1 << 15, "buffer"), 4096, 1e8, 1e-4
+    engine, begin, first, second = CopyEngine(rate, latency, -1), Event(), Event(), Event()
+    times = np.zeros((2, 2))
+    engine.submit(buffer, size, buffer, 0, size, [begin], first, times[0])
+    engine.submit(buffer, 2 * size, buffer, 0, size, (), second, times[1])
+    begin.signal()
+    deadline = time.monotonic() + 10
+    while not times[1, 1] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    expected = latency + size / rate
+    assert first.done and second.done
+    assert begin.time == times[0, 0] and times[0, 1] == times[1, 0]
+    assert ((times[:, 1] - times[:, 0]) >= expected * (1 - 1e-6)).all()
 
 
 def test_an_empty_copy_takes_the_latency() -> None:
