@@ -10,6 +10,7 @@ from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import scheduled
 from helmsman.schemas.errors import BadInputError
@@ -23,20 +24,26 @@ from helmsman.simulator.stream import Progress
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One pass: its tasks, `estimates` by task id, its simulation, and which busy links delay which task on the
-    `hardware`."""
+    """One pass: its tasks, `estimates` by task id, its simulation, which busy links delay which task on the
+    `hardware`, and the time between tasks."""
 
     graph: TaskGraph
     hardware: Hardware
     estimates: dict[str, Estimate]
     simulated: Simulated
+    between: Handovers
     slowed: Slowed | None = None
 
     def schedule(self, seconds: Callable[[Task, Estimate], float]) -> float:
         """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction."""
+        begins = self.between.begins(self.graph)
         if self.simulated.in_turn:
-            return sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
-        return scheduled(self.graph, self.hardware, lambda task: seconds(task, self.estimates[task.id]), self.slowed)
+            return begins + sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
+
+        def price(task: Task) -> float:
+            return seconds(task, self.estimates[task.id])
+
+        return begins + scheduled(self.graph, self.hardware, price, self.slowed, self.between)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:
@@ -99,24 +106,27 @@ def expect(
     given: dict[int, list[Span]] = {}
     for span in simulated:
         given.setdefault(span.iteration, []).append(span)
-    slowed = costs.slowed()
-    steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware, slowed)
+    slowed, between = costs.slowed(), costs.between()
+    steps, simulator = DecodeSteps(plan, workload, costs), Simulator(plan.hardware, slowed, between)
     prompt = passes_of(plan, workload).prompt
     found = {}
     for i in progress(iterations):
-        mine = from_spans(given[i]) if i in given else None
+        mine = given.get(i)
         if i >= len(prompt):
             graph = steps.graph(i - len(prompt) + 1)
             found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
         else:
             graph = lower(plan, prompt[i])
             estimates = {task.id: costs.price(task) for task in graph.tasks}
-            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed), mine)
+            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed, between), mine)
     return found
 
 
 def _expected(
-    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Simulated | None
+    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Sequence[Span] | None
 ) -> Expected:
-    simulated = given or simulator.simulate(graph, lambda task: estimates[task.id].mid)
-    return Expected(graph, simulator.hardware, estimates, simulated, simulator.slowed)
+    if given is None:
+        simulated = simulator.simulate(graph, lambda task: estimates[task.id].mid)
+    else:
+        simulated = from_spans(given, simulator.between.begins(graph))
+    return Expected(graph, simulator.hardware, estimates, simulated, simulator.between, simulator.slowed)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import Slowed
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Span
@@ -13,7 +14,8 @@ from helmsman.simulator.replay import replay
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Seconds of each task by id; `extent`: from the first start to the last end; `idle`: of it, without work.
+    """Seconds of each task by id; `extent`: from the end of the pass before to the last end; `idle`: of it, without
+    work.
 
     `in_turn`: known to run one task at a time in order of the graph, whatever the tasks take."""
 
@@ -29,24 +31,26 @@ class Simulator:
     Where a replay runs one task at a time in order of the graph, every other does: which task is ready then
     follows from the tasks done before it, whatever they took. Only the first such pass is replayed."""
 
-    def __init__(self, hardware: Hardware, slowed: Slowed | None = None) -> None:
+    def __init__(self, hardware: Hardware, slowed: Slowed | None = None, between: Handovers | None = None) -> None:
         self.hardware, self.slowed = hardware, slowed
+        self.between = between or Handovers(hardware)
         self._in_turn = False
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> Simulated:
         """The simulation of `graph`, whose tasks take `seconds` alone on their lanes."""
+        begins = self.between.begins(graph)
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
-            return Simulated(durations, sum(durations.values()), 0.0, True)
-        done = replay(graph, seconds, self.hardware, self.slowed)
+            return Simulated(durations, begins + sum(durations.values()), begins, True)
+        done = replay(graph, seconds, self.hardware, self.slowed, self.between)
         times = list(zip(done.start, done.end, strict=True))
         self._in_turn = all(after[0] == before[1] for before, after in pairwise(times))
-        return _simulated((task.id for task in graph.tasks), times, self._in_turn)
+        return _simulated((task.id for task in graph.tasks), times, begins, self._in_turn)
 
 
-def from_spans(spans: Sequence[Span]) -> Simulated:
-    """What the spans of one pass say; at least one."""
-    return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans])
+def from_spans(spans: Sequence[Span], begins: float) -> Simulated:
+    """What the spans of one pass say, at least one, which began so many seconds after the end of the pass before."""
+    return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins)
 
 
 def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
@@ -58,7 +62,9 @@ def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
     return total
 
 
-def _simulated(tasks: Iterable[str], times: Sequence[tuple[float, float]], in_turn: bool = False) -> Simulated:
-    begun = min(start for start, _ in times)
+def _simulated(
+    tasks: Iterable[str], times: Sequence[tuple[float, float]], begins: float, in_turn: bool = False
+) -> Simulated:
+    begun = min(start for start, _ in times) - begins
     durations = {task: end - start for task, (start, end) in zip(tasks, times, strict=True)}
     return Simulated(durations, max(end for _, end in times) - begun, idle(times, begun), in_turn)

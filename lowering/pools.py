@@ -8,15 +8,29 @@ than the seconds that one of its pools must work.
 A task that busy links delay (`slows` of a link) asks for as much less: a measured delay contains what sharing memories
 costs, so the two do not multiply, and the lower speed counts."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.hardware import Hardware, Link, lane_owner
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
 
 _LINK, _LANES = "link ", "lanes "
 """Before the name of a link's pool and of its lanes': memories and links may have equal names."""
+
+
+Rate = Callable[[Figure], float]
+
+
+def median_rate(figure: Figure) -> float:
+    """What is expected of a figure."""
+    return figure.value
+
+
+def together(memory: Memory) -> Figure:
+    """Bytes/s of all users of a memory at once."""
+    return memory.joint or memory.bandwidth
 
 
 class Pools:
@@ -25,10 +39,11 @@ class Pools:
     Lanes of one link, and links that share another's lanes, draw from one pool; where those lanes carry more than
     that link alone reaches, from one for each and one for the lanes (PARK-43)."""
 
-    def __init__(self, hardware: Hardware) -> None:
+    def __init__(self, hardware: Hardware, of: Rate = median_rate) -> None:
+        """`of`: which end of the interval of what several users of a memory reach together."""
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
         self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
-        self.capacity = {root: hardware.memory(root).bandwidth.value for root in self._root.values()}
+        self.capacity = {root: of(together(hardware.memory(root))) for root in self._root.values()}
         for link in hardware.links:
             self.capacity[_LINK + link.name] = link.bandwidth.value
             if link.carries is not None:

@@ -12,8 +12,10 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.expansion import Expansion, expansion
-from helmsman.planner.interference import End, Slowed, Slowings, beside, slowings
+from helmsman.planner.handovers import Handovers
+from helmsman.planner.interference import OPPOSITE, READ, End, Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
+from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
@@ -134,6 +136,18 @@ class CostModel:
 
         return found
 
+    def between(self, end: End = "mid") -> Handovers:
+        """The time between tasks at one end of its interval; none without corrections."""
+        if end not in self._between:
+            self._between[end] = Handovers(self.hardware if self.options.corrections else _bare(self.hardware), end)
+        return self._between[end]
+
+    def sharing(self, end: End = "mid") -> Sharing:
+        """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass."""
+        if end not in self._sharing:
+            self._sharing[end] = Sharing(Pools(self.hardware, READ[OPPOSITE[end]]))
+        return self._sharing[end]
+
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
 
@@ -155,11 +169,19 @@ class CostModel:
     @cached_property
     def pools(self) -> Pools:
         """The memories and links that tasks share."""
-        return Pools(self.hardware)
+        return self.sharing().pools
 
     @cached_property
     def _slowings(self) -> dict[End, dict[str, Slowings]]:
         """What was asked before."""
+        return {}
+
+    @cached_property
+    def _between(self) -> dict[End, Handovers]:
+        return {}
+
+    @cached_property
+    def _sharing(self) -> dict[End, Sharing]:
         return {}
 
     @cached_property
@@ -247,8 +269,9 @@ class CostModel:
         share = link.reached(task.path)
         if share is not None and self.options.corrections:
             rates.append(share)
-        moving = self._quotient(task.bytes, rates, "link")
-        return moving.plus(self._constant(link.latency, "link"))
+        moving = self._quotient(task.bytes, rates, "link").plus(self._constant(link.latency, "link"))
+        beside = link.overhead if self.options.corrections else None
+        return moving if beside is None else moving.plus(self._constant(beside, "link"))
 
     def _carried(self, link: Link) -> Figure:
         """The rate of a link: what it reaches alone, or what the lanes that it shares carry (E-GUPTA-10)."""
@@ -267,15 +290,16 @@ class CostModel:
         mid = amount / product
         low, high = mid * exp(-STRETCH * faster**0.5), mid * exp(STRETCH * slower**0.5)
         moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
-        return Estimate(low, mid, high, bound, self._source(rates[-1]), moving, computing)
+        return Estimate(low, mid, high, bound, self.source(rates[-1]), moving, computing)
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
         low = max(0.0, figure.value - STRETCH * (figure.value - figure.p10))
         high = figure.value + STRETCH * (figure.p90 - figure.value)
-        return Estimate(low, figure.value, high, bound, self._source(figure))
+        return Estimate(low, figure.value, high, bound, self.source(figure))
 
-    def _source(self, figure: Figure) -> str:
+    def source(self, figure: Figure) -> str:
+        """What kind of source a figure has."""
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
 
 
@@ -284,6 +308,13 @@ def least_seconds(device: Device) -> Figure | None:
     (`planner.launches`), what launching each takes."""
     known = (device.launch, device.dispatch and device.dispatch.seconds)
     return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
+
+
+def _bare(hardware: Hardware) -> Hardware:
+    """The machine without time between tasks."""
+    links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
+    devices = tuple(device.model_copy(update={"join": None}) for device in hardware.devices)
+    return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
 
 
 def _together(task: Task) -> int:

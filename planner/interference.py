@@ -1,8 +1,10 @@
 """Work that a busy link delays: a device's tasks take longer while data moves into or out of its memory (PARK-43).
 
 A link of the record says how much: `slows[device]` = f, so work of that device proceeds at 1 / (1 + f) while a
-transfer runs on the link. Delays of several busy links add up, 1 / (1 + f + g): each holds up the same work by what
-it moves itself, four drives of one rate four times as much as one, and none of the order of drives matters.
+transfer runs on the link; `interrupts` says it of transfers so small that their latency is most of them: what wakes to
+move them takes a processor's time whatever they hold. Delays of several busy links add up, 1 / (1 + f + g): each holds
+up the same work by what it moves itself, four drives of one rate four times as much as one, and none of the order of
+drives matters.
 
 What was measured beside the link is not slowed by it again. Figures of operation tables with `link_busy` (the
 columns host, accelerator and decompress) were taken while the link from the host to the accelerator was moving
@@ -16,28 +18,59 @@ from typing import Literal
 
 from helmsman.lowering.graph import Task
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import Hardware, lane_owner
+from helmsman.schemas.hardware import Hardware, is_small, lane_owner
 
 Slowings = tuple[tuple[str, float], ...]
-"""Links that slow a task while they are busy, and by how much each."""
+"""Traffic that slows a task while it is under way, and by how much each."""
 
 Slowed = Callable[[Task], Slowings]
 End = Literal["low", "mid", "high"]
 
 
+READ: dict[End, Callable[[Figure], float]] = {
+    "low": lambda f: f.p10,
+    "mid": lambda f: f.value,
+    "high": lambda f: f.p90,
+}
+"""A figure at the end of its interval."""
+
+
+OPPOSITE: dict[End, End] = {"low": "high", "mid": "mid", "high": "low"}
+"""The end of a rate that makes seconds of one end."""
+
+
 def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
-    """By device the links that slow it, those by 0 left out; `end` of each figure's interval."""
-    read: dict[End, Callable[[Figure], float]] = {
-        "low": lambda f: f.p10,
-        "mid": lambda f: f.value,
-        "high": lambda f: f.p90,
-    }
+    """By device the traffic that slows it, what does by 0 left out; `end` of each figure's interval."""
     found: dict[str, Slowings] = {}
     for link in hardware.links:
-        for device, figure in (link.slows or {}).items():
-            if (extra := read[end](figure)) > 0.0:
-                found[device] = (*found.get(device, ()), (link.name, extra))
+        for traffic, parts in ((link.name, link.slows), (_small(link.name), link.interrupts)):
+            for device, figure in (parts or {}).items():
+                if (extra := READ[end](figure)) > 0.0:
+                    found[device] = (*found.get(device, ()), (traffic, extra))
     return found
+
+
+class Traffic:
+    """What is under way while a task runs, as `slowings` call it."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self._links = {link.name: link for link in hardware.links}
+
+    def of(self, task: Task) -> str | None:
+        """The link on which a task moves something; small transfers apart where the record tells them apart."""
+        link = self._links.get(lane_owner(task.resource))
+        if link is None:
+            return None
+        return _small(link.name) if link.interrupts is not None and is_small(link, task.bytes) else link.name
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Whatever there may be."""
+        return tuple(name for link in self._links for name in (link, _small(link)))
+
+
+def _small(link: str) -> str:
+    return f"{link}:small"
 
 
 def alone(hardware: Hardware) -> Slowed:
@@ -48,9 +81,9 @@ def alone(hardware: Hardware) -> Slowed:
 
 def beside(found: Slowings, link: str | None) -> Slowings:
     """`found` without the link that a price already counts."""
-    return tuple((name, extra) for name, extra in found if name != link)
+    return tuple((name, extra) for name, extra in found if lane_owner(name) != link)
 
 
 def speed(found: Slowings, busy: Callable[[str], bool]) -> float:
-    """The speed of work, relative to idle links, while those are `busy`."""
-    return 1.0 / (1.0 + sum(extra for link, extra in found if busy(link)))
+    """The speed of work, relative to idle links, while such traffic is `busy`."""
+    return 1.0 / (1.0 + sum(extra for traffic, extra in found if busy(traffic)))

@@ -8,9 +8,11 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.lowering.pools import Pools
+from helmsman.planner.between_terms import between_terms
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate, work_of
 from helmsman.planner.delayed import delayed_makespan
+from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import End, Slowed
 from helmsman.planner.memory import memory_use
 from helmsman.planner.prompt_passes import weighted_passes
@@ -104,10 +106,10 @@ def mean_step(workload: Workload, batches: int = 1) -> Iteration:
 
 def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     """Seconds of one pass, the terms they are the sum of, and the gap to the lower bound."""
-    works, sharing = alike(graph, work_of), Sharing(costs.pools)
+    works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     terms = _terms(works, prices)
-    seconds = {end: _seconds(works, costs, prices, sharing, end) for end in _ENDS}
+    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in _ENDS}
     mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
     if costs.table is not None:  # what was measured happened, whatever the record's rates allow
         bound = min(bound, mid)
@@ -115,8 +117,8 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     return PhasePrediction(
         context=graph.iteration.context,
         seconds=Interval(low=ends[0], mid=mid, high=ends[-1]),
-        terms=terms,
-        bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, sharing.pools)),
+        terms=(*terms, *between_terms(graph, costs)),
+        bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, costs.pools)),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
@@ -126,24 +128,34 @@ def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
     """The expected seconds of one pass alone."""
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
-    return _seconds(works, costs, prices, Sharing(costs.pools), "mid")
+    return _seconds(works, costs, prices, "mid") + costs.between().begins(graph)
 
 
-def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], sharing: Sharing, end: End) -> float:
-    return _scheduled(works, [getattr(price, end) for price in prices], costs.slowed(end), sharing)
+def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
+    times = [getattr(price, end) for price in prices]
+    return _scheduled(works, times, costs.slowed(end), costs.sharing(end), costs.between(end))
 
 
-def scheduled(graph: TaskGraph, hardware: Hardware, price: Callable[[Task], float], slowed: Slowed | None) -> float:
+def scheduled(
+    graph: TaskGraph,
+    hardware: Hardware,
+    price: Callable[[Task], float],
+    slowed: Slowed | None,
+    between: Handovers | None = None,
+) -> float:
     """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
-    use of memories and links."""
-    return _scheduled(apart(graph), [price(task) for task in graph.tasks], slowed, Sharing(Pools(hardware)))
+    use of memories and links, and the time `between` them."""
+    times = [price(task) for task in graph.tasks]
+    return _scheduled(apart(graph), times, slowed, Sharing(Pools(hardware)), between)
 
 
-def _scheduled(works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing) -> float:
-    alone = works_makespan(works, times, slowed)
+def _scheduled(
+    works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing, between: Handovers | None
+) -> float:
+    alone = works_makespan(works, times, slowed, between)
     if not sharing.matters(works, times):
         return alone
-    return max(alone, delayed_makespan(works, times, slowed, sharing))
+    return max(alone, delayed_makespan(works, times, slowed, sharing, between))
 
 
 def gap(seconds: float, bound: float) -> float:

@@ -14,7 +14,9 @@ from helmsman.schemas.operation_table import OperationTable
 class Memory(Frozen):
     """A bounded store. `bandwidth` is what all its users together can read, bytes/s.
 
-    `free`: what any program finds free, where `available` is the budget that one executor leaves itself."""
+    `joint`: bytes/s of products that several devices do at once, pieces of their own each, where that was measured;
+    else `bandwidth` stands for it. `free`: what any program finds free, where `available` is the budget that one
+    executor leaves itself."""
 
     name: Name
     kind: Literal["dram", "vram", "unified", "loopback", "optane", "cxl", "nvme"]
@@ -23,6 +25,7 @@ class Memory(Frozen):
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")
     free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
     bandwidth: Rate
+    joint: Rate | None = Field(default=None, description="of products of several devices at once; else its bandwidth")
     source: Name
     shares: Name | None = Field(default=None, description="memory whose physical bandwidth this one uses")
 
@@ -82,6 +85,7 @@ class Device(Frozen):
     `launch`: least seconds between two operations on the device; `dispatch`: what launching them takes on the host,
     where that is not a captured graph or native code;
     `overhead`: seconds added to every operation;
+    `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on the host in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups."""
 
@@ -101,6 +105,7 @@ class Device(Frozen):
     launch: Delay | None = None
     dispatch: Dispatch | None = None
     overhead: Delay | None = None
+    join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
     request: Delay | None = Field(default=None, description="of attention on the host: by request and layer")
     elementwise: Rate | None = None
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
@@ -149,8 +154,12 @@ class Link(Frozen):
     `carries`: bytes/s of those lanes for all links that share them, where one link alone does not reach that;
     `pageable`: share of the bandwidth that is reached from memory which is not pinned; `managed`: by pages that migrate
     when they are touched;
+    `overhead`: seconds that a transfer takes beside its latency and its bytes;
+    `handover`: seconds from the end of a transfer to the start of what waits for it;
     `slows`: by device, how much longer its work takes while this link moves data, as a part of the work (0.4: 1.4
     times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43);
+    `interrupts`: the same while it moves as little as activations of a few tokens are, whose bytes take no longer than
+    its latency; else `slows` counts for these too;
     `footprint`: what its rate depends on."""
 
     name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
@@ -159,11 +168,14 @@ class Link(Frozen):
     kind: Name
     bandwidth: Rate
     latency: Delay
+    overhead: Delay | None = Field(default=None, description="of a transfer, beside latency and bytes")
+    handover: Delay | None = Field(default=None, description="from a transfer's end to the start of what waits for it")
     shares: Name | None = None
     carries: Rate | None = Field(default=None, description="of its lanes, for all that share them; else its bandwidth")
     pageable: Share | None = None
     managed: Share | None = None
     slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
+    interrupts: dict[Name, Slowing] | None = Field(default=None, description="the same beside small transfers")
     footprint: Footprint | None = None
 
     def reached(self, path: str) -> Figure | None:
@@ -182,6 +194,11 @@ class Link(Frozen):
         return self
 
 
+def is_small(link: Link, size: int) -> bool:
+    """Whether so many bytes take no longer than the latency of `link`."""
+    return size <= link.latency.value * link.bandwidth.value
+
+
 def activation_lane(link: str) -> str:
     """The lane of a link on which activations pass by what is streamed ahead; both share its bandwidth."""
     return f"{link}:activations"
@@ -190,6 +207,14 @@ def activation_lane(link: str) -> str:
 def lane_owner(lane: str) -> str:
     """The link or device that a lane belongs to."""
     return lane.partition(":")[0]
+
+
+class BetweenPasses(Frozen):
+    """Seconds from the end of a pass to the start of the next: `begin`, and `submission` for everything that lanes are
+    given to do in one piece."""
+
+    begin: Delay
+    submission: Delay
 
 
 class Reading(Frozen):
@@ -223,6 +248,7 @@ class Hardware(Document):
     links: Annotated[tuple[Link, ...], Field(max_length=512)] = ()
     sources: dict[Name, Source]
     host: Host | None = None
+    between_passes: BetweenPasses | None = Field(default=None, description="of a run, beside its tasks")
     readings: Annotated[tuple[Reading, ...], Field(max_length=4096)] = ()
     tables: Annotated[tuple[OperationTable, ...], Field(max_length=256)] = ()
 
@@ -303,6 +329,7 @@ def _links_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
 def _devices_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, link in enumerate(hardware.links):
         yield from ((f"links.{place}.slows", device) for device in link.slows or ())
+        yield from ((f"links.{place}.interrupts", device) for device in link.interrupts or ())
     for place, table in enumerate(hardware.tables):
         yield f"tables.{place}.host", table.host
         yield f"tables.{place}.accelerator", table.accelerator
@@ -312,6 +339,8 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, memory in enumerate(hardware.memories):
         yield f"memories.{place}.source", memory.source
         yield f"memories.{place}.bandwidth.source", memory.bandwidth.source
+        if memory.joint is not None:
+            yield f"memories.{place}.joint.source", memory.joint.source
     for place, link in enumerate(hardware.links):
         yield f"links.{place}.bandwidth.source", link.bandwidth.source
         yield f"links.{place}.latency.source", link.latency.source
@@ -321,11 +350,19 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
             yield f"links.{place}.pageable.source", link.pageable.source
         if link.managed is not None:
             yield f"links.{place}.managed.source", link.managed.source
-        for name, figure in (link.slows or {}).items():
-            yield f"links.{place}.slows.{name}.source", figure.source
+        for field, value in (("overhead", link.overhead), ("handover", link.handover)):
+            if value is not None:
+                yield f"links.{place}.{field}.source", value.source
+        for field, parts in (("slows", link.slows), ("interrupts", link.interrupts)):
+            yield from (
+                (f"links.{place}.{field}.{name}.source", figure.source) for name, figure in (parts or {}).items()
+            )
         yield from ((f"links.{place}.footprint", figure.source) for figure in _footprint_figures(link))
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
+    if hardware.between_passes is not None:
+        yield "between_passes.begin.source", hardware.between_passes.begin.source
+        yield "between_passes.submission.source", hardware.between_passes.submission.source
     for place, reading in enumerate(hardware.readings):
         yield f"readings.{place}.figure.source", reading.figure.source
     for place, table in enumerate(hardware.tables):
@@ -343,6 +380,7 @@ def _figures(device: Device) -> list[Figure]:
         device.launch,
         None if device.dispatch is None else device.dispatch.seconds,
         device.overhead,
+        device.join,
         device.request,
         device.elementwise,
         device.decompress,

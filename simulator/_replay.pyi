@@ -3,19 +3,20 @@
 from collections.abc import Sequence
 
 class Loop:
-    """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, and work that busy links delay.
+    """Exclusive lanes, pools of bandwidth that running tasks share max-min fairly, time between tasks, and work that
+    traffic delays.
 
     `capacity`: bytes/s of each pool; `record`: keep when every task ran until `finished` is called."""
 
     def __init__(self, capacity: Sequence[float], record: bool) -> None: ...
-    def add_lane(self, kind: int, link: int = -1) -> int:
-        """A lane; `kind` (below 32) is the bit it sets in `masks` while it works, `link` what is busy then."""
+    def add_lane(self, kind: int) -> int:
+        """A lane; `kind` (below 32) is the bit it sets in `masks` while it works."""
 
     def add_uses(self, uses: Sequence[tuple[int, int]]) -> int:
         """A way of drawing on pools: (pool, how many times the bytes count there)."""
 
     def add_slowings(self, slowings: Sequence[tuple[int, float]]) -> int:
-        """(link, f) of links that delay tasks: they run at 1 / (1 + sum of f of the busy ones), at most."""
+        """(traffic, f) of traffic that delays tasks: they run at 1 / (1 + sum of f of what is under way), at most."""
 
     def feed(
         self,
@@ -23,11 +24,16 @@ class Loop:
         seconds: Sequence[float],
         rates: Sequence[float],
         uses: Sequence[int],
+        traffic: Sequence[int],
         slowings: Sequence[int],
+        gaps: Sequence[float],
         dep_counts: Sequence[int],
         deps: Sequence[int],
+        handovers: Sequence[float],
     ) -> None:
-        """More tasks: lane, seconds alone, bytes/s alone, uses and slowings (-1: none); `deps` of all in one list.
+        """More tasks: lane, seconds alone, bytes/s alone, uses, the traffic that is under way while they run, slowings
+        (-1: none), least seconds after the task before on their lane; `deps` of all in one list, with least seconds
+        after the end of each.
 
         Raises ValueError for a dependency on a task that has not come before."""
 

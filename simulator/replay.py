@@ -1,14 +1,16 @@
-"""Replay: tasks executed in virtual time, with exclusive lanes, shared bandwidth of memories and links, and work that
-busy links delay."""
+"""Replay: tasks executed in virtual time, with exclusive lanes, shared bandwidth of memories and links, work that busy
+links delay, and time between tasks."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Self
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
-from helmsman.planner.interference import Slowed, Slowings, alone
-from helmsman.schemas.hardware import Hardware, lane_owner
+from helmsman.planner.handovers import Handovers
+from helmsman.planner.interference import Slowed, Slowings, Traffic, alone
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
 from helmsman.simulator.overlap import LaneKinds, OverlapShares
@@ -34,6 +36,11 @@ class Summary:
     overlap: float
     shares: OverlapShares
     tasks: int
+
+    def later(self, seconds: float) -> Self:
+        """The same after `seconds` in which nothing works."""
+        shares = self.shares.plus(OverlapShares(idle=seconds))
+        return replace(self, makespan=self.makespan + seconds, shares=shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +73,27 @@ class Replay:
         return self.summary.overlap
 
 
-def replay(graph: TaskGraph, price: Price, hardware: Hardware, slowed: Slowed | None = None) -> Replay:
+def replay(
+    graph: TaskGraph,
+    price: Price,
+    hardware: Hardware,
+    slowed: Slowed | None = None,
+    between: Handovers | None = None,
+) -> Replay:
     """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` the links that
-    delay it: by default all of the record (`planner.interference`), as if no price counted one already.
+    delay it: by default all of the record (`planner.interference`), as if no price counted one already; `between`: the
+    time between tasks, by default that of the record (`planner.handovers`).
 
     A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
-    done. Running tasks share bandwidth (`lowering.pools`). Deterministic; cost O(tasks x log), and x running under
-    contention.
+    done, and handed over. Running tasks share bandwidth (`lowering.pools`). Deterministic; cost O(tasks x log), and x
+    running under contention.
     Raises ValueError for a graph with a cycle, and for seconds that are negative or not a number."""
     start, end = [0.0] * len(graph.tasks), [0.0] * len(graph.tasks)
 
     def record(index: int, _: Task, began: float, ended: float) -> None:
         start[index], end[index] = began, ended
 
-    summary = replay_stream(graph.tasks, price, hardware, record, len(graph.tasks) + 1, slowed)
+    summary = replay_stream(graph.tasks, price, hardware, record, len(graph.tasks) + 1, slowed, between)
     return Replay(graph, tuple(start), tuple(end), summary)
 
 
@@ -90,12 +104,15 @@ def replay_stream(
     done: Done | None = None,
     window: int = WINDOW,
     slowed: Slowed | None = None,
+    between: Handovers | None = None,
 ) -> Summary:
     """`replay` of tasks as they come, in topological order, with memory for twice `window` unfinished ones only.
 
     Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""
-    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware)).go(window)
+    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware), between or Handovers(hardware)).go(
+        window
+    )
 
 
 def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, run: int = 0) -> list[Span]:
@@ -124,11 +141,19 @@ class _Run:
     """Feeds the native loop with tasks as they come, and names what comes back."""
 
     def __init__(
-        self, tasks: Iterator[Task], price: Price, hardware: Hardware, done: Done | None, slowed: Slowed
+        self,
+        tasks: Iterator[Task],
+        price: Price,
+        hardware: Hardware,
+        done: Done | None,
+        slowed: Slowed,
+        between: Handovers,
     ) -> None:
         self.tasks, self.price, self.done = tasks, price, done
-        self.slowed = slowed if any(link.slows for link in hardware.links) else None
-        self.links = {link.name: number for number, link in enumerate(hardware.links)}
+        self.slowed = slowed if any(link.slows or link.interrupts for link in hardware.links) else None
+        self.between = _Between(between) if between.known else None
+        self.traffic = Traffic(hardware)
+        self.kinds_of_traffic = {name: number for number, name in enumerate(self.traffic.all)}
         self.slowings: dict[Slowings, int] = {(): -1}
         self.pools, self.kinds = Pools(hardware), LaneKinds(hardware)
         self.loop = Loop(self.pools.rates, record=done is not None)
@@ -150,6 +175,7 @@ class _Run:
     def _feed(self, room: int) -> bool:
         """Whether there may be more tasks than the `room` that were fed."""
         lanes, seconds, rates, uses, slowings, counts, deps = [], [], [], [], [], [], list[int]()
+        traffic, gaps, handovers = [], [], list[float]()
         for task in islice(self.tasks, room):
             alone, size = self.price(task), task.bytes
             if not alone >= 0.0:
@@ -162,12 +188,15 @@ class _Run:
             rates.append(rate)
             uses.append(drawn if rate else -1)
             slowings.append(self._slowings(task) if self.slowed else -1)
+            traffic.append(self._traffic(task) if self.slowed else -1)
+            gaps.append(self.between.add(task, handovers) if self.between else 0.0)
             counts.append(len(task.deps))
             deps += task.deps
             if self.done is not None:
                 self.pending[self.count + len(lanes) - 1] = task
         self.count += len(lanes)
-        self.loop.feed(lanes, seconds, rates, uses, slowings, counts, deps)
+        handovers = handovers if self.between else [0.0] * len(deps)
+        self.loop.feed(lanes, seconds, rates, uses, traffic, slowings, gaps, counts, deps, handovers)
         return len(lanes) == room
 
     def _seat(self, task: Task) -> tuple[int, int, float]:
@@ -176,8 +205,7 @@ class _Run:
         A task that alone already exceeds what a pool nominally has counts as using all of it."""
         lane = self.lanes.get(task.resource)
         if lane is None:
-            link = self.links.get(lane_owner(task.resource), -1)
-            lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource), link)
+            lane = self.lanes[task.resource] = self.loop.add_lane(self.kinds.flag(task.resource))
             self.moved.append(0)
         uses = self.pools.uses(task)
         seat = (lane, self.loop.add_uses(self.pools.numbered(uses)), self.pools.most(uses))
@@ -188,9 +216,14 @@ class _Run:
         """The number of what delays a task; -1 for nothing."""
         found = self.slowed(task) if self.slowed else ()
         if found not in self.slowings:
-            numbered = [(self.links[link], extra) for link, extra in found]
+            numbered = [(self.kinds_of_traffic[name], extra) for name, extra in found]
             self.slowings[found] = self.loop.add_slowings(numbered)
         return self.slowings[found]
+
+    def _traffic(self, task: Task) -> int:
+        """The number of what is under way while a task runs; -1 for nothing."""
+        name = self.traffic.of(task)
+        return -1 if name is None else self.kinds_of_traffic[name]
 
     def _finish(self) -> None:
         try:
@@ -212,3 +245,21 @@ class _Run:
             shares=self.kinds.shares(self.loop.masks),
             tasks=self.count,
         )
+
+
+class _Between:
+    """The time between tasks as they come: of all so far only their lanes are kept."""
+
+    def __init__(self, between: Handovers) -> None:
+        self.between = between
+        self.lanes: list[str] = []
+        self.begun = set[str]()
+
+    def add(self, task: Task, handovers: list[float]) -> float:
+        """The seconds after the task before it on its lane; after each of those it waits for, to `handovers`."""
+        others = [self.lanes[dep] for dep in task.deps]
+        handovers += [self.between.after(lane, task.resource) for lane in others]
+        gap = self.between.joins(others, task.resource) if task.resource in self.begun else 0.0
+        self.begun.add(task.resource)
+        self.lanes.append(task.resource)
+        return gap

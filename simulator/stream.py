@@ -7,6 +7,7 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.paging import Passes, passes_of
 from helmsman.lowering.placement import Placed
+from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import Slowed
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.scheduler.iteration import Iteration
@@ -106,9 +107,11 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slow
 
 def timeline(plan: Placed, price: Price, steps: int, slowed: Slowed | None = None) -> Iterator[Span]:
     """The spans of prefill and of the first `steps` decode steps, on one time axis."""
-    offset, passes = 0.0, passes_of(plan)
+    offset, passes, between = 0.0, passes_of(plan), Handovers(plan.hardware)
     for iteration in passes.all[: len(passes.prompt) + steps]:
-        done = replay(lower(plan, iteration), price, plan.hardware, slowed)
+        graph = lower(plan, iteration)
+        done = replay(graph, price, plan.hardware, slowed, between)
+        offset += between.begins(graph)
         yield from spans(done, offset=offset)
         offset += done.makespan
 
@@ -148,6 +151,8 @@ def _prompt(plan: Placed, passes: Passes, price: Price, slowed: Slowed | None) -
 def _replayed(plan: Placed, price: Price, slowed: Slowed | None, iteration: Iteration) -> _Pass:
     rows = Rows(plan.hardware)
     summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add, slowed=slowed)
+    if plan.hardware.between_passes is not None:
+        summary = summary.later(Handovers(plan.hardware).begins(lower(plan, iteration)))
     return _Pass(summary, rows.breakdown(summary.shares))
 
 

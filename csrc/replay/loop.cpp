@@ -82,10 +82,9 @@ std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vec
   return Filling(rates, uses, capacity).run();
 }
 
-int Loop::add_lane(int kind, int link) {
-  lanes_.push_back(Lane{kind, link, -1, 0.0, false, {}});
+int Loop::add_lane(int kind) {
+  lanes_.push_back(Lane{kind, -1, 0.0, 0.0, false, {}});
   if (active_.size() <= static_cast<size_t>(kind)) active_.resize(static_cast<size_t>(kind) + 1, 0);
-  if (link >= 0 && on_link_.size() <= static_cast<size_t>(link)) on_link_.resize(static_cast<size_t>(link) + 1, 0);
   return static_cast<int>(lanes_.size()) - 1;
 }
 
@@ -98,20 +97,23 @@ int Loop::add_uses(Uses uses) {
 }
 
 int Loop::add_slowings(Slowings slowings) {
-  for (const auto& [link, extra] : slowings) {
-    if (link < 0 || !(extra >= 0.0)) throw std::invalid_argument("links delay by a part of the time, 0 or more");
-    if (on_link_.size() <= static_cast<size_t>(link)) on_link_.resize(static_cast<size_t>(link) + 1, 0);
+  for (const auto& [traffic, extra] : slowings) {
+    if (traffic < 0 || !(extra >= 0.0)) throw std::invalid_argument("traffic delays by a part of the time, 0 or more");
+    if (under_way_.size() <= static_cast<size_t>(traffic)) under_way_.resize(static_cast<size_t>(traffic) + 1, 0);
   }
   slowings_.push_back(std::move(slowings));
   return static_cast<int>(slowings_.size()) - 1;
 }
 
 void Loop::feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-                const std::vector<int>& uses, const std::vector<int>& slowings, const std::vector<int>& dep_counts,
-                const std::vector<int64_t>& deps) {
+                const std::vector<int>& uses, const std::vector<int>& traffic, const std::vector<int>& slowings,
+                const std::vector<double>& gaps, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps,
+                const std::vector<double>& handovers) {
   const size_t count = lanes.size();
-  for (const size_t size : {seconds.size(), rates.size(), uses.size(), slowings.size(), dep_counts.size()})
+  for (const size_t size : {seconds.size(), rates.size(), uses.size(), traffic.size(), slowings.size(), gaps.size(),
+                            dep_counts.size()})
     if (size != count) throw std::invalid_argument("lists of different lengths");
+  if (handovers.size() != deps.size()) throw std::invalid_argument("lists of different lengths");
   wanted_.resize(capacity_.size(), 0.0);
   size_t next = 0;
   for (size_t i = 0; i < count; ++i) {
@@ -119,22 +121,29 @@ void Loop::feed(const std::vector<int>& lanes, const std::vector<double>& second
     if (next + own > deps.size()) throw std::invalid_argument("too few dependencies");
     Task task{};
     task.seconds = seconds[i], task.rate = rates[i];
-    task.lane = lanes[i], task.uses = uses[i], task.slowings = slowings[i];
-    add(task, deps.data() + next, dep_counts[i]);
+    task.lane = lanes[i], task.uses = uses[i], task.traffic = traffic[i], task.slowings = slowings[i];
+    task.gap = gaps[i];
+    add(task, deps.data() + next, handovers.data() + next, dep_counts[i]);
     next += own;
   }
 }
 
-void Loop::add(const Task& made, const int64_t* deps, int count) {
+void Loop::add(const Task& made, const int64_t* deps, const double* handovers, int count) {
   const int64_t index = first_ + static_cast<int64_t>(window_.size());
   if (made.lane < 0 || static_cast<size_t>(made.lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
   if (made.uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
   if (made.slowings >= static_cast<int>(slowings_.size())) throw std::invalid_argument("no such slowings");
+  if (made.traffic >= 0 && under_way_.size() <= static_cast<size_t>(made.traffic))
+    under_way_.resize(static_cast<size_t>(made.traffic) + 1, 0);
   Task task = made;
   for (int d = 0; d < count; ++d) {
     if (deps[d] < 0 || deps[d] >= index) throw std::invalid_argument("the task graph has a cycle");
-    if (deps[d] < first_ || at(deps[d]).done) continue;
-    at(deps[d]).users.push_back(index);
+    if (!(handovers[d] >= 0.0)) throw std::invalid_argument("a hand-over takes no less than 0 s");
+    if (deps[d] < first_ || at(deps[d]).done) {
+      if (handovers[d] > 0.0) task.ready = std::max(task.ready, now_ + handovers[d]);
+      continue;
+    }
+    at(deps[d]).users.push_back({index, handovers[d]});
     ++task.missing;
   }
   lanes_[static_cast<size_t>(task.lane)].waiting.push_back(index);
@@ -163,7 +172,13 @@ void Loop::start_ready() {
   for (const int lane : fresh_) {
     Lane& l = lanes_[static_cast<size_t>(lane)];
     l.fresh = false;
-    if (l.task < 0 && !l.waiting.empty() && at(l.waiting.front()).missing == 0) start(lane);
+    if (l.task >= 0 || l.waiting.empty() || at(l.waiting.front()).missing > 0) continue;
+    const Task& next = at(l.waiting.front());
+    const double from = std::max(next.ready, l.ended + next.gap);
+    if (from > now_)
+      events_.push({from, serial_++, l.waiting.front(), 0});
+    else
+      start(lane);
   }
   fresh_.clear();
   settle();
@@ -171,15 +186,15 @@ void Loop::start_ready() {
 
 // The speeds of tasks that began, and of those that what began or ended lets run faster or slower.
 void Loop::settle() {
-  if (links_changed_) delay();
+  if (traffic_changed_) delay();
   const bool fair = shared_ || contended();
   for (const int64_t index : started_)
     if (!fair || at(index).uses < 0) run_at(index, at(index).most);
-  if (links_changed_)
+  if (traffic_changed_)
     for (const int64_t index : delayed_)
       if (!fair || at(index).uses < 0) run_at(index, at(index).most);
-  if (fair && (flowed_ || links_changed_ || !started_.empty())) balance();
-  flowed_ = links_changed_ = false;
+  if (fair && (flowed_ || traffic_changed_ || !started_.empty())) balance();
+  flowed_ = traffic_changed_ = false;
 }
 
 void Loop::start(int lane) {
@@ -199,21 +214,21 @@ void Loop::start(int lane) {
     flowing_.push_back(l.task);
     draw(task, task.most);
   }
-  use_link(l.link, 1);
+  flow(task.traffic, 1);
   started_.push_back(l.task);
 }
 
-void Loop::use_link(int link, int change) {
-  if (link < 0) return;
-  int& running = on_link_[static_cast<size_t>(link)];
+void Loop::flow(int traffic, int change) {
+  if (traffic < 0) return;
+  int& running = under_way_[static_cast<size_t>(traffic)];
   running += change;
-  if (running == (change > 0 ? 1 : 0)) links_changed_ = true;
+  if (running == (change > 0 ? 1 : 0)) traffic_changed_ = true;
 }
 
 double Loop::most(const Task& task) const {
   double extra = 0.0;
-  for (const auto& [link, part] : slowings_[static_cast<size_t>(task.slowings)])
-    if (on_link_[static_cast<size_t>(link)] > 0) extra += part;
+  for (const auto& [traffic, part] : slowings_[static_cast<size_t>(task.slowings)])
+    if (under_way_[static_cast<size_t>(traffic)] > 0) extra += part;
   return 1.0 / (1.0 + extra);
 }
 
@@ -227,7 +242,7 @@ void Loop::delay() {
   }
 }
 
-// All events of the next time.
+// All events of the next time: ends of tasks, and (version 0) moments from which one may start.
 void Loop::step() {
   const double time = events_.top().time;
   if (time > now_) {
@@ -239,7 +254,10 @@ void Loop::step() {
     const Event event = events_.top();
     events_.pop();
     if (event.task < first_ || at(event.task).done || at(event.task).version != event.version) continue;
-    complete(event.task);
+    if (event.version == 0)
+      touch(at(event.task).lane);
+    else
+      complete(event.task);
   }
   while (!window_.empty() && window_.front().done) {
     window_.pop_front();
@@ -253,6 +271,7 @@ void Loop::complete(int64_t index) {
   task.done = true;
   lane.task = -1;
   lane.busy += now_ - task.start;
+  lane.ended = reached_ = now_;
   touch(task.lane);
   --working_;
   --unfinished_;
@@ -264,10 +283,11 @@ void Loop::complete(int64_t index) {
     if (flowing_.empty()) std::fill(wanted_.begin(), wanted_.end(), 0.0);
   }
   if (task.slowings >= 0) delayed_.erase(std::find(delayed_.begin(), delayed_.end(), index));
-  use_link(lane.link, -1);
-  for (const int64_t user : task.users) {
-    if (--at(user).missing > 0) continue;
-    touch(at(user).lane);
+  flow(task.traffic, -1);
+  for (const auto& [user, handover] : task.users) {
+    Task& next = at(user);
+    if (handover > 0.0) next.ready = std::max(next.ready, now_ + handover);
+    if (--next.missing == 0) touch(next.lane);
   }
   task.users = {};
   if (record_) {

@@ -1,5 +1,5 @@
-// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, bandwidth shared max-min fairly,
-// work that busy links delay.
+// Loop: the event loop of a replay. Exclusive lanes, a window of unfinished tasks, time between tasks, bandwidth shared
+// max-min fairly, work that busy links delay.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,8 +17,8 @@ using std::size_t;
 // What a running task draws on: (pool, how many times its bytes count there).
 using Uses = std::vector<std::pair<int, int>>;
 
-// Links that delay a task while something runs on them, each by that part of its time: the task's speed is at most
-// 1 / (1 + the sum over the busy ones).
+// Traffic that delays a task while it is under way, each kind by that part of its time: the task's speed is at most
+// 1 / (1 + the sum over what is under way).
 using Slowings = std::vector<std::pair<int, double>>;
 
 // Speeds relative to running alone, in (0, 1], of flows that want `rates` (bytes/s) of the pools in `uses`: no flow
@@ -32,27 +32,29 @@ struct Finished {
 };
 
 // Tasks are fed in topological order and numbered as they come. A lane is a queue: a task starts when its dependencies
-// and the task before it on its lane are done. Deterministic.
+// are done, each so many seconds ago as a hand-over takes, and the task before it on its lane, a gap ago. Deterministic.
 class Loop {
  public:
   explicit Loop(std::vector<double> capacity, bool record) : capacity_(std::move(capacity)), record_(record) {}
 
-  // `link`: the link that is busy while the lane works, -1 for none.
-  int add_lane(int kind, int link);
+  int add_lane(int kind);
   int add_uses(Uses uses);
   int add_slowings(Slowings slowings);
 
-  // One entry per task; `uses` -1: it moves nothing; `slowings` -1: nothing delays it. `deps` are numbers of earlier
-  // tasks, `dep_counts` how many each task has. Throws std::invalid_argument for a dependency on a task that has not come.
+  // One entry per task; `uses` -1: it moves nothing; `traffic`: the kind that is under way while it runs, -1 for none;
+  // `slowings` -1: nothing delays it; `gaps`: seconds after the task before it on its lane. `deps` are numbers of earlier
+  // tasks, `dep_counts` how many each task has, `handovers` seconds after the end of each of `deps`. Throws
+  // std::invalid_argument for a dependency on a task that has not come.
   void feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
-            const std::vector<int>& uses, const std::vector<int>& slowings, const std::vector<int>& dep_counts,
-            const std::vector<int64_t>& deps);
+            const std::vector<int>& uses, const std::vector<int>& traffic, const std::vector<int>& slowings,
+            const std::vector<double>& gaps, const std::vector<int>& dep_counts, const std::vector<int64_t>& deps,
+            const std::vector<double>& handovers);
 
   // Runs until at most `unfinished` tasks are left: all of them for 0. Throws std::logic_error if it cannot go on.
   void run(size_t unfinished);
 
   size_t unfinished() const { return unfinished_; }
-  double now() const { return now_; }
+  double now() const { return reached_; }
   double overlap() const { return overlap_; }
   std::vector<double> busy() const;
   // Seconds by the set of kinds of lanes that worked, a bit for each kind.
@@ -64,16 +66,16 @@ class Loop {
   struct Task {
     double seconds, rate, start = 0, left = 0, since = 0, speed = 0;
     double most = 1;  // speed that busy links leave
-    int lane, uses, slowings, missing = 0;
+    double gap = 0, ready = 0;  // seconds after the task before it; when the last hand-over so far is over
+    int lane, uses, traffic, slowings, missing = 0;
     uint32_t version = 0;
     bool done = false;
-    std::vector<int64_t> users;
+    std::vector<std::pair<int64_t, double>> users;  // and the seconds until they may start
   };
   struct Lane {
     int kind;
-    int link;
     int64_t task = -1;
-    double busy = 0;
+    double busy = 0, ended = 0;
     bool fresh = false;
     std::deque<int64_t> waiting;
   };
@@ -88,12 +90,12 @@ class Loop {
   };
 
   Task& at(int64_t index) { return window_[static_cast<size_t>(index - first_)]; }
-  void add(const Task& made, const int64_t* deps, int count);
+  void add(const Task& made, const int64_t* deps, const double* handovers, int count);
   void touch(int lane);
   void start_ready();
   void settle();
   void start(int lane);
-  void use_link(int link, int change);
+  void flow(int traffic, int change);
   void delay();
   double most(const Task& task) const;
   void complete(int64_t index);
@@ -108,17 +110,17 @@ class Loop {
   std::vector<Lane> lanes_;
   std::vector<Uses> uses_;
   std::vector<Slowings> slowings_;
-  std::vector<int> on_link_;  // tasks running on each link
+  std::vector<int> under_way_;  // tasks of each kind of traffic that run
   std::vector<int> fresh_;
   std::deque<Task> window_;
   int64_t first_ = 0;
   size_t unfinished_ = 0, working_ = 0;
   std::vector<int64_t> flowing_, delayed_, started_;
   std::vector<double> wanted_;
-  bool shared_ = false, flowed_ = false, links_changed_ = false;
+  bool shared_ = false, flowed_ = false, traffic_changed_ = false;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   uint64_t serial_ = 0;
-  double now_ = 0, overlap_ = 0;
+  double now_ = 0, overlap_ = 0, reached_ = 0;  // `reached_`: the latest end
   std::vector<int> active_;
   uint32_t mask_ = 0;
   std::map<uint32_t, double> masks_;

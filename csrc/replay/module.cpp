@@ -11,11 +11,12 @@ PYBIND11_MODULE(_replay, module) {
   module.doc() = "The event loop of a replay.";
   py::class_<Loop>(module, "Loop")
       .def(py::init<std::vector<double>, bool>(), py::arg("capacity"), py::arg("record"))
-      .def("add_lane", &Loop::add_lane, py::arg("kind"), py::arg("link") = -1)
+      .def("add_lane", &Loop::add_lane, py::arg("kind"))
       .def("add_uses", &Loop::add_uses, py::arg("uses"))
       .def("add_slowings", &Loop::add_slowings, py::arg("slowings"))
       .def("feed", &Loop::feed, py::arg("lanes"), py::arg("seconds"), py::arg("rates"), py::arg("uses"),
-           py::arg("slowings"), py::arg("dep_counts"), py::arg("deps"))
+           py::arg("traffic"), py::arg("slowings"), py::arg("gaps"), py::arg("dep_counts"), py::arg("deps"),
+           py::arg("handovers"))
       .def(
           "run", [](Loop& loop, long long unfinished) { loop.run(static_cast<size_t>(unfinished)); },
           py::arg("unfinished"), py::call_guard<py::gil_scoped_release>())

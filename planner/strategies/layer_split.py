@@ -24,6 +24,7 @@ from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
+from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
@@ -170,7 +171,7 @@ class LayerSplit:
     def _beside_pages(self, task: Task) -> float:
         """Seconds of a task while pages move."""
         slowed = self.costs.slowed()
-        extra = sum(each for _, each in slowed(task)) if slowed is not None else 0.0
+        extra = sum(each for link, each in slowed(task) if link == lane_owner(link)) if slowed is not None else 0.0
         return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property

@@ -46,7 +46,7 @@ def test_expectations_equal_the_replay_of_each_pass(variant: Plan) -> None:
     for i, one in found.items():
         graph = lower(variant, decode(variant.workload, i) if i else prefill(variant.workload))
         assert one.graph == graph and one.estimates == {task.id: costs.price(task) for task in graph.tasks}
-        slow = from_spans(spans(replay(graph, lambda task: costs.price(task).mid, variant.hardware)))
+        slow = from_spans(spans(replay(graph, lambda task: costs.price(task).mid, variant.hardware)), 0.0)
         assert one.simulated.tasks == pytest.approx(slow.tasks, rel=1e-9)
         assert one.simulated.extent == pytest.approx(slow.extent, rel=1e-9)
         assert one.simulated.idle == pytest.approx(slow.idle, abs=1e-15)
@@ -64,7 +64,9 @@ def test_what_is_expected_is_what_the_plan_predicts() -> None:
     graph = graphs(asked, asked.layout(asked.finalists[0][0]))[1]
     hardware, price = asked.frame.roles.hardware, asked.costs.price
     estimates = {task.id: price(task) for task in graph.tasks}
-    expected = Expected(graph, hardware, estimates, Simulated({}, 0.0, 0.0), asked.costs.slowed())
+    expected = Expected(
+        graph, hardware, estimates, Simulated({}, 0.0, 0.0), asked.costs.between(), asked.costs.slowed()
+    )
     predicted = predict_phase(graph, asked.costs).seconds.mid
     assert expected.schedule(lambda _, estimate: estimate.mid) == pytest.approx(predicted, rel=1e-9)
     assert makespan(graph, lambda task: price(task).mid) < 0.99 * predicted

@@ -149,4 +149,4 @@ def test_the_loop_refuses_what_cannot_be() -> None:
             loop.add_slowings(wrong)
     lane = loop.add_lane(0)
     with pytest.raises(ValueError, match="no such slowings"):
-        loop.feed([lane], [1.0], [0.0], [-1], [3], [0], [])
+        loop.feed([lane], [1.0], [0.0], [-1], [-1], [3], [0.0], [0], [], [])

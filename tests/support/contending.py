@@ -54,6 +54,28 @@ def machine(
     )  # fmt: skip
 
 
+def crossing(
+    hardware: Hardware,
+    handovers: Mapping[str, float],
+    joins: Mapping[str, float],
+    interrupts: Mapping[str, Mapping[str, float]] | None = None,
+    latency: float = 0.0,
+) -> Hardware:
+    """The machine with time between tasks, by link and device, and what its links' small transfers add to work."""
+
+    def link(old: Link) -> Link:
+        small = {device: figure(extra) for device, extra in (interrupts or {}).get(old.name, {}).items()} or None
+        handover = figure(handovers[old.name]) if old.name in handovers else None
+        return old.model_copy(update={"handover": handover, "interrupts": small, "latency": figure(latency)})
+
+    def device(old: Device) -> Device:
+        return old.model_copy(update={"join": figure(joins[old.name]) if old.name in joins else None})
+
+    return hardware.model_copy(
+        update={"links": tuple(map(link, hardware.links)), "devices": tuple(map(device, hardware.devices))}
+    )
+
+
 def on(task: MakeTask, name: str, lane: str, size: int, deps: tuple[int, ...] = ()) -> Task:
     made = task(name, lane, size, LANES[lane], deps)
     return made._replace(kind="transfer") if lane in ENDS else made

@@ -1,0 +1,60 @@
+"""The time between the tasks of a pass as terms of its prediction: hand-overs by link, joins by device, submission.
+
+Lanes overlap, so that these terms add to others of their lane and not to the pass; each is the sum of what was added
+somewhere."""
+
+from collections.abc import Iterator
+
+from helmsman.lowering.graph import TaskGraph
+from helmsman.planner.costs import STRETCH, CostModel
+from helmsman.planner.handovers import submissions
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import lane_owner
+from helmsman.schemas.plan import Interval, Term
+
+HANDOVER, JOIN, SUBMISSION = "hand-over", "join", "submission"
+
+
+def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
+    """A term for everything of the kind that the record knows and that happens in this pass."""
+    hardware, tasks = costs.between().hardware, graph.tasks
+    links = {link.name: link.handover for link in hardware.links if link.handover is not None}
+    joins = {device.name: device.join for device in hardware.devices if device.join is not None}
+    waits, joined = dict.fromkeys(links, 0), dict.fromkeys(joins, 0)
+    for task in tasks:
+        others = {lane_owner(tasks[dep].resource) for dep in task.deps if tasks[dep].resource != task.resource}
+        if task.resource in joined and others:
+            joined[task.resource] += 1
+        if task.kind != "transfer":
+            for lane in others & waits.keys():
+                waits[lane] += 1
+    yield from (_term(HANDOVER, lane, count, links[lane], costs) for lane, count in waits.items() if count)
+    yield from (_term(JOIN, lane, count, joins[lane], costs) for lane, count in joined.items() if count)
+    if hardware.between_passes is not None:
+        pieces, between = submissions(graph), hardware.between_passes
+        each, once = _interval(pieces, between.submission), _interval(1, between.begin)
+        ends = {end: getattr(each, end) + getattr(once, end) for end in ("low", "mid", "high")}
+        yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(between.begin))
+
+
+def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:
+    return _made(op, resource, count, _interval(count, figure), costs.source(figure))
+
+
+def _made(op: str, resource: str, count: int, seconds: Interval, source: str) -> Term:
+    return Term(
+        op=op,
+        resource=resource,
+        tasks=count,
+        seconds=seconds,
+        bytes=0,
+        flops=0.0,
+        bound="overhead",
+        source=source,
+    )
+
+
+def _interval(count: int, figure: Figure) -> Interval:
+    low = max(0.0, figure.value - STRETCH * (figure.value - figure.p10))
+    high = figure.value + STRETCH * (figure.p90 - figure.value)
+    return Interval(low=count * low, mid=count * figure.value, high=count * high)

@@ -1,0 +1,81 @@
+"""Time between tasks: what it takes until work that waits for another lane begins, and a pass after the one before.
+
+A task that waits for a transfer begins the link's `handover` after that ended: an event is signalled, and a thread
+that waits for it goes on. A task that waits for other lanes begins, whatever ended last, the device's `join` after the
+task before it on its own lane, since it is handed over by itself and looks at every event. A pass of a run begins when
+it has been handed over in so many pieces (`between_passes`): the time of one process, however many devices there are.
+The simulator and predictions add the same seconds to the same tasks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from helmsman.lowering.graph import TaskGraph
+from helmsman.planner.interference import READ, End
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import Device, Hardware, lane_owner
+
+
+@dataclass(frozen=True)
+class Handovers:
+    """The seconds between tasks on a machine, at one `end` of every figure's interval."""
+
+    hardware: Hardware
+    end: End = "mid"
+
+    @cached_property
+    def known(self) -> bool:
+        """Whether the record has any."""
+        return bool(self._after or self._joins)
+
+    def after(self, lane: str, other: str) -> float:
+        """Seconds from the end of a task on `lane` to the start of one on the `other` lane that waits for it."""
+        if lane == other or other not in self._devices:
+            return 0.0
+        return self._after.get(lane_owner(lane), 0.0)
+
+    def joins(self, waited: Iterable[str], lane: str) -> float:
+        """Seconds from the end of the task before on `lane` to the start of one that waits for tasks on the `waited`
+        lanes."""
+        join = self._joins.get(lane, 0.0)
+        return join if join and any(other != lane for other in waited) else 0.0
+
+    def begins(self, graph: TaskGraph) -> float:
+        """Seconds from the end of the pass before to the start of this one."""
+        between = self.hardware.between_passes
+        if between is None:
+            return 0.0
+        read = READ[self.end]
+        return read(between.begin) + submissions(graph) * read(between.submission)
+
+    @cached_property
+    def _devices(self) -> dict[str, Device]:
+        return {device.name: device for device in self.hardware.devices}
+
+    @cached_property
+    def _after(self) -> dict[str, float]:
+        links = {link.name: self._seconds(link.handover) for link in self.hardware.links}
+        return {name: seconds for name, seconds in links.items() if seconds > 0.0}
+
+    @cached_property
+    def _joins(self) -> dict[str, float]:
+        devices = {name: self._seconds(device.join) for name, device in self._devices.items()}
+        return {name: seconds for name, seconds in devices.items() if seconds > 0.0}
+
+    def _seconds(self, figure: Figure | None) -> float:
+        return 0.0 if figure is None else READ[self.end](figure)
+
+
+def submissions(graph: TaskGraph) -> int:
+    """In how many pieces lanes are given a pass: every transfer, and operations of a device that follow each other
+    until one waits for another lane or another lane for it."""
+    tasks, awaited = graph.tasks, set[int]()
+    for task in tasks:
+        awaited.update(dep for dep in task.deps if tasks[dep].resource != task.resource)
+    found, last = 0, dict[str, int]()
+    for index, task in enumerate(tasks):
+        before = last.get(task.resource)
+        waits = any(tasks[dep].resource != task.resource for dep in task.deps)
+        found += task.kind == "transfer" or before is None or waits or before in awaited
+        last[task.resource] = index
+    return found
