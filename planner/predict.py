@@ -130,16 +130,17 @@ def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
 
 
 def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], sharing: Sharing, end: End) -> float:
-    return _scheduled(works, [getattr(price, end) for price in prices], costs.slowed(end), sharing)
+    return works_seconds(works, [getattr(price, end) for price in prices], costs.slowed(end), sharing)
 
 
 def scheduled(graph: TaskGraph, hardware: Hardware, price: Callable[[Task], float], slowed: Slowed | None) -> float:
     """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
     use of memories and links."""
-    return _scheduled(apart(graph), [price(task) for task in graph.tasks], slowed, Sharing(Pools(hardware)))
+    return works_seconds(apart(graph), [price(task) for task in graph.tasks], slowed, Sharing(Pools(hardware)))
 
 
-def _scheduled(works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing) -> float:
+def works_seconds(works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing) -> float:
+    """Seconds of a pass whose kinds of work take `times` alone, with what busy links and shared memories cost."""
     alone = works_makespan(works, times, slowed)
     if not sharing.matters(works, times):
         return alone
