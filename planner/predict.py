@@ -133,7 +133,7 @@ def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:
 
 def _seconds(works: Works, costs: CostModel, prices: Iterable[Estimate], end: End) -> float:
     times = [getattr(price, end) for price in prices]
-    return _scheduled(works, times, costs.slowed(end), costs.sharing(end), costs.between(end))
+    return works_seconds(works, times, costs.slowed(end), costs.sharing(end), costs.between(end))
 
 
 def scheduled(
@@ -146,12 +146,14 @@ def scheduled(
     """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
     use of memories and links, and the time `between` them."""
     times = [price(task) for task in graph.tasks]
-    return _scheduled(apart(graph), times, slowed, Sharing(Pools(hardware)), between)
+    return works_seconds(apart(graph), times, slowed, Sharing(Pools(hardware)), between)
 
 
-def _scheduled(
+def works_seconds(
     works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing, between: Handovers | None
 ) -> float:
+    """Seconds of a pass whose kinds of work take `times` alone, with what busy links and shared memories cost, and the
+    time `between` tasks."""
     alone = works_makespan(works, times, slowed, between)
     if not sharing.matters(works, times):
         return alone

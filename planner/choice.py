@@ -1,0 +1,94 @@
+"""The plan to recommend among several strategies' answers to one question.
+
+Predictions err. Between plans whose difference is smaller than what is uncertain about that difference, the simplest
+is given: it has less that can go wrong when it runs, and nothing that is known speaks against it. What a plan that was
+passed over would gain, at best, is told beside it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, get_args
+
+from helmsman.planner.complexity import Complexity, complexity
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import Decision
+from helmsman.planner.footprint import at_footprint
+from helmsman.planner.sensitivity import Sensitivity, gain, regrets, sensitivity
+from helmsman.planner.table_prices import table_prices
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.plan import Interval
+
+Risk = Literal["median", "pessimistic", "regret"]
+"""By what plans are ranked: the median of their seconds, the 95th percentile, or the most that is lost against the
+best of them when one figure is at an end of its interval."""
+
+RISKS: tuple[Risk, ...] = get_args(Risk)
+
+MOST_ABOVE_SIMPLE = 1.03
+"""A simpler plan is recommended instead of a faster simple one (one device, whole layers, an engine's) only within
+this factor, however uncertain their difference is: a user could have had the other without Helm."""
+
+_ROUNDING = 1e-9
+"""A relative difference of seconds that is none."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A strategy's answer; `seconds`: its objective with its spread; `simple`: whether people have such plans
+    without Helm."""
+
+    decision: Decision
+    seconds: Interval
+    simple: bool
+    weights: Mapping[Phase, float]
+    cost_options: CostOptions
+
+    @cached_property
+    def complexity(self) -> Complexity:
+        """The kind of its plan."""
+        return complexity(self.decision.plan)
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        """How its seconds move with the machine's figures."""
+        plan = self.decision.plan
+        costs = CostModel(at_footprint(plan), self.cost_options, table_prices(plan))
+        return sensitivity(plan, costs, self.weights)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The contender to recommend, and those with fewer expected seconds that were passed over, each with the seconds
+    that it would save; fewest seconds first."""
+
+    chosen: Contender
+    passed_over: tuple[tuple[Contender, Interval], ...]
+
+
+def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
+    """The contender to recommend under `risk`; needs at least one."""
+    if risk == "median":
+        chosen = _simplest(contenders)
+    elif risk == "pessimistic":
+        chosen = min(contenders, key=lambda each: (each.seconds.high, each.complexity))
+    else:
+        lost = regrets([each.sensitivity for each in contenders])
+        chosen = min(zip(lost, contenders, strict=True), key=lambda pair: (pair[0], pair[1].complexity))[1]
+    faster = sorted((each for each in contenders if _faster(each, chosen)), key=lambda each: each.seconds.mid)
+    return Choice(chosen, tuple((each, gain(chosen.sensitivity, each.sensitivity)) for each in faster))
+
+
+def _simplest(contenders: Sequence[Contender]) -> Contender:
+    """The simplest of those that the fastest is not surely faster than."""
+    best = min(contenders, key=lambda each: each.seconds.mid)
+    limit = min((each.seconds.mid for each in contenders if each.simple), default=float("inf")) * MOST_ABOVE_SIMPLE
+    for each in sorted(contenders, key=lambda each: (each.complexity, each.seconds.mid)):
+        if not _faster(best, each):
+            return each
+        if each.seconds.mid <= limit and gain(each.sensitivity, best.sensitivity).low == 0.0:
+            return each
+    return best
+
+
+def _faster(one: Contender, other: Contender) -> bool:
+    return one.seconds.mid < other.seconds.mid * (1 - _ROUNDING)

@@ -1,0 +1,95 @@
+"""Which of several answers is recommended: the simplest of those that cannot be told apart from the fastest."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from helmsman.planner.choice import MOST_ABOVE_SIMPLE, choose
+from helmsman.planner.complexity import Complexity
+from helmsman.planner.sensitivity import Sensitivity
+from helmsman.schemas.plan import Interval
+
+
+@dataclass(frozen=True)
+class Made:
+    """A contender with all that a choice looks at; `spread`: what a cause of its own may add, or save."""
+
+    complexity: Complexity
+    mid: float
+    spread: float = 0.0
+    simple: bool = True
+    cause: tuple[str, str] = ("link", "link")
+
+    @property
+    def seconds(self) -> Interval:
+        return Interval(low=max(0.0, self.mid - self.spread), mid=self.mid, high=self.mid + self.spread)
+
+    @property
+    def sensitivity(self) -> Sensitivity:
+        return Sensitivity(self.mid, {self.cause: (-self.spread, self.spread)})
+
+
+def one(mid: float, spread: float = 0.0) -> Made:
+    return Made(Complexity.ONE_DEVICE, mid, spread)
+
+
+def layers(mid: float, spread: float = 0.0) -> Made:
+    return Made(Complexity.LAYERS, mid, spread)
+
+
+def shared(mid: float, spread: float = 0.0) -> Made:
+    return Made(Complexity.MATRICES, mid, spread, simple=False, cause=("crossings", "overhead"))
+
+
+def test_what_is_surely_faster_is_chosen():
+    best = shared(6.0, 1.0)
+    assert choose([layers(10.0), best, one(20.0)]).chosen is best
+    assert choose([best, layers(10.0)]).passed_over == ()
+
+
+def test_the_simplest_is_chosen_where_the_gain_may_be_none():
+    plain, fast = layers(10.0), shared(8.0, 2.5)
+    found = choose([fast, plain])
+    assert found.chosen is plain
+    [(passed, saved)] = found.passed_over
+    assert passed is fast
+    assert (saved.low, saved.mid, saved.high) == (0.0, 2.0, 4.5)
+
+
+def test_of_simple_plans_none_is_given_up_for_more_than_three_per_cent():
+    split = layers(10.0, 9.0)
+    assert choose([split, one(10.0 * MOST_ABOVE_SIMPLE * 0.999)]).chosen.complexity == Complexity.ONE_DEVICE
+    assert choose([split, one(10.0 * MOST_ABOVE_SIMPLE * 1.001)]).chosen is split
+
+
+def test_against_a_plan_that_only_helm_has_uncertainty_alone_decides():
+    assert choose([shared(5.0, 20.0), layers(10.0)]).chosen.complexity == Complexity.LAYERS
+
+
+def test_errors_in_common_decide_nothing():
+    cause = ("cpu", "memory")
+    slow = Made(Complexity.LAYERS, 10.0, 9.0, cause=cause)
+    fast = Made(Complexity.MATRICES, 9.0, 9.0, simple=False, cause=cause)
+    assert choose([slow, fast]).chosen is fast
+
+
+def test_equal_plans_the_simpler_one():
+    assert choose([layers(10.0), one(10.0)]).chosen.complexity == Complexity.ONE_DEVICE
+
+
+@pytest.mark.parametrize(("risk", "kind"), [("median", Complexity.LAYERS), ("pessimistic", Complexity.LAYERS)])
+def test_a_gamble_is_refused(risk, kind):
+    assert choose([layers(10.0), shared(8.0, 12.0)], risk).chosen.complexity == kind
+
+
+def test_risks_differ():
+    """At its worst the first is slower than the second by less than it is faster at its best."""
+    gamble, steady = shared(8.0, 3.0), layers(10.5)
+    assert choose([gamble, steady], "median").chosen is steady
+    assert choose([gamble, steady], "pessimistic").chosen is steady
+    assert choose([gamble, steady], "regret").chosen is gamble
+
+
+def test_one_answer_is_the_answer():
+    only = shared(1.0, 5.0)
+    assert choose([only]).chosen is only
