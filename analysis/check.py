@@ -3,12 +3,13 @@
 Every error is signed, (measured - predicted) / predicted; the median over all measured passes is reported."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
 from helmsman.analysis.passes import Pass, passes_of, prompts
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
+from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.planner.costs import CostModel
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
@@ -22,7 +23,8 @@ _NOISES = 2.0
 class Checked:
     """The terms, the totals, and the verdict on the decode step: |scaled error| <= max(tolerance, 2 noise).
 
-    `others`: the largest share of processor time that other processes took during a run, if it was recorded."""
+    `others`: the largest share of processor time that other processes took during a run, if it was recorded;
+    `machine`: the one that ran, if the Trace says which."""
 
     terms: tuple[Row, ...]
     step: Row
@@ -31,6 +33,7 @@ class Checked:
     factors: dict[str, float]
     others: float | None
     tolerance: float
+    machine: MachineFacts | None = None
 
     @property
     def bar(self) -> float:
@@ -69,7 +72,8 @@ def check(
     check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
-    return _compare(passes, scaling, others_of(measured), tolerance)
+    compared = _compare(passes, scaling, others_of(measured), tolerance)
+    return replace(compared, machine=facts_in(measured.info.notes))
 
 
 def _compare(passes: Sequence[Pass], scaling: Scaling, others: float | None, tolerance: float) -> Checked:

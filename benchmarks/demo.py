@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import print_machine
+
 FOLDER = Path("demo")
 MODEL = "Qwen3-0.6B"
 LOOPBACK = "cores=1,vram=512MiB,link=2GB/s,latency=20us"
@@ -23,6 +25,7 @@ TARGET_MISSED = 4
 def main() -> int:
     """Run every step; the exit code of the first that fails, except a missed tolerance, which is told."""
     FOLDER.mkdir(exist_ok=True)
+    print_machine()
     plan, trace, timeline = FOLDER / "plan.json", FOLDER / "measured.parquet", FOLDER / "timeline.json"
     checkpoint = FOLDER / "checkpoint"
     step("profile this machine", "helm-profile", "--loopback", LOOPBACK, "-o", FOLDER / "hardware.json")
