@@ -5,7 +5,7 @@ which other processes took more than 8 % of the time are judged neither way: an 
 others', and one within it may be a prediction too slow beside a run too slow."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
@@ -13,6 +13,7 @@ from helmsman.analysis.expected import check_belongs, check_tasks, expect, workl
 from helmsman.analysis.passes import Pass, passes_of, prompts
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
+from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.planner.costs import CostModel
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
@@ -32,7 +33,8 @@ class Checked:
 
     `others`: the largest share of processor time that other processes took during a run, if it was recorded;
     `disturbance`: the median over the runs of the share of the time that others took (`executor.interference`), 0 where
-    nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors."""
+    nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `machine`: the one that
+    ran, if the Trace says which."""
 
     terms: tuple[Row, ...]
     step: Row
@@ -44,6 +46,7 @@ class Checked:
     tolerance: float
     step_difference: Difference
     ttft_difference: Difference | None
+    machine: MachineFacts | None = None
 
     @property
     def bar(self) -> float:
@@ -94,7 +97,8 @@ def check(
     check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
-    return _compare(passes, scaling, measured, tolerance)
+    compared = _compare(passes, scaling, measured, tolerance)
+    return replace(compared, machine=facts_in(measured.info.notes))
 
 
 def _compare(passes: Sequence[Pass], scaling: Scaling, measured: Trace, tolerance: float) -> Checked:

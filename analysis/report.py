@@ -8,6 +8,7 @@ from helmsman.analysis.attribution import Difference
 from helmsman.analysis.check import Checked
 from helmsman.analysis.rows import Row
 from helmsman.schemas.figures import DISTURBED
+from helmsman.hwdb.machine_line import facts_of, record_line
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds
@@ -18,6 +19,8 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
     return {
         "plan": plan.label,
         "plan_sha256": digest(plan),
+        "machine": record_line(plan.hardware),
+        "ran_on": None if checked.machine is None else str(checked.machine),
         "runs": checked.runs,
         "planned": {
             "decode_s": plan.predicted.decode.seconds.model_dump(),
@@ -96,6 +99,10 @@ def _percent(error: float | None) -> str:
 
 def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
     decode = plan.predicted.decode
+    profiled, ran = facts_of(plan.hardware), checked.machine
+    yield f"machine      {record_line(plan.hardware)}"
+    if ran is not None and (profiled is None or not profiled.same_processor(ran)):
+        yield f"ran on       {ran}"
     yield f"planned      {_interval(decode.seconds)} a step at context {decode.context}"
     yield f"             {_interval(plan.predicted.ttft.seconds)} TTFT"
     for name, factor in checked.factors.items():

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from benchmarks.asking import ask
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor._kernels import isa, select_isa, supported_isas
 from helmsman.executor.bench import Runner, Test
@@ -40,6 +41,7 @@ UNIT = "tokens/s"
 def main() -> int:
     """Measure and print."""
     args = _arguments()
+    print_machine()
     show(chain(_kernels(args), _caches(args), _batches(args)), args.json)
     return 0
 

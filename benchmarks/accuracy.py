@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.machine import print_machine
 from helmsman.analysis.check import others_of
 from helmsman.executor.profile.readings import OTHERS
 from helmsman.hwdb.load_model import load_model
@@ -132,6 +133,7 @@ def main() -> int:
     """Do the stages asked for; after the last, 4 where the errors or the intervals are beyond their bars."""
     args = _arguments()
     args.work.mkdir(parents=True, exist_ok=True)
+    print_machine()
     record = args.work / "hardware.json"
     cells = tuple(_cells(args))
     if "profile" in args.stages:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.asking import ask
+from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
 from helmsman.analysis.rows import Row
 from helmsman.cli.isa import select_from_environment
@@ -93,6 +94,7 @@ def main() -> int:
     """Plan all, execute in turns, and print what holds."""
     args = arguments(__doc__ or "").parse_args()
     select_from_environment()
+    print_machine()
     plans = list(fitting(args.ask or QUESTIONS, args))
     for number in range(args.rounds):
         for each in plans:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import print_machine
+
 FOLDER = Path("demo")
 MODEL = "Qwen3-0.6B"
 LOOPBACK = "cores=1,vram=512MiB,link=2GB/s,latency=20us"
@@ -30,6 +32,7 @@ PAUSE_S = 10.0
 def main() -> int:
     """Run every step; the exit code of the first that fails, of the check after its result is told."""
     FOLDER.mkdir(exist_ok=True)
+    print_machine()
     plan, trace, timeline = FOLDER / "plan.json", FOLDER / "measured.parquet", FOLDER / "timeline.json"
     checkpoint = FOLDER / "checkpoint"
     step("profile this machine", "helm-profile", "--loopback", LOOPBACK, "-o", FOLDER / "hardware.json")

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.baselines import Executed, arguments, executed_round, fitting, planned
+from benchmarks.machine import print_machine
 from helmsman.cli.isa import select_from_environment
 from helmsman.cli.strategies import STRATEGIES
 from helmsman.schemas.errors import HelmError
@@ -60,6 +61,7 @@ def main() -> int:
     """Plan all, execute the two, and print the margins."""
     args = arguments(__doc__ or "").parse_args()
     select_from_environment()
+    print_machine()
     rivals = sorted(_predicted([name for name in args.ask or STRATEGIES if name != OURS], args))
     ours = next(fitting([OURS], args), None)
     theirs = next((each for _, name in rivals for each in fitting([name], args)), None)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.crowd import Crowd, Kinds, Tally
+from benchmarks.machine import print_machine
 from benchmarks.virtual_engine import VirtualEngine
 from helmsman.service.admission import Bounds
 from helmsman.service.generation import Capacity
@@ -132,6 +133,7 @@ def main() -> None:
     elif args.probe:
         _probe(int(one), float(other))
     else:
+        print_machine()
         server = Server(int(one), float(other))
         try:
             _measure(server, args.rounds, args.seconds)

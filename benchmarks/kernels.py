@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
@@ -381,7 +382,7 @@ def main() -> None:
     parser.add_argument("--series", nargs="*", choices=sorted(SERIES), default=list(SERIES))
     given = parser.parse_args()
     bench = open_bench(given.pairs)
-    print(f"instruction sets: {', '.join(kernels.supported_isas())}")
+    print_machine()
     for threads, pool in bench.pools.items():
         print(f"fork-join over {threads} threads: {1e6 * barrier_seconds(pool):.2f} us")
     show((row for name in given.series for row in SERIES[name](bench)), given.json)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from benchmarks.machine import print_machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
@@ -38,6 +39,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
+    print_machine()
     missed = False
     for name, barred, run in _cases():
         run()

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
 from helmsman.analysis.rows import Row
 from helmsman.cli.isa import select_from_environment
@@ -111,6 +112,7 @@ def main() -> int:
     """Execute all, then the fastest again, and print what holds."""
     args = _arguments()
     select_from_environment()
+    print_machine()
     asked = _question(args)
     everything, known = [_planned(asked, split) for split in _chosen(asked, args.every)], _known(args)
     for number, each in enumerate(everything):

@@ -24,6 +24,7 @@ from functools import lru_cache, partial
 from itertools import count
 from multiprocessing import Pool
 
+from benchmarks.machine import print_machine
 from helmsman.cli.asked import Asked
 from helmsman.cli.optimum import aim
 from helmsman.cli.plan import build_parser
@@ -165,6 +166,7 @@ def main() -> int:
     text = f"outputs of {FEW}, objectives {PROMPT_OBJECTIVES}: what prompts take counts"
     parser.add_argument("--few", action="store_true", help=text)
     args = parser.parse_args()
+    print_machine()
     cases = []
     with Pool(args.jobs) as pool:
         numbers = range(args.first, args.first + args.cases)

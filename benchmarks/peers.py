@@ -20,6 +20,7 @@ from pathlib import Path
 
 from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernels import open_bench
+from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of
 from helmsman.executor.engine import Engine
@@ -33,6 +34,7 @@ from helmsman.schemas.read import read_document
 def main() -> int:
     """Measure and print."""
     args = _arguments()
+    print_machine()
     show((row for threads in args.threads for row in _rows(args, threads)), args.json)
     return 0
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.machine import print_machine
 from benchmarks.served_alone import Agreement, Answer, agreement, keep
 from benchmarks.served_run import Load, serving
 from benchmarks.speeds import Speeds, at_speeds, computing, middle
@@ -94,6 +95,7 @@ def main() -> int:
     """Serve under every policy; 4 where a bar is missed."""
     args = _arguments()
     select_from_environment()
+    print_machine()
     plan, requests = read_plan(args.plan), _requests(args)
     speeds = Speeds(plan, places_of(plan, passes_of(plan)).resources)
     runs = []

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.machine import print_machine
 from benchmarks.papers.sites import A10G, replica, replica_on
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.replica import ReplicaOptions
@@ -100,6 +101,7 @@ def main() -> None:
     parser.add_argument("file", nargs="?", default=ALIKE)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    print_machine()
     requests = read_requests(args.file)
     found: dict[str, Any] = {"trace": speeds(requests)}
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

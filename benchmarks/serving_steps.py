@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.machine import print_machine
 from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.interference import cpu_times, others_share
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=8)
     args = parser.parse_args()
     select_from_environment()
+    print_machine()
     plan = read_document(Plan, args.plan)
     before = cpu_times()
     for sequences in args.sequences:

@@ -16,6 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
+from benchmarks.machine import print_machine
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
@@ -163,6 +164,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    print_machine()
     rows: list[dict[str, object]] = []
     for layers in LAYERS:
         for name in RATES:

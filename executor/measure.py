@@ -17,6 +17,7 @@ from helmsman.executor.probe import (
     probe_pieces,
     product_matrix,
 )
+from helmsman.executor.profile.host import facts_here
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.executor.sampling import GREEDY, Sampling, chooser
 from helmsman.executor.stopping import stop_watch
@@ -94,6 +95,7 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
     prober = _Prober(engine, machine)
     generations: list[Generation] = []
     notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
+    notes |= facts_here(machine, prober.pieces).notes
     for run in range(runs):
         prober.probe(run)
         before = moment()
@@ -190,7 +192,7 @@ class _Prober:
 
     def __init__(self, engine: Engine, machine: Machine) -> None:
         self._engine = engine
-        self._read = probe_pieces(machine.cache_bytes)
+        self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(engine.plan)
         self._matrix = product_matrix(self._format)
         self.probes: list[Probe] = []
@@ -198,7 +200,7 @@ class _Prober:
 
     def probe(self, run: int) -> None:
         for device in self._engine.devices.by_name.values():
-            rate = device.read_rate(self._read)
+            rate = device.read_rate(self.pieces)
             self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
             self.probes.append(self._product(device, run))
         for lane in self._engine.lanes:

@@ -7,6 +7,7 @@ import pytest
 
 from helmsman.cli import check as helm_check
 from helmsman.cli import sim as helm_sim
+from helmsman.hwdb.machine_line import MachineFacts
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe, Trace, write_trace
 
@@ -109,3 +110,14 @@ def test_a_probe_of_no_bandwidth_exits_with_5(run: Callable[..., Trace], command
     trace = run()
     code, _, err = command(Trace(trace.info.model_copy(update={"probes": (slow,)}), trace.spans))
     assert code == 5 and "probes.0.value" in err and "1e-300" in err and "internal" not in err
+
+
+def test_figures_know_their_machine(run: Callable[..., Trace], command: Command) -> None:
+    """That of the record, and the one that ran where it is another."""
+    trace = run(runs=2)
+    assert "machine      " in command(trace)[1] and "ran on" not in command(trace)[1]
+    notes = MachineFacts("another", 3, ("avx2",), {1: 1e10}).notes
+    elsewhere = replace(trace, info=trace.info.model_copy(update={"notes": {**trace.info.notes, **notes}}))
+    line = "another, 3 cores, avx2 kernels; reads 10.00 GB/s with 1 thread"
+    assert f"ran on       {line}\n" in command(elsewhere)[1]
+    assert json.loads(command(elsewhere, "--json")[1])["ran_on"] == line

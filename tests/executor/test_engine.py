@@ -15,6 +15,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Measured, Request, measure, spans_of, trace
+from helmsman.hwdb.machine_line import facts_in
 from helmsman.lowering.lower import lower
 from helmsman.lowering.tensors import parameters
 from helmsman.planner.memory import memory_use
@@ -93,7 +94,9 @@ def test_link_probes_find_the_configured_rate_and_latency(checkpoint: Path) -> N
         measured: Measured = measure(engine, Request(PROMPT, 2), 1, Machine.this())
     rates = [probe.value for probe in measured.probes if probe.what == "link"]
     assert len(rates) == 4 and max(rates) == pytest.approx(1e9, rel=0.1)
-    assert float(measured.notes["latency_s.h2d.0"]) == pytest.approx(200e-6, rel=0.5)
+    assert float(measured.notes["latency_s.h2d.0"]) >= 200e-6
+    ran = facts_in(measured.notes)
+    assert ran is not None and ran.cores == len(Machine.this().cpus) and min(ran.reads.values()) > 0
 
 
 def test_on_token_sees_every_token_and_eos_ends_the_run(checkpoint: Path) -> None:

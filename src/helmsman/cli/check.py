@@ -64,6 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 def _served(args: argparse.Namespace) -> int:
     from helmsman.analysis.served import JUDGED, compare_served, served_table, served_verdict
     from helmsman.cli.documents import read_plan
+    from helmsman.hwdb.machine_line import record_line
     from helmsman.schemas.read import digest
     from helmsman.schemas.served import read_served
     from helmsman.simulator.serving.imports import read_measured
@@ -74,11 +75,11 @@ def _served(args: argparse.Namespace) -> int:
     judged = JUDGED if args.judge is None else tuple(args.judge.split(","))
     if unknown := set(judged) - set(JUDGED):
         raise UsageError("unknown figure", field="--judge", value=min(unknown), remedy=f"use {', '.join(JUDGED)}")
-    plan = digest(read_plan(args.plan))
+    plan = read_plan(args.plan)
     simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
-    found = compare_served(plan, simulated, measured, args.tolerance, judged, files)
-    emit(args, found.to_json(), lambda: served_table(found))
+    found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
+    emit(args, found.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(found)}")
     return _judge(args, found.verdict, served_verdict(found))
 
 
