@@ -7,8 +7,8 @@ from typing import Any
 from helmsman.analysis.attribution import Difference
 from helmsman.analysis.check import Checked
 from helmsman.analysis.rows import Row
-from helmsman.schemas.figures import DISTURBED
 from helmsman.hwdb.machine_line import facts_of, record_line
+from helmsman.schemas.figures import DISTURBED
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds

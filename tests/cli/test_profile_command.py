@@ -90,7 +90,13 @@ def test_quiet_prints_nothing(cache, asked, capsys):
 def test_a_disturbed_profile_says_so(cache, monkeypatch, capsys):
     monkeypatch.setattr(profiler, "profile", lambda *_: record(others=0.31))
     assert main([]) == 0
-    assert "disturbed: other processes took 31% of the CPU time; measure again" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "other processes took 31% of the CPU time in all, and no point was left disturbed" in out
+    left = record(others=0.31)
+    point = left.readings[0].model_copy(update={"what": "disturbance", "conditions": {"of": "stage"}})
+    monkeypatch.setattr(profiler, "profile", lambda *_: left.model_copy(update={"readings": (*left.readings, point)}))
+    assert main([]) == 0
+    assert "disturbed: 1 points stayed disturbed, up to 31%; their figures have wider" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

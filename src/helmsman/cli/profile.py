@@ -1,7 +1,7 @@
 """`helm-profile`: what does this machine do?"""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,7 +124,6 @@ def _measure(loopback: "Loopback | None", date: str, quiet: bool) -> "Hardware":
 
 
 def _summary(hardware: "Hardware") -> str:
-    from helmsman.executor.profile.readings import OTHERS
     from helmsman.schemas.units import format_bytes, format_rate, format_seconds
 
     lines = [f"{hardware.host.cpu if hardware.host else hardware.name}"]
@@ -139,9 +138,19 @@ def _summary(hardware: "Hardware") -> str:
         f"  {link.name:<9} {format_rate(link.bandwidth.value)}, {format_seconds(link.latency.value)}"
         for link in hardware.links
     ]
-    lines += [
-        f"  disturbed: other processes took {reading.figure.value:.0%} of the CPU time; measure again"
-        for reading in hardware.readings
-        if reading.what == OTHERS and "table" not in reading.conditions and reading.figure.value > DISTURBED
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, *_disturbed(hardware)])
+
+
+def _disturbed(hardware: "Hardware") -> "Iterator[str]":
+    """What others took while it was measured, and what of that is left in the figures."""
+    from helmsman.executor.profile.disturbed import DISTURBANCE
+    from helmsman.executor.profile.readings import OTHERS
+
+    points = [reading.figure.value for reading in hardware.readings if reading.what == DISTURBANCE]
+    if points:
+        left = f"{len(points)} points stayed disturbed, up to {max(points):.0%}; their figures have wider spreads"
+        yield f"  disturbed: {left}; measure again when nothing else runs"
+    for reading in hardware.readings:
+        if reading.what == OTHERS and "table" not in reading.conditions and reading.figure.value > DISTURBED:
+            rest = "" if points else ", and no point was left disturbed"
+            yield f"  other processes took {reading.figure.value:.0%} of the CPU time in all{rest}"
