@@ -7,10 +7,12 @@ and q8 and q4, groups of 64 columns with a scale and a minimum in f16. For them 
 With avx512bf16, which is used only when asked for, prompts round activations to bf16 for weights in bf16.
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NotRequired, TypedDict
 
 from typing_extensions import Buffer as SupportsBuffer
+
+from helmsman.executor.moves import Move
 
 Format = Literal["f32", "f16", "bf16"]
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
@@ -557,6 +559,44 @@ class CopyEngine:
 
     def wait(self, ticket: int) -> tuple[float, float]:
         """Block until the copy is done; its start and end."""
+
+class Submissions:
+    """What a pass hands to queues and copy engines, prepared once and submitted in order with every pass.
+
+    `chunk`: number and size; of a pass's tokens only those from number x size on, `size` of them or what is left."""
+
+    def __init__(self) -> None: ...
+    def run(
+        self,
+        queue: Queue,
+        stage: Stage,
+        source: Buffer | None,
+        target: Buffer | None,
+        stamps: SupportsBuffer,
+        first: int,
+        last: int,
+        chunk: tuple[int, int],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+    ) -> None:
+        """Queue.run of a chunk."""
+
+    def move(
+        self,
+        engine: CopyEngine,
+        move: Move,
+        chunk: tuple[int, int],
+        wait: Sequence[Event] = (),
+        done: Event | None = None,
+        times: SupportsBuffer | None = None,
+    ) -> None:
+        """CopyEngine.submit_strided, of so many bytes as follow from the tokens of a chunk."""
+
+    def call(self, submit: Callable[[int, int], None]) -> None:
+        """What only Python can submit, called with the tokens and the past of the whole pass."""
+
+    def submit(self, tokens: int, past: int) -> None:
+        """All of them, for `tokens` on top of `past`. Raises what the calls of the same purpose raise."""
 
 class Ragged:
     """Rows of a pass over several sequences; int64 arrays, checked against each other, and copied.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Buffer, CopyEngine, Event, Queue
+from helmsman.executor._kernels import Buffer, CopyEngine, Event, Queue, Submissions
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.halves import HIDDEN_MADE, HIDDEN_READ, WHOLE, Chunk
 from helmsman.executor.moves import (
@@ -72,8 +72,7 @@ class Program:
             pager.begin(tokens, past)
         for event in self._events:
             event.clear()
-        for submit in self._submits:
-            submit(tokens, past)
+        self._submits.submit(tokens, past)
         for event in self._last:
             event.wait()
         for pager in self._pagers:
@@ -136,7 +135,7 @@ class _Builder:
         self.moved = {i: transfers.moves(i) for i, task in enumerate(found.tasks) if task.kind in ("transfer", "pin")}
         self.places: list[list[Place]] = [[] for _ in found.tasks]
         self.chunks: list[list[Chunk]] = [[] for _ in found.tasks]
-        self.submits: list[Submit] = []
+        self.submits = Submissions()
         plan = ordered.submissions
         tails = {each.lane: number for number, each in enumerate(plan)}
         done = [Event() if each.signals or tails[each.lane] == number else None for number, each in enumerate(plan)]
@@ -190,9 +189,13 @@ class _Builder:
             self.places[index].append((stamps.start + begin - first, stamps.start + end - first))
         source, target = self._ends(submission, seat)
         queue, ops, times = self._lanes.queues[submission.lane], range(first, last), self.stamps[stamps]
-        whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, times, chunk)
         paged = self._paged(submission, seat)
-        self.submits.append((whole if paged is None else PagedRange(whole, *paged)).submit(waits, done))
+        if paged is None and isinstance(queue, Queue):
+            part = (chunk.number, chunk.size)
+            self.submits.run(queue, seat.stage, source, target, times.data, first, last, part, waits, done)
+            return
+        whole = Range(queue, seat.stage, seat.first_layer, ops, source, seat.hidden, target, times, chunk)
+        self.submits.call((whole if paged is None else PagedRange(whole, *paged)).submit(waits, done))
 
     def _ends(self, submission: Submission, seat: Seat) -> tuple[Buffer | None, Buffer | None]:
         """What a range reads first and leaves last. Of a chunk that goes from device to device, hidden states are all
@@ -220,7 +223,11 @@ class _Builder:
             last = number == len(parts) - 1
             times = self.stamps[self._take(2)].data
             signals = Signals(times, waits if number == 0 else [], done if last else None)
-            self.submits.append(_only(self._submit(part, submission.lane, signals), chunk))
+            engine = self._lanes.engines.get(submission.lane)
+            if isinstance(part, Move) and isinstance(engine, CopyEngine):
+                self.submits.move(engine, part, (chunk.number, chunk.size), signals.wait, signals.done, times)
+            else:
+                self.submits.call(_only(self._submit(part, submission.lane, signals), chunk))
         self.places[index].append((begin, self._used - 1))
 
     def _submit(self, part: Part, lane: str, signals: Signals) -> Submit:

@@ -28,6 +28,7 @@ void register_probe(py::module_& module);
 void register_stage(py::module_& module);
 void register_copy_engine(py::module_& module);
 void register_queue(py::module_& module);
+void register_submissions(py::module_& module);
 void register_compress(py::module_& module);
 void register_disk(py::module_& module);
 void register_serving(py::module_& module);
@@ -80,13 +81,14 @@ Events events_of(const std::vector<std::shared_ptr<Event>>& events);
 using SpanArgs = std::tuple<const Buffer*, long long, const Buffer*, long long, long long, long long, long long, long long>;
 
 // What the call of the same purpose does once it is run; arguments have been checked. The caller keeps alive what
-// is passed by reference.
+// is passed by reference. A prepared pass checks its tokens, past, start and stop when it is called; neither that nor
+// what it returns needs the GIL.
 std::function<void()> decompression(Pool& pool, const Buffer& source, const Buffer& target,
                                     const std::string& format, long long rows, long long columns);
-std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
-                                 long long tokens, long long past, const py::buffer& stamps, long long first,
-                                 std::optional<long long> last, long long start,
-                                 std::optional<long long> stop);
+using PreparedPass = std::function<std::function<void()>(long long tokens, long long past, long long start,
+                                                         std::optional<long long> stop)>;
+PreparedPass stage_pass(const py::object& stage, const Buffer* source, const Buffer* target, const py::buffer& stamps,
+                        long long first, std::optional<long long> last);
 std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
                                       bool first, bool last, long long tokens, long long past);
 std::function<void()> turning(Pool& pool, const Buffer& source, long long source_offset,
@@ -101,6 +103,12 @@ Buffer workspace_of(const py::object& stage);
 std::shared_ptr<Queue> queue_of(const py::object& queue);
 class CopyEngine;
 std::shared_ptr<CopyEngine> engine_of(const py::object& engine);
+
+// A copy of pieces, checked. Throws ValueError for what does not fit.
+using Pair = std::pair<long long, long long>;
+struct Copy;
+Copy strided_copy(const Buffer& target, long long target_offset, Pair target_strides, const Buffer& source,
+                  long long source_offset, Pair source_strides, Pair counts, long long size);
 
 class DiskFile;
 std::function<void()> disk_read(const std::shared_ptr<DiskFile>& file, long long offset, const Buffer& target,

@@ -9,7 +9,6 @@ namespace helm {
 namespace {
 
 using Waits = std::vector<std::shared_ptr<Event>>;
-using Pair = std::pair<long long, long long>;
 
 // A CopyEngine whose copies may keep Python objects: they are destroyed by calls that hold the GIL.
 class BoundEngine {
@@ -69,20 +68,9 @@ long long submit_strided(BoundEngine& engine, const Buffer& target, long long ta
                          const Buffer& source, long long source_offset, Pair source_strides, Pair counts,
                          long long size, const Waits& wait, const std::shared_ptr<Event>& done,
                          const py::object& times) {
-  const Copy copy{target,
-                  count_of("target_offset", target_offset, 0),
-                  source,
-                  count_of("source_offset", source_offset, 0),
-                  count_of("size", size, 0),
-                  {count_of("target_strides", target_strides.first, 0),
-                   count_of("target_strides", target_strides.second, 0)},
-                  {count_of("source_strides", source_strides.first, 0),
-                   count_of("source_strides", source_strides.second, 0)},
-                  {count_of("counts", counts.first, 0), count_of("counts", counts.second, 0)}};
-  product({copy.counts[0], copy.counts[1], copy.size});
-  expect_range("target", target, copy.target_offset, reach(copy.target_strides, copy.counts, copy.size));
-  expect_range("source", source, copy.source_offset, reach(copy.source_strides, copy.counts, copy.size));
-  return engine.submit(copy, times, wait, done);
+  return engine.submit(
+      strided_copy(target, target_offset, target_strides, source, source_offset, source_strides, counts, size), times,
+      wait, done);
 }
 
 long long submit_lookup(BoundEngine& engine, const Buffer& target, long long target_offset, const Buffer& table,
@@ -99,6 +87,24 @@ long long submit_lookup(BoundEngine& engine, const Buffer& target, long long tar
 }
 
 }  // namespace
+
+Copy strided_copy(const Buffer& target, long long target_offset, Pair target_strides, const Buffer& source,
+                  long long source_offset, Pair source_strides, Pair counts, long long size) {
+  const Copy copy{target,
+                  count_of("target_offset", target_offset, 0),
+                  source,
+                  count_of("source_offset", source_offset, 0),
+                  count_of("size", size, 0),
+                  {count_of("target_strides", target_strides.first, 0),
+                   count_of("target_strides", target_strides.second, 0)},
+                  {count_of("source_strides", source_strides.first, 0),
+                   count_of("source_strides", source_strides.second, 0)},
+                  {count_of("counts", counts.first, 0), count_of("counts", counts.second, 0)}};
+  product({copy.counts[0], copy.counts[1], copy.size});
+  expect_range("target", target, copy.target_offset, reach(copy.target_strides, copy.counts, copy.size));
+  expect_range("source", source, copy.source_offset, reach(copy.source_strides, copy.counts, copy.size));
+  return copy;
+}
 
 std::shared_ptr<CopyEngine> engine_of(const py::object& engine) {
   const auto bound = engine.cast<std::shared_ptr<BoundEngine>>();

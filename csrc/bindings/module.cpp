@@ -10,6 +10,7 @@ PYBIND11_MODULE(_kernels, module) {
   helm::register_stage(module);
   helm::register_queue(module);
   helm::register_copy_engine(module);
+  helm::register_submissions(module);
   helm::register_compress(module);
   helm::register_disk(module);
   helm::register_serving_weights(module);

@@ -51,7 +51,7 @@ void run_stage(BoundQueue& queue, const py::object& stage, const Buffer* source,
                long long tokens, long long past, const py::buffer& stamps, long long first,
                std::optional<long long> last, long long start, std::optional<long long> stop, const Waits& wait,
                const std::shared_ptr<Event>& done) {
-  queue.submit(stage_pass(stage, source, target, tokens, past, stamps, first, last, start, stop), nullptr,
+  queue.submit(stage_pass(stage, source, target, stamps, first, last)(tokens, past, start, stop), nullptr,
                Times(py::none()), wait, done);
 }
 

@@ -35,27 +35,36 @@ class BoundStage {
   // A pass to be run later, without the GIL, while this lives; only ids are checked when it runs. Destroy it
   // holding the GIL.
   std::function<void()> pass(const Buffer* source, const Buffer* target, long long tokens, long long past,
-                             const py::buffer& stamps, long long first, std::optional<long long> last,
-                             long long start, std::optional<long long> stop) {
+                             const std::shared_ptr<View>& times, Range range, long long start,
+                             std::optional<long long> stop) {
     const size_t count = count_of("tokens", tokens), before = count_of("past", past, 0);
-    const size_t begin = count_of("first", first, 0);
-    const size_t end = last ? count_of("last", *last, 0) : ops().size();
+    const auto [begin, end] = range;
     const Range own = own_of(count, count_of("start", start, 0), stop ? count_of("stop", *stop) : count);
     stage_->check_range(source != nullptr, target != nullptr, own.end - own.begin, begin, end);
     check_positions(count, before, stage_->positions(begin, end));
     check_ends(source, target, count, begin, end);
-    const auto times = std::make_shared<View>("stamps", stamps, end - begin + 1, sizeof(double), true);
     const Buffer from = source == nullptr ? Buffer{nullptr, nullptr, 0} : *source;
     const Buffer to = target == nullptr ? Buffer{nullptr, nullptr, 0} : *target;
-    return [this, from, to, count, before, own, begin, end, times] {
+    return [this, from, to, count, before, own, begin = begin, end = end, times] {
       if (stage_->embeds(begin)) check_ids(reinterpret_cast<const int32_t*>(from.data), parsed_.spec.batch * count);
       stage_->run(from.data, to.data, count, before, own, begin, end, static_cast<double*>(times->data()));
     };
   }
 
+  // Operations [first, last), all when not given. What there are of them is checked with a pass.
+  Range range(long long first, std::optional<long long> last) const {
+    return {count_of("first", first, 0), last ? count_of("last", *last, 0) : ops().size()};
+  }
+
+  static std::shared_ptr<View> stamps_of(const py::buffer& stamps, Range range) {
+    const size_t count = range.end > range.begin ? range.end - range.begin + 1 : 1;
+    return std::make_shared<View>("stamps", stamps, count, sizeof(double), true);
+  }
+
   void run(const Buffer* source, const Buffer* target, long long tokens, long long past, const py::buffer& stamps,
            long long first, std::optional<long long> last, long long start, std::optional<long long> stop) {
-    const std::function<void()> work = pass(source, target, tokens, past, stamps, first, last, start, stop);
+    const Range all = range(first, last);
+    const std::function<void()> work = pass(source, target, tokens, past, stamps_of(stamps, all), all, start, stop);
     const py::gil_scoped_release release;
     work();
   }
@@ -136,11 +145,17 @@ struct Logits {
 
 }  // namespace
 
-std::function<void()> stage_pass(const py::object& stage, const Buffer* source, const Buffer* target,
-                                 long long tokens, long long past, const py::buffer& stamps, long long first,
-                                 std::optional<long long> last, long long start, std::optional<long long> stop) {
+PreparedPass stage_pass(const py::object& stage, const Buffer* source, const Buffer* target, const py::buffer& stamps,
+                        long long first, std::optional<long long> last) {
   const auto bound = stage.cast<std::shared_ptr<BoundStage>>();
-  return [bound, work = bound->pass(source, target, tokens, past, stamps, first, last, start, stop)] { work(); };
+  const Range range = bound->range(first, last);
+  const auto times = BoundStage::stamps_of(stamps, range);
+  const auto copy = [](const Buffer* buffer) { return buffer == nullptr ? std::optional<Buffer>() : *buffer; };
+  return [bound, from = copy(source), to = copy(target), times, range](long long tokens, long long past, long long start,
+                                                                       std::optional<long long> stop) {
+    auto work = bound->pass(from ? &*from : nullptr, to ? &*to : nullptr, tokens, past, times, range, start, stop);
+    return [bound, work = std::move(work)] { work(); };
+  };
 }
 
 std::function<void()> stage_attention(const py::object& stage, long long block, const std::vector<SpanArgs>& spans,
