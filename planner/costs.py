@@ -3,9 +3,10 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import exp, log
+from math import exp, hypot, log, prod
 from typing import Literal, Protocol
 
 from helmsman.lowering.graph import Task
@@ -281,14 +282,19 @@ class CostModel:
         return min(link.bandwidth, owner.carries or owner.bandwidth, key=lambda figure: figure.value)
 
     def _quotient(self, amount: float, rates: list[Figure], bound: Bound) -> Estimate:
-        """amount / (product of rates); independent relative errors add in quadrature."""
-        product, faster, slower = 1.0, 0.0, 0.0
-        for rate in rates:
-            product *= rate.value
-            faster += log(rate.p90 / rate.value) ** 2
-            slower += log(rate.value / rate.p10) ** 2
-        mid = amount / product
-        low, high = mid * exp(-STRETCH * faster**0.5), mid * exp(STRETCH * slower**0.5)
+        """amount / (product of rates).
+
+        Relative errors of what was measured, fitted or read off a data sheet are independent and add in quadrature.
+        What is assumed of a device that nobody measured is one ignorance, not several draws: those errors add up."""
+        known = [rate for rate in rates if self.source(rate) != ASSUMED]
+        guessed = [rate for rate in rates if self.source(rate) == ASSUMED]
+        mid = amount / prod(rate.value for rate in rates)
+
+        def error(of: Callable[[Figure], float]) -> float:
+            return hypot(*(of(rate) for rate in known), sum(of(rate) for rate in guessed))
+
+        faster, slower = error(_faster), error(_slower)
+        low, high = mid * exp(-STRETCH * faster), mid * exp(STRETCH * slower)
         moving, computing = mid if bound in ("memory", "link") else 0.0, mid if bound == "compute" else 0.0
         return Estimate(low, mid, high, bound, self.source(rates[-1]), moving, computing)
 
@@ -301,6 +307,14 @@ class CostModel:
     def source(self, figure: Figure) -> str:
         """What kind of source a figure has."""
         return ASSUMED if figure.source == ASSUMED else self.hardware.sources[figure.source].kind
+
+
+def _faster(rate: Figure) -> float:
+    return log(rate.p90 / rate.value)
+
+
+def _slower(rate: Figure) -> float:
+    return log(rate.value / rate.p10)
 
 
 def least_seconds(device: Device) -> Figure | None:

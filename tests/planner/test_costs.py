@@ -8,6 +8,7 @@ import pytest
 from random_cases import figure, random_hardware, random_split
 from scipy.optimize import linprog
 
+from helmsman.hwdb.compose import compose
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.bound import bytes_bound
@@ -15,6 +16,7 @@ from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate,
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
+from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Efficiency
 
 
@@ -112,12 +114,44 @@ def test_transfer_is_latency_plus_bytes_over_bandwidth():
     assert estimate.bound == "link"
 
 
+def slower(*kinds):
+    """How much slower, and faster, a product is at the ends of its interval (logarithms), where its read rate and the
+    share of it have sources of these kinds; with one kind, by the read rate alone."""
+    rates = [figure(1e10, 0.1), figure(0.5, 0.1)][: len(kinds)]
+    rates = [rate.model_copy(update={"source": kind}) for rate, kind in zip(rates, kinds, strict=True)]
+    curves = tuple(Efficiency(bound="memory", at=(1.0,), share=(share,)) for share in rates[1:])
+    hardware = plain_machine(read=rates[0], efficiency=curves)
+    known = {kind: Source(kind=kind, where=kind) for kind in kinds}
+    found = CostModel(hardware.model_copy(update={"sources": {**hardware.sources, **known}})).price(task())
+    return log(found.high / found.mid), log(found.mid / found.low)
+
+
 def test_independent_errors_add_in_quadrature():
-    curve = Efficiency(bound="memory", at=(1.0,), share=(figure(0.5, 0.1),))
-    both = CostModel(plain_machine(read=figure(1e10, 0.1), efficiency=(curve,))).price(task())
-    one = CostModel(plain_machine(read=figure(1e10, 0.1))).price(task())
-    assert log(both.high / both.mid) == pytest.approx(2**0.5 * log(one.high / one.mid))
-    assert log(both.mid / both.low) == pytest.approx(2**0.5 * log(one.mid / one.low))
+    both, one = slower("measured", "fitted"), slower("measured")
+    assert both == pytest.approx([2**0.5 * each for each in one])
+    assert slower("assumed", "measured") == pytest.approx(both)
+
+
+def test_what_nobody_measured_is_one_ignorance():
+    assert slower("assumed", "assumed") == pytest.approx([2 * each for each in slower("assumed")])
+
+
+M2_MAX = {
+    "f16": (7.89, 14.96), "q8_0": (14.04, 7.95), "q5_0": (12.2, 5.22), "q4_0": (23.89, 4.35), "q4_k": (17.55, 4.36),
+    "q5_k": (12.26, 5.21), "q6_k": (11.62, 6.14),
+}  # fmt: skip
+"""Decode tokens/s of Llama-3.1-8B on its CPU by llama.cpp, and GiB of weights (ik_llama.cpp's discussions, 164)."""
+
+
+@pytest.mark.parametrize("fmt", M2_MAX)
+def test_a_host_that_nobody_measured_is_as_uncertain_as_engines_differ(fmt):
+    """By classes alone four of seven formats were slower than the 90 % interval."""
+    rate, size = M2_MAX[fmt]
+    hardware = compose(None, "Apple M2 Max", 32 * 2**30, None)
+    moved = round(size * 2**30)
+    name = hardware.devices[0].memory
+    price = CostModel(hardware).price(task(bytes=moved, flops=moved, memories=(name,)))
+    assert price.low <= 1 / rate <= price.high
 
 
 def test_interpolation_is_linear_in_the_logarithm_and_constant_outside():
