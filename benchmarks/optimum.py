@@ -25,7 +25,7 @@ from itertools import count
 from multiprocessing import Pool
 
 from helmsman.cli.asked import Asked
-from helmsman.cli.optimum import aim
+
 from helmsman.cli.plan import build_parser
 from helmsman.cli.strategies import STRATEGIES
 from helmsman.hwdb.load_hardware import load_hardware, system_names

@@ -1,6 +1,6 @@
 """`op-split` (Park & Egger): which units of every decoder layer the accelerator computes from streamed data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations, product
@@ -10,11 +10,13 @@ import numpy as np
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.tensors import linears
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, pass_seconds, predict
+from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.predict import mean_step, phase_seconds, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import Finalist, by_prediction, layer_seconds, settled
@@ -23,6 +25,7 @@ from helmsman.planner.strategies.op_split.layer_table import LayerTable, storabl
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
+from helmsman.planner.strategies.op_split.prompts import PromptForm, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
 from helmsman.planner.strategies.op_split.work import Work, layer_work
 from helmsman.planner.strategies.streaming.division import Piece
@@ -32,6 +35,8 @@ from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
@@ -40,6 +45,9 @@ Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
 """Runner-ups, and faster splits that do not fit, that a decision names; their steps are the plan's and what their
 layers take more or less."""
+
+_PROPOSED = 4
+"""So many splits are proposed for prompts, and for whole requests, beside those for decode steps."""
 
 _MOST_PREDICTED = 64
 """So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
@@ -69,6 +77,7 @@ class OpSplit:
     frame: Frame
     options: OpSplitOptions
     cost_options: CostOptions
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         """The best split that fits, as a plan. Raises InfeasibleError when none does, with the smallest change."""
@@ -78,11 +87,68 @@ class OpSplit:
 
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
-        """The fastest splits that fit by the closed form, each with its seconds per layer, best first.
+        """The best splits that fit, each with its seconds per layer of the objective, best first.
 
-        The closed form proposes, the prediction decides; the printed one (`--paper`) has the last word itself."""
+        The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the last word
+        itself."""
         if self.options.printed:
-            return tuple((split, split.seconds) for split in self.fitting.ranked(1 + SHOWN))
+            steps = self._weights.get("decode", 0.0)
+            return tuple((split, steps * split.seconds) for split in self.fitting.ranked(1 + SHOWN))
+        if not self._stepwise or "prefill" not in self._weights:
+            return self._stepwise
+        return self._with_prompts(self._stepwise)
+
+    def _with_prompts(self, stepwise: tuple[Finalist, ...]) -> tuple[Finalist, ...]:
+        """Of the best for decode steps, for prompts and for both those that are best as predicted; what is best for
+        steps is told apart from the first by the whole objective."""
+        fastest_steps = [split for split, _ in stepwise[: 1 + SHOWN]]
+        prompts, steps = self._prompt_form.seconds(self.fitting), self.fitting.lanes.total
+        weights = phase_weights("request", self.frame.workload, self._together)
+        both = weights["prefill"] * prompts + weights.get("decode", 0.0) * np.where(np.isfinite(steps), steps, 0.0)
+        proposed = chain(fastest_steps, *(fastest(self.fitting, each, _PROPOSED) for each in (both, prompts)))
+        ranked = sorted(
+            ((split, self._layer_objective(split)) for split in dict.fromkeys(proposed)), key=lambda each: each[1]
+        )
+        first = settled(tuple(ranked), self._whole)
+        known = next(each for each in first if each[0] == fastest_steps[0])
+        if self._whole(known[0]) < self._whole(first[0][0]):
+            return ((known[0], min(known[1], first[0][1])), *(each for each in first if each is not known))
+        return first
+
+    @cached_property
+    def _prompt_form(self) -> PromptForm:
+        """Prompts with nothing and with everything streamed."""
+        count = len(self.units)
+        none, whole, compressed = (
+            layer_seconds(self.frame, self.costs, self._arranged(0, stop, quarter, ()), "prefill")
+            for stop, quarter in ((0, False), (count, False), (count, True))
+        )
+        sizes = {op: rows * columns for op, rows, columns, _ in linears(self.frame.model)}
+        units = [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in self.units]
+        return PromptForm(none, whole, compressed, units)
+
+    def _layer_objective(self, split: Split) -> float:
+        """Seconds of the objective per layer, as predicted."""
+        blocks = self._blocks(split)
+        return weighted_seconds(self._weights, lambda phase: layer_seconds(self.frame, self.costs, blocks, phase))
+
+    def _whole(self, split: Split) -> float:
+        """Seconds of the objective, as predicted."""
+        placed = place(self.frame, self.layout(split))
+        return weighted_seconds(self._weights, lambda phase: phase_seconds(placed, self.costs, phase))
+
+    @property
+    def _weights(self) -> Mapping[Phase, float]:
+        """How often the phases count in the objective."""
+        return phase_weights(self.objective, self.frame.workload, self._together)
+
+    @property
+    def _together(self) -> int:
+        return batches_together(place(self.frame, Layout(self.units, 0, 0)))
+
+    @cached_property
+    def _stepwise(self) -> tuple[Finalist, ...]:
+        """The fastest splits that fit by decode steps, each with its seconds per layer, best first."""
         bound = self.frame.workload.batches == 1 and self.search_options.delays is None
         ranked = self.fitting.ranked(_MOST_PREDICTED if bound else 1 + SHOWN)
         return settled(by_prediction(ranked, self._layer_seconds, 1 + SHOWN), self._whole_step)
@@ -92,8 +158,7 @@ class OpSplit:
 
     def _whole_step(self, split: Split) -> float:
         """Seconds of the mean decode step, of all batches."""
-        placed = place(self.frame, self.layout(split))
-        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), self.costs)
+        return phase_seconds(place(self.frame, self.layout(split)), self.costs, "decode")
 
     @cached_property
     def found(self) -> SplitSearch:
@@ -247,21 +312,23 @@ class OpSplit:
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
-        seconds = plan.predicted.decode.seconds.mid
+        work = placement.workload
+        seconds = objective_seconds(plan.predicted, work, batches_together(placement), self.objective).mid
         layers = self.frame.model.layers
         others = tuple((self._label(other), seconds + layers * (each - period)) for other, each in rest[:SHOWN])
         unused, count = self.frame.roles.unused, self.fitting.evaluated
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
     def _rejected(self, seconds: float) -> Iterator[Rejected]:
-        """The fastest splits that are faster than all that fit, by the closed form; `seconds` of the plan's step."""
-        fastest = self.fitting.best.seconds
-        for split in self.found.ranked(SHOWN):
-            if split.seconds >= fastest:
+        """The splits whose decode steps are faster than those of all that fit, by the closed form, where these count;
+        `seconds` of the plan's objective."""
+        least, steps = self.fitting.best.seconds, self._weights.get("decode", 0.0)
+        for split in self.found.ranked(SHOWN) if steps else ():
+            if split.seconds >= least:
                 return
             layout = self.layout(split)
-            step = max(0.0, seconds + self.frame.model.layers * (split.seconds - fastest))
-            yield Rejected(label(self.frame, layout), step, self._missing(layout))
+            gained = steps * self.frame.model.layers * (least - split.seconds)
+            yield Rejected(label(self.frame, layout), max(0.0, seconds - gained), self._missing(layout))
 
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from helmsman.planner.mixed_formats import Formats
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
+    from helmsman.schemas.objective import Objective
+    from helmsman.schemas.plan import Plan
 
 NATIVE = "native"
 DEFAULT: StoredFormat = "f16"
@@ -87,7 +89,15 @@ def decide_mixed(
     if not found:
         assert refused is not None
         raise refused
-    return min(found, key=lambda each: each[0].plan.predicted.decode.seconds.mid)
+    return min(found, key=lambda each: _seconds(each[0].plan, args.objective))
+
+
+def _seconds(plan: "Plan", objective: "Objective") -> float:
+    """Seconds of the objective, as predicted."""
+    from helmsman.lowering.placement import batches_together
+    from helmsman.planner.objective import objective_seconds
+
+    return objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
 
 
 def _sizes(model: "Model", formats: "Formats") -> dict[StoredFormat, int]:
