@@ -67,7 +67,7 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Policy:
-    """A rounded policy, its seconds per sequence by the cost model, the shares it achieves, and seconds of each phase."""
+    """A rounded policy, its seconds per sequence by the cost model, the shares it achieves, seconds of each phase."""
 
     offloading: Offloading
     seconds: float

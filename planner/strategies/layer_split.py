@@ -16,8 +16,8 @@ from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.objective import phase_weights, weighted_seconds
+from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score

@@ -33,9 +33,9 @@ from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain
-from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
@@ -89,8 +89,8 @@ class OpSplit:
     def finalists(self) -> tuple[Finalist, ...]:
         """The best splits that fit, each with its seconds per layer of the objective, best first.
 
-        The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the last word
-        itself."""
+        The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the
+        last word itself."""
         if self.options.printed:
             steps = self._weights.get("decode", 0.0)
             return tuple((split, steps * split.seconds) for split in self.fitting.ranked(1 + SHOWN))
