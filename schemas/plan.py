@@ -261,6 +261,9 @@ class Predicted(Frozen):
     prefill: PhasePrediction
     decode: PhasePrediction
     ttft: Seconds
+    request: Seconds | None = Field(
+        default=None, description="the whole workload, prompts and decode steps; older plans do not say it"
+    )
     tokens_per_second: Interval = Field(description="decode tokens per second, all sequences together")
     memory: tuple[MemoryUse, ...]
 

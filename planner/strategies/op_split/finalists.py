@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel
-from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.predict import phase_seconds
 from helmsman.planner.strategies.op_split.search import TIE, Split, SplitSearch
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.scheduler.iteration import Phase
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.op_split.strategy import OpSplit
@@ -85,15 +84,16 @@ def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:
         yield left.pop(first)
 
 
-def layer_seconds(frame: Frame, costs: CostModel, layout: Layout) -> float:
-    """Seconds per layer in the mean decode step, of all batches: with what lanes cost each other (PARK-43)."""
+def layer_seconds(frame: Frame, costs: CostModel, layout: Layout, phase: Phase = "decode") -> float:
+    """Seconds per layer in the prompt or the mean decode step, of all batches: with what lanes cost each other
+    (PARK-43)."""
     if frame.model.layers <= _MORE:
-        return _step(frame, costs, layout, frame.model.layers) / frame.model.layers
-    few, more = (_step(frame, costs, layout, layers) for layers in (_FEW, _MORE))
+        return _of_layers(frame, costs, layout, frame.model.layers, phase) / frame.model.layers
+    few, more = (_of_layers(frame, costs, layout, layers, phase) for layers in (_FEW, _MORE))
     return (more - few) / (_MORE - _FEW)
 
 
-def _step(frame: Frame, costs: CostModel, layout: Layout, layers: int) -> float:
-    """Seconds of a decode step of the model with so many layers."""
+def _of_layers(frame: Frame, costs: CostModel, layout: Layout, layers: int, phase: Phase) -> float:
+    """Seconds of a phase of the model with so many layers."""
     placed = place(replace(frame, model=frame.model.model_copy(update={"layers": layers})), layout)
-    return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
+    return phase_seconds(placed, costs, phase)

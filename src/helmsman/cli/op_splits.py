@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import write_text
-from helmsman.cli.question import steps_frame
+from helmsman.cli.question import frame_of
 from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 
@@ -25,7 +25,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     if args.paper and (args.no_overlap or args.pinning == "pin-on-transfer"):
         remedy = "leave --paper out: the printed equations know lanes that overlap"
         raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
-    frame = with_cache_use(steps_frame(args, model, hardware, workload))
+    frame = with_cache_use(frame_of(args, model, hardware, workload))
     options = OpSplitOptions(
         chunks=_chunks(args, frame),
         compress=args.compress,
@@ -35,7 +35,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         offload=not args.no_cpu_offload,
         printed=args.paper,
     )
-    return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
+    return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend), args.objective)
 
 
 def _chunks(args: argparse.Namespace, frame: "Frame") -> dict[str, int]:

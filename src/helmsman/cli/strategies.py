@@ -14,10 +14,11 @@ from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.op_splits import op_split, write_table
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
-from helmsman.cli.question import frame_of, steps_frame, warn_of_table
+from helmsman.cli.question import frame_of, warn_of_table
 from helmsman.cli.search_parts import search_parts
 from helmsman.cli.windows import add_window_arguments, kv_window
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
@@ -85,7 +86,11 @@ def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
     group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
-    group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
+    what = (
+        "what is best: seconds of the whole request, of a decode step (latency), of the prompt (ttft), or output "
+        "tokens/s of the whole workload (default: request)"
+    )
+    group.add_argument("--objective", choices=OBJECTIVES, default=DEFAULT_OBJECTIVE, help=what)
     add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
@@ -149,7 +154,7 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
         frame = replace(frame_of(args, model, hardware, workload), fused=True)
         return composed(args, frame, _recorded(args, OPTIMAL)), None, {}
     if args.strategy != "layer-split":
-        frame = steps_frame(args, model, hardware, workload)
+        frame = frame_of(args, model, hardware, workload)
         warn_of_table(args, frame)
         plan = planned if args.strategy in ENGINES else shared if args.strategy in HOST_SHARES else offloaded
         return plan(args, frame, _recorded(args, _OWN[args.strategy])), None, {}
@@ -188,7 +193,9 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
         remedy = "use --compress none or all"
         raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
     costs = CostOptions(not args.no_corrections, args.l3_blend)
-    return FlexGen(steps_frame(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs)
+    return FlexGen(
+        frame_of(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs, args.objective
+    )
 
 
 def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":
