@@ -15,7 +15,8 @@ from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.engines.software import Software, looped, native
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
-from helmsman.schemas.hardware import Dispatch, Hardware, Source
+from helmsman.schemas.figures import Source
+from helmsman.schemas.hardware import Dispatch, Hardware
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
