@@ -14,6 +14,6 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
     InfeasibleError where the memories do not hold it."""
     own = tuple(exceptions(plan, formats))
     if not own:
-        return plan
+        return accept(plan)
     changed = accept(plan.model_copy(update={"residence": (*own, *plan.residence)}))  # only what fits has a bound
     return changed.model_copy(update={"predicted": predict(changed, costs)})

@@ -95,6 +95,7 @@ class OpSplit:
         return in_order(
             Finalist(split, asked._whole_step(split), asked)
             for asked, split in near([(asked, asked.proposed) for asked in self.configurations], 1 + SHOWN)
+            if not (self.frame.formats and asked._missing(asked.layout(split)))
         )
 
     @cached_property
