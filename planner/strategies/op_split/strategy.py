@@ -22,10 +22,10 @@ from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import (
     Finalist,
     by_prediction,
+    divisions,
     in_order,
     layer_seconds,
     near,
-    of_coarser,
 )
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
@@ -103,12 +103,26 @@ class OpSplit:
         if self.options.printed:
             layers = self.frame.model.layers * self._weights.get("decode", 0.0)
             return tuple(Finalist(split, layers * split.seconds, self) for split in self.fitting.ranked(1 + SHOWN))
-        least = min((each.seconds for asked in self.configurations for each in asked.proposed), default=0.0)
         return in_order(
             Finalist(split, asked._whole(split), asked)
-            for asked in self.configurations
-            for split in dict.fromkeys((*near(asked.proposed, least), *asked._for_prompts))
+            for asked, split in {(id(asked), split): (asked, split) for asked, split in self._candidates}.values()
+            if not (self.frame.formats and asked._missing(asked.layout(split)))
         )
+
+    @property
+    def _candidates(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """What closed forms propose, some of it twice, and in whose terms it is."""
+        return chain(self._for_steps, self._for_requests)
+
+    @property
+    def _for_steps(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """Of every configuration the best splits for decode steps, and what may be as good."""
+        return near([(asked, asked.proposed) for asked in self.configurations], 1 + SHOWN)
+
+    @property
+    def _for_requests(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """Of every configuration the best splits where prompts count."""
+        return ((asked, split) for asked in self.configurations for split in asked._for_prompts)
 
     @cached_property
     def configurations(self) -> "tuple[OpSplit, ...]":
@@ -121,12 +135,18 @@ class OpSplit:
         return tuple(self if each == self.options else replace(self, options=each) for each in found)
 
     @cached_property
-    def proposed(self) -> tuple[Split, ...]:
-        """The best splits of one configuration by the closed form, of every division of operations."""
-        several = self.frame.workload.batches > 1 or self.search_options.delays is not None
-        ranked = self.fitting.ranked(1 + SHOWN if several else _MOST_PREDICTED)
-        best = ranked if several else by_prediction(ranked, self._layer_seconds, 1 + SHOWN)
-        return tuple(dict.fromkeys((*best, *of_coarser(self.fitting, self.units, 1 + SHOWN))))
+    def proposed(self) -> dict[Split, float]:
+        """The best splits of one configuration by the closed form, of every division of operations that is part of the
+        own one, and their seconds per layer: as predicted, or by the clock where that follows several batches."""
+        found = (each for edges in divisions(self.units) for each in self._best(edges))
+        follows = self.frame.workload.batches > 1
+        return {each: each.seconds if follows else self._layer_seconds(each) for each in found}
+
+    def _best(self, edges: Mask) -> tuple[Split, ...]:
+        """The best splits at such edges by the closed form, or by prediction where that is a bound from below."""
+        if self.frame.workload.batches > 1 or self.search_options.delays is not None:
+            return self.fitting.ranked(1 + SHOWN, edges)
+        return by_prediction(self.fitting.ranked(_MOST_PREDICTED, edges), self._layer_seconds, 1 + SHOWN)
 
     @property
     def _for_prompts(self) -> Iterator[Split]:
@@ -166,7 +186,14 @@ class OpSplit:
         return batches_together(place(self.frame, Layout(self.units, 0, 0)))
 
     def _layer_seconds(self, split: Split) -> float:
-        return layer_seconds(self.frame, self.costs, self._blocks(split))
+        if split not in self._predicted:
+            self._predicted[split] = layer_seconds(self.frame, self.costs, self._blocks(split))
+        return self._predicted[split]
+
+    @cached_property
+    def _predicted(self) -> dict[Split, float]:
+        """Seconds per layer that are known."""
+        return {}
 
     @cached_property
     def found(self) -> SplitSearch:

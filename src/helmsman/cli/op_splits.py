@@ -1,6 +1,7 @@
 """The question of `--strategy op-split`: how operations are divided, where weights may come from, the written table."""
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import write_text
@@ -26,6 +27,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         remedy = "leave --paper out: the printed equations know lanes that overlap"
         raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
     frame = with_cache_use(frame_of(args, model, hardware, workload))
+    frame = replace(frame, formats=getattr(args, "tensor_formats", {}))
     options = OpSplitOptions(
         chunks=_chunks(args, frame),
         compress=args.compress,

@@ -76,7 +76,8 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if args.effort is not None and not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
-    frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress])
+    formats = getattr(args, "tensor_formats", {})
+    frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress], formats=formats)
     aim = aim_of(args.objective, frame.workload, limits_of(args.slo))
     optimal = Optimal(Question(frame, costs, args.objective), aim, args.effort or EFFORT)
     decision = optimal.decide(recorded)
