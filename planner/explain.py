@@ -150,6 +150,7 @@ def _use(use: MemoryUse) -> str:
 
 
 def _others(decision: Decision) -> Iterator[str]:
+    yield from _passed_over(decision)
     for label, seconds in decision.runner_ups[:SHOWN]:
         yield f"runner-up    {label}: {format_seconds(seconds)} (+{seconds / decision.seconds - 1:.1%})"
     shown = sorted(decision.rejected, key=lambda r: r.missing)[:SHOWN]
@@ -162,6 +163,16 @@ def _others(decision: Decision) -> Iterator[str]:
     if decision.nearest is not None:
         gain = decision.seconds / decision.nearest.seconds - 1
         yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"
+
+
+def _passed_over(decision: Decision) -> Iterator[str]:
+    """What a faster plan would gain at best, and why it was not recommended."""
+    for each in decision.plan.passed_over:
+        most = f"{format_seconds(each.gain.high)} ({each.gain.high / decision.seconds:.0%})"
+        yield (
+            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves {most} at best and may save "
+            "nothing: the plan above is simpler"
+        )
 
 
 def _why(rejected: Rejected) -> str:

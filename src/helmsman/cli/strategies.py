@@ -4,10 +4,12 @@ import argparse
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
+from helmsman.cli.best import BEST_STRATEGY, recommended
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
 from helmsman.cli.formats import add_format_arguments
 from helmsman.cli.host_shares import HOST_SHARES, shared
@@ -76,6 +78,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
     "all-cpu": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     "optimal": OPTIMAL,
+    BEST_STRATEGY: {**OPTIMAL, "risk": "median"},
     **HOST_SHARES,
     **ENGINES,
 }
@@ -85,12 +88,22 @@ _OWN: Mapping[str, Mapping[str, object]] = {
 def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
-    group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
+    which = (
+        f"{BEST_STRATEGY}: the simplest of the plans of optimal, layer-split and llama-cpp that cannot be told apart "
+        "from the fastest; a method by itself; or all in one table (default: best)"
+    )
+    group.add_argument("--strategy", choices=(BEST_STRATEGY, *STRATEGIES, "all"), default=BEST_STRATEGY, help=which)
     what = (
         "what is best: seconds of the whole request, of a decode step (latency), of the prompt (ttft), or output "
         "tokens/s of the whole workload (default: request)"
     )
     group.add_argument("--objective", choices=OBJECTIVES, default=DEFAULT_OBJECTIVE, help=what)
+    risk = (
+        "best: rank plans by the median of their seconds, giving the simplest of those that cannot be told apart, by "
+        "the 95th percentile (pessimistic), or by the most that is lost when one figure is at an end of its interval "
+        "(regret)"
+    )
+    group.add_argument("--risk", choices=("median", "pessimistic", "regret"), default="median", help=risk)
     add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
@@ -139,6 +152,8 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
     """The best plan of the strategy that the arguments name; the search of op-split, to be drawn, and seconds of its
     parts."""
     _refuse_foreign(args)
+    if args.strategy == BEST_STRATEGY:
+        return recommended(args, partial(_asked_of, args, model, hardware, workload)), None, {}
     if args.strategy == "op-split":
         asked = op_split(args, model, hardware, workload)
         warn_of_table(args, asked.frame)
@@ -162,6 +177,22 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
 
     recorded = _recorded(args, {"kv_offload": False, **_WINDOW})
     return decide_split(layer_split(args, model, hardware, workload), recorded), None, {}
+
+
+def _asked_of(
+    args: argparse.Namespace,
+    model: "Model",
+    hardware: "Hardware",
+    workload: "Workload",
+    strategy: str,
+    options: Mapping[str, object],
+) -> "Decision":
+    """What one strategy decides, without the options that it does not have, and with `options`."""
+    own = own_options(strategy)
+    usual = {name: default for name, default in own_options(BEST_STRATEGY).items() if name not in own}
+    return decide(
+        argparse.Namespace(**{**vars(args), **usual, **options, "strategy": strategy}), model, hardware, workload
+    )[0]
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
