@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.decide import Decision
 from helmsman.planner.machine import why_unused
-from helmsman.schemas.comparison import Limit, Objective, Planned, Row, Speed
+from helmsman.planner.objective import objective_seconds
+from helmsman.schemas.comparison import Limit, Planned, Row, Speed
 from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Interval, Plan
 
 _ORDER = ("fits", "does-not-fit", "does-not-apply")
@@ -71,7 +73,7 @@ def speed(plan: Plan) -> Speed:
     work, predicted = plan.workload, plan.predicted
     turns = work.batches / batches_together(plan)
     first, step = _scaled(predicted.ttft.seconds, turns), _scaled(predicted.decode.seconds, turns)
-    request = _sum(first, _scaled(step, work.decode_steps))
+    request = objective_seconds(predicted, work, batches_together(plan), "request")
     sequences = work.batch * work.batches
     rates = _over(sequences, step), _over(sequences * work.output_tokens, request)
     return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])
@@ -85,7 +87,7 @@ def seconds(found: Planned, objective: Objective) -> float:
 def interval(found: Planned, objective: Objective) -> Interval:
     """The same with its spread."""
     of = found.speed
-    return {"latency": of.step, "throughput": of.request, "ttft": of.ttft}[objective]
+    return {"request": of.request, "latency": of.step, "ttft": of.ttft, "throughput": of.request}[objective]
 
 
 def nearest(rows: Iterable[Row]) -> Row | None:
@@ -142,10 +144,6 @@ def _against(row: Row, best: float, objective: Objective) -> Row:
 
 def _scaled(times: Interval, factor: float) -> Interval:
     return Interval(low=times.low * factor, mid=times.mid * factor, high=times.high * factor)
-
-
-def _sum(one: Interval, other: Interval) -> Interval:
-    return Interval(low=one.low + other.low, mid=one.mid + other.mid, high=one.high + other.high)
 
 
 def _over(count: int, times: Interval) -> Interval:

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from helmsman.analysis.front import front
-from helmsman.schemas.comparison import Comparison, Objective, Planned, Point, Row
+from helmsman.schemas.comparison import Comparison, Planned, Point, Row
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Interval
 from helmsman.schemas.units import format_bytes, format_seconds
 
-BY: dict[Objective, str] = {"latency": "decode step", "throughput": "request", "ttft": "TTFT"}
+BY: dict[Objective, str] = {"request": "request", "latency": "decode step", "ttft": "TTFT", "throughput": "request"}
 """What an objective makes least, in words."""
 
 _HEAD = ("strategy", "plan", "TTFT", "step", "tokens/s", "[low .. high]", "request")

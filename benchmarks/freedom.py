@@ -32,6 +32,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from math import inf
 from multiprocessing import Pool
 from pathlib import Path
@@ -211,9 +212,8 @@ def asked(line: str) -> Answer:
 
 
 def checked(folder: Path, seed: int, largest: float, widenings: int, number: int) -> Checked:
-    """Ask one random question in all ways, and with so many `widenings`; `largest`: parameters of its model at most."""
-    chance = random.Random(f"{seed} {number}")
-    question = drawn(chance, folder, largest)
+    """Ask the first of random questions that any strategy has a plan for in all ways, and with so many `widenings`;
+    `largest`: parameters of its model at most."""
     answers: dict[str, Answer] = {}
 
     def ask(line: str) -> Answer:
@@ -221,7 +221,12 @@ def checked(folder: Path, seed: int, largest: float, widenings: int, number: int
             answers[line] = asked(line)
         return answers[line]
 
-    failures = list(_default(question, ask))
+    for attempt in count():
+        chance = random.Random(f"{seed} {number} {attempt}")
+        question, answers = drawn(chance, folder, largest), {}
+        failures = list(_default(question, ask))
+        if failures or any(answer.plan is not None for answer in answers.values()):
+            break
     fitting = [each for each in WIDENINGS if set(each.needs.split()) <= question.traits]
     for each in chance.sample(fitting, min(widenings, len(fitting))):
         failures += _widened(question, each, ask)

@@ -26,7 +26,6 @@ from multiprocessing import Pool
 
 from benchmarks.machine import print_machine
 from helmsman.cli.asked import Asked
-from helmsman.cli.optimum import aim
 from helmsman.cli.plan import build_parser
 from helmsman.cli.strategies import STRATEGIES
 from helmsman.hwdb.load_hardware import load_hardware, system_names
@@ -36,9 +35,11 @@ from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.footprint import at_footprint
 from helmsman.planner.predict import mean_step
+from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Iteration, prefill
 from helmsman.schemas.errors import InfeasibleError, UsageError
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Certificate, Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
@@ -55,7 +56,8 @@ FEW = (1, 2, 8, 32)
 
 PROMPTS, OUTPUTS = (128, 256, 512, 1024, 2048), (32, 64, 128, 256, 512)
 BATCHES = (1, 1, 1, 1, 1, 1, 2, 4, 8, 16, 32)
-OBJECTIVES, PROMPT_OBJECTIVES = ("latency", "latency", "latency", "throughput"), ("ttft", "throughput")
+OBJECTIVES: tuple[Objective, ...] = ("latency", "latency", "latency", "throughput")
+PROMPT_OBJECTIVES: tuple[Objective, ...] = ("ttft", "throughput")
 
 CASES, WON, TIGHT = 200, 20, 0.95
 """Of so many cases so many are won, and this share of all has a small gap."""
@@ -72,7 +74,7 @@ class Question:
     prompt: int
     output: int
     batch: int
-    objective: str
+    objective: Objective
 
     @property
     def arguments(self) -> str:
@@ -213,9 +215,9 @@ def _planned(question: Question, strategy: str, options: str) -> Plan | None:
         return None
 
 
-def _answer(plan: Plan, objective: str) -> Answer:
+def _answer(plan: Plan, objective: Objective) -> Answer:
     work, together, predicted = plan.workload, batches_together(plan), plan.predicted
-    weights = aim(argparse.Namespace(objective=objective, slo=None), work).weights
+    weights = aim_of(objective, work).weights
     told = {"prefill": predicted.prefill.seconds.mid, "decode": predicted.decode.seconds.mid}
     passes = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
     took = {phase: _simulated(plan, passes[phase]) for phase in weights}

@@ -502,7 +502,8 @@ class DiskFile:
     def read(self, offset: int, target: Buffer, target_offset: int, size: int) -> None: ...
 
 class CopyEngine:
-    """A DMA engine on a thread of its own: moves bytes at `rate` after `latency`, one copy at a time.
+    """A DMA engine: moves bytes at `rate` after `latency`, one copy at a time. Small ones are moved by whoever
+    waits for them, others by a thread of its own.
 
     `ahead`: before other engines of its CPU; where no thread may take precedence, on any CPU instead."""
 

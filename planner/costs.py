@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
-from helmsman.planner.expansion import Expansion, expansion
+from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import OPPOSITE, READ, End, Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
@@ -204,7 +204,7 @@ class CostModel:
         """By the line through the expansions of the record's tables."""
         known = self.expansion(device)
         assert known is not None
-        figure = known.seconds(task.bytes)
+        figure = known.seconds(task.bytes, pieces(task.op))
         found = self._constant(figure, "memory")
         source = ASSUMED if figure.source == ASSUMED else INTERPOLATED
         return replace(found, source=source, memory=min(found.mid, known.slope * task.bytes), beside=known.beside)

@@ -12,9 +12,7 @@ from helmsman.schemas.plan import Evidence, Plan, Predicted, Strategy
 from helmsman.schemas.read import digest
 
 if TYPE_CHECKING:
-    from helmsman.planner.tensor_formats import Formats
     from helmsman.schemas.explanation import Explanation
-    from helmsman.schemas.plan import Certificate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +34,7 @@ class Decision:
     """The plan, its objective in seconds, the other feasible candidates (label, seconds), those that do not fit.
 
     `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced;
-    `explained`: why it is as fast as it is, found when asked, where the strategy can say; `certified`: the proof of the
-    plan with tensors in formats of their own, where it has one."""
+    `explained`: why it is as fast as it is, found when asked, where the strategy can say."""
 
     plan: Plan
     seconds: float
@@ -46,7 +43,6 @@ class Decision:
     unused: tuple[str, ...] = ()
     evaluated: int = 1
     explained: "Callable[[], Explanation] | None" = None
-    certified: "Callable[[Plan, Formats], Certificate] | None" = None
 
     @property
     def nearest(self) -> Rejected | None:

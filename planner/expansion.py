@@ -30,8 +30,11 @@ class Expansion:
     source: str
     beside: str | None
 
-    def seconds(self, moved: float) -> Figure:
-        """Of an expansion that reads and writes `moved` bytes."""
+    def seconds(self, moved: float, count: int = 1) -> Figure:
+        """Of `count` expansions that together read and write `moved` bytes, as much each."""
+        return _times(self._one(moved / count), count)
+
+    def _one(self, moved: float) -> Figure:
         line = self.fixed + self.slope * moved
         if moved >= self.smallest:
             return Figure(value=line, p10=line * self.low, p90=line * self.high, source=self.source)
@@ -73,8 +76,9 @@ def _points(table: OperationTable) -> Iterator[tuple[float, Figure]]:
     sizes = {**_matrices(table.shape), **_caches(table)}
     for row in table.rows:
         if row.decompress is not None and row.decompress.value > 0 and row.op in sizes:
-            elements = sizes[row.op]
-            yield float(size_of(elements, "q4") + size_of(elements, table.format)), row.decompress
+            elements, times = sizes[row.op], 2 if row.op == "attention" else 1
+            moved = float(size_of(elements, "q4") + size_of(elements, table.format))
+            yield moved, _times(row.decompress, 1 / times)
 
 
 def _matrices(shape: BlockShape) -> dict[str, int]:
@@ -85,9 +89,19 @@ def _matrices(shape: BlockShape) -> dict[str, int]:
 
 
 def _caches(table: OperationTable) -> dict[str, int]:
-    """Elements of the past tokens' keys or values, or both."""
+    """Elements of the past tokens' keys, or values; attention that is one row has both, one after the other."""
     past = table.batch * (table.context - 1) * table.shape.kv_heads * table.shape.head_dim
-    return {"scores": past, "wv": past, "attention": 2 * past} if past else {}
+    return dict.fromkeys(("scores", "wv", "attention"), past) if past else {}
+
+
+def pieces(op: str) -> int:
+    """How many tensors the expansion called `op` works on: keys and values are two."""
+    return 2 if op == "kv.decompress" else 1
+
+
+def _times(figure: Figure, factor: float) -> Figure:
+    ends = {end: getattr(figure, end) * factor for end in ("value", "p10", "p90")}
+    return figure.model_copy(update=ends)
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -4,20 +4,18 @@ from collections.abc import Iterable, Iterator
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
+from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
+from helmsman.planner.objective import objective_seconds
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
 
 SHOWN = 4
-
-_SLOW = 4.0
-"""So far above their lower bound prompts are slow: where a search counts them, they stay within about 1."""
-
 
 _WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
 
@@ -74,18 +72,27 @@ def _speed(plan: Plan) -> Iterator[str]:
     predicted, decode = plan.predicted, plan.predicted.decode
     rate = predicted.tokens_per_second
     yield f"plan         {plan.label}"
+    yield f"request      {_request(plan)}"
     yield (
         f"decode       {rate.mid:.4g} tokens/s [{rate.low:.3g} .. {rate.high:.3g}], "
         f"{format_seconds(decode.seconds.mid)} a step"
     )
     yield f"TTFT         {_interval(predicted.ttft.seconds)}"
-    if _neglects_prompts(plan):
-        yield (
-            f"hint         prompts take {1 + predicted.prefill.gap:.0f} times their lower bound, for decode steps "
-            "alone were the aim: --objective throughput counts them too, --slo ttft=TIME limits them"
-        )
     yield f"bottleneck   decode: {decode.bottleneck}; prefill: {predicted.prefill.bottleneck}"
     yield _bound(plan)
+
+
+def _request(plan: Plan) -> str:
+    """`8.8 s [7.9 s .. 10.2 s]: TTFT 1.2 s + 255 steps of 29.9 ms`; of batches that take turns, how often."""
+    work, predicted = plan.workload, plan.predicted
+    together = batches_together(plan)
+    whole, turns = objective_seconds(predicted, work, together, "request"), work.batches // together
+    parts = [f"TTFT {format_seconds(predicted.ttft.seconds.mid)}"]
+    if work.decode_steps:
+        steps = "1 step" if work.decode_steps == 1 else f"{work.decode_steps} steps"
+        parts.append(f"{steps} of {format_seconds(predicted.decode.seconds.mid)}")
+    summed = " + ".join(parts)
+    return f"{_interval(whole)}: {summed if turns == 1 else f'{turns} turns of {summed}'}"
 
 
 def _bound(plan: Plan) -> str:
@@ -98,13 +105,6 @@ def _bound(plan: Plan) -> str:
         f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {ways} "
         f"takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
     )
-
-
-def _neglects_prompts(plan: Plan) -> bool:
-    """Whether a search for the fastest decode step, without a limit of TTFT, found a plan whose prompts are slow."""
-    asked = plan.strategy.options
-    free = asked.get("objective") == "latency" and "ttft" not in str(asked.get("slo", ""))
-    return plan.certificate is not None and free and plan.predicted.prefill.gap >= _SLOW
 
 
 def _considered(plan: Plan) -> Iterator[str]:
@@ -150,6 +150,7 @@ def _use(use: MemoryUse) -> str:
 
 
 def _others(decision: Decision) -> Iterator[str]:
+    yield from _passed_over(decision)
     for label, seconds in decision.runner_ups[:SHOWN]:
         yield f"runner-up    {label}: {format_seconds(seconds)} (+{seconds / decision.seconds - 1:.1%})"
     shown = sorted(decision.rejected, key=lambda r: r.missing)[:SHOWN]
@@ -162,6 +163,16 @@ def _others(decision: Decision) -> Iterator[str]:
     if decision.nearest is not None:
         gain = decision.seconds / decision.nearest.seconds - 1
         yield f"to be faster {_lacks(decision.nearest)} would allow {decision.nearest.label} (+{gain:.1%} speed)"
+
+
+def _passed_over(decision: Decision) -> Iterator[str]:
+    """What a faster plan would gain at best, and why it was not recommended."""
+    for each in decision.plan.passed_over:
+        most = f"{format_seconds(each.gain.high)} ({each.gain.high / decision.seconds:.0%})"
+        yield (
+            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves {most} at best and may save "
+            "nothing: the plan above is simpler"
+        )
 
 
 def _why(rejected: Rejected) -> str:

@@ -12,5 +12,8 @@ def with_formats(plan: Plan, formats: Formats, costs: CostModel) -> Plan:
 
     Rules are added before those that they make exceptions of: one for each name, home and format. Raises
     InfeasibleError where the memories do not hold it."""
-    changed = plan.model_copy(update={"residence": (*exceptions(plan, formats), *plan.residence)})
-    return accept(changed.model_copy(update={"predicted": predict(changed, costs)}))
+    own = tuple(exceptions(plan, formats))
+    if not own:
+        return accept(plan)
+    changed = accept(plan.model_copy(update={"residence": (*own, *plan.residence)}))  # only what fits has a bound
+    return changed.model_copy(update={"predicted": predict(changed, costs)})

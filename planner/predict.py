@@ -15,11 +15,12 @@ from helmsman.planner.delayed import delayed_makespan
 from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import End, Slowed
 from helmsman.planner.memory import memory_use
+from helmsman.planner.objective import objective_seconds
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.schedule import works_makespan
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.works import Works, alike, apart
-from helmsman.scheduler.iteration import Iteration
+from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.schemas.plan import Interval, PhasePrediction, Predicted, Seconds, Term
 from helmsman.schemas.workload import Workload
@@ -89,13 +90,24 @@ def _added_term(members: Sequence[tuple[Term, float]]) -> Term:
 
 def assemble(placed: Placed, first: PhasePrediction, step: PhasePrediction) -> Predicted:
     """The prediction document of the two phases."""
-    return Predicted(
+    work, together = placed.workload, batches_together(placed)
+    predicted = Predicted(
         prefill=first,
         decode=step,
         ttft=Seconds(seconds=first.seconds),
-        tokens_per_second=_inverse(step.seconds, placed.workload.batch * batches_together(placed)),
+        tokens_per_second=_inverse(step.seconds, work.batch * together),
         memory=memory_use(placed),
     )
+    request = objective_seconds(predicted, work, together, "request")
+    return predicted.model_copy(update={"request": Seconds(seconds=request)})
+
+
+def phase_seconds(placed: Placed, costs: CostModel, phase: Phase) -> float:
+    """The expected seconds of all prompt passes, or of the mean decode step."""
+    if phase == "decode":
+        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
+    passes = weighted_passes(placed, passes_of(placed))
+    return sum(weight * pass_seconds(lower(placed, each), costs) for each, weight in passes)
 
 
 def mean_step(workload: Workload, batches: int = 1) -> Iteration:

@@ -6,11 +6,9 @@ from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.formats import KvFormat, StoredFormat
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.plan import Derived, Interval, MemoryUse, Total
 from helmsman.schemas.workload import Workload
-
-Objective = Literal["latency", "throughput", "ttft"]
-"""The decode step, the whole request, the prompt pass: what is least in the best plan."""
 
 Verdict = Literal["fits", "does-not-fit", "does-not-apply"]
 

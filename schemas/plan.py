@@ -261,6 +261,9 @@ class Predicted(Frozen):
     prefill: PhasePrediction
     decode: PhasePrediction
     ttft: Seconds
+    request: Seconds | None = Field(
+        default=None, description="the whole workload, prompts and decode steps; older plans do not say it"
+    )
     tokens_per_second: Interval = Field(description="decode tokens per second, all sequences together")
     memory: tuple[MemoryUse, ...]
 
@@ -297,6 +300,18 @@ class Considered(Frozen):
     rate: Derived | None = None
 
 
+class PassedOver(Frozen):
+    """A plan that is faster by prediction than the one recommended, which is simpler: what it would save may be less
+    than what is uncertain about it.
+
+    `seconds`: of the objective; `gain`: seconds that it saves, which may be none."""
+
+    strategy: Name
+    label: Name
+    seconds: Derived
+    gain: Interval
+
+
 class Evidence(Frozen):
     """A hardware number that the prediction used; `disturbed`: the share of the time that others took while it was
     measured, where its spread is wider for it."""
@@ -328,4 +343,5 @@ class Plan(Document):
     predicted: Predicted
     certificate: Certificate | None = None
     considered: tuple[Considered, ...] = ()
+    passed_over: tuple[PassedOver, ...] = ()
     evidence: tuple[Evidence, ...] = ()

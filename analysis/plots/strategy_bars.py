@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from helmsman.analysis.comparison import interval
 from helmsman.analysis.comparison_table import BY, asked, short_label, why_not
 from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, new_figure
-from helmsman.schemas.comparison import Comparison, Objective, Row
+from helmsman.schemas.comparison import Comparison, Row
+from helmsman.schemas.objective import Objective
 from helmsman.schemas.units import format_seconds
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
 from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select
 
 
@@ -28,6 +29,7 @@ class FlexGen:
     compress: bool
     host_attention: bool
     cost_options: CostOptions
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
@@ -37,7 +39,7 @@ class FlexGen:
 
     @property
     def _question(self) -> Question:
-        return Question(self.frame, self.cost_options)
+        return Question(self.frame, self.cost_options, self.objective)
 
     def _fits(self, asked: Question) -> bool:
         return asked.fits(replace(self, frame=asked.frame).placement)

@@ -4,10 +4,10 @@ per second.
 
 Shares are rounded to tensors by FlexGen's own allocator (Listing 2 of Gupta & Dwarkadas), caches to whole blocks. What
 counts is what rounding leaves: policies are ranked by the same cost model at the shares they achieve, together with
-those of smaller memories, those that keep each kind in one tier, and all that weights of two tiers can be rounded to;
-the first that fits is the plan."""
+those of smaller memories, those that keep each kind in one tier, and all that weights of two tiers can be rounded to.
+The first that fits, and the best of its division by either phase, are predicted, and the objective decides."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import ceil, inf
@@ -23,7 +23,9 @@ from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
+from helmsman.scheduler.iteration import PHASES, Phase
 from helmsman.schemas.model import Model
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
 _PARTS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
@@ -31,6 +33,9 @@ _PARTS = (1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0)
 
 _FINALISTS = 3
 """Divisions into batches whose policies are rounded, the best by their linear program."""
+
+_PROPOSED = 3
+"""Policies that are predicted, the best by the cost model of prompts, of decode steps and of both."""
 
 _DIGITS = 6
 """Of shares: what a solver leaves beside a bound is not a share."""
@@ -62,11 +67,12 @@ class Rounded:
 
 @dataclass(frozen=True)
 class Policy:
-    """A rounded policy, its seconds per sequence by the cost model, and the shares it achieves."""
+    """A rounded policy, its seconds per sequence by the cost model, the shares it achieves, seconds of each phase."""
 
     offloading: Offloading
     seconds: float
     shares: tuple[float, ...]
+    phases: Mapping[Phase, float]
 
 
 @dataclass(frozen=True)
@@ -78,17 +84,37 @@ class FlexGenLp:
     keeping: Keeping
     cost_options: CostOptions
     block: int | None = None
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         """The plan. Raises InfeasibleError when no policy fits, UsageError without a separate accelerator."""
         Question(self.frame, self.cost_options).check("flexgen-lp")
         host = Offloading(
-            self.frame, Rounded(Percentages(0, 100, 0)), replace(self.keeping, cache="host"), self.cost_options
+            self.frame,
+            Rounded(Percentages(0, 100, 0)),
+            replace(self.keeping, cache="host"),
+            self.cost_options,
+            self.objective,
         )
-        found = next(
-            (policy for policy in self.ranked() if policy.offloading.fits(policy.offloading.frame.workload)), None
-        )
-        return (found.offloading if found else host).decide(recorded)
+        return min(self._finalists(), key=lambda each: each[1], default=(host, inf))[0].decide(recorded)
+
+    def _finalists(self) -> Iterator[tuple[Offloading, float]]:
+        """The best policies that fit by the cost model of whole requests and by those of either phase, for the division
+        into batches of the first, with their predicted seconds of the objective."""
+        first = next((each for each in self.ranked() if _fits(each)), None)
+        if first is None:
+            return
+        frame = first.offloading.frame
+        prices = (Prices(frame, keeping, self.cost_options) for keeping in self._modes())
+        policies = [policy for each in prices for policy in self._policies(each)]
+        proposed = [first]
+        for phase in PHASES:
+            ranked = sorted(policies, key=lambda policy: policy.phases[phase])
+            proposed += islice((policy for policy in ranked if _fits(policy)), _PROPOSED)
+        ranked = sorted(policies, key=lambda policy: policy.seconds)
+        proposed += islice((policy for policy in ranked if _fits(policy)), _PROPOSED)
+        for policy in {(each.shares, each.offloading.keeping): each for each in proposed}.values():
+            yield policy.offloading, policy.offloading.seconds()
 
     def ranked(self) -> Iterator[Policy]:
         """Rounded policies, the best first: of the best divisions, then of one division after the other. Pricing many
@@ -121,12 +147,18 @@ class FlexGenLp:
                 found = _achieved(rounded, many, prices.frame.model)
                 if found not in seen:
                     seen.add(found)
-                    yield Policy(self._offloading(prices, rounded, many), policies.seconds(found), found)
+                    offloading = self._offloading(prices, rounded, many)
+                    phases = {phase: policies.phase_seconds(found, phase) for phase in PHASES}
+                    yield Policy(offloading, policies.seconds(found), found, phases)
 
     def _offloading(self, prices: Prices, rounded: Rounded, away: int) -> Offloading:
         keeping = replace(prices.keeping, cache="layerkv" if away else "accelerator", away=away)
         keeping = replace(keeping, delegate=keeping.delegate and away > 0)
-        return Offloading(prices.frame, rounded, keeping, self.cost_options)
+        return Offloading(prices.frame, rounded, keeping, self.cost_options, self.objective)
+
+
+def _fits(policy: Policy) -> bool:
+    return policy.offloading.fits(policy.offloading.frame.workload)
 
 
 def _tighter(policies: Policies) -> Iterator[Policies]:

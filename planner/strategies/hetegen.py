@@ -4,7 +4,7 @@ accelerator, to which the others come at the same time (HELM-90; HeteGen, Zhao e
 The share of a layer is where T_CPU = T_COM: one per shape and phase, as prompts are bound by FLOPs. What is left of the
 accelerator's memory keeps whole matrices, those first that save most of the host's time per byte (T_CPU / M_GPU)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import linears
 from helmsman.planner.costs import CostModel
 from helmsman.planner.decide import Decision
+from helmsman.planner.objective import phase_weights
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.streaming.divided_rows import Division, divided_operations, place
 from helmsman.planner.strategies.streaming.ends import End
@@ -90,17 +91,34 @@ class HeteGen:
         return Division(brought, {}, cache, end)
 
     def _with_kept(self, base: Division) -> Division:
-        """Whole blocks while they fit, then single matrices of the next one, by seconds saved per byte."""
-        found = shared_matrices(self.question, base.cache, base.end, "decode")
-        gains = {op: each.seconds(each.brought) - each.accelerator.at(each.rows) for op, each in found.items()}
+        """Whole blocks while they fit, then single matrices of the next one: by seconds saved per byte in decode steps,
+        or in whole requests, whichever is predicted to be better."""
+        saved = {phase: self._saved(base, phase) for phase in PHASES}
+        work = self.question.frame.workload
+        request = phase_weights("request", work, together=work.batches)
+        whole = {op: sum(weight * saved[phase][op] for phase, weight in request.items()) for op in saved["decode"]}
+        proposed = [self._keeping(base, gains) for gains in (saved["decode"], whole)]
+        if proposed[0] == proposed[1]:
+            return proposed[0]
+        fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
+        frame = self.question.frame
+        return min(fitting, key=lambda each: self.question.seconds(place(frame, each)), default=proposed[0])
+
+    def _saved(self, base: Division, phase: Phase) -> dict[str, float]:
+        """Seconds that every linear layer takes less where the accelerator keeps it."""
+        found = shared_matrices(self.question, base.cache, base.end, phase)
+        return {op: each.seconds(each.brought) - each.accelerator.at(each.rows) for op, each in found.items()}
+
+    def _keeping(self, base: Division, gains: Mapping[str, float]) -> Division:
+        """With as much kept as fits, by `gains` in seconds."""
         model = self.question.frame.model
         if sum(gains.values()) <= 0:
             return base
         kept = dict.fromkeys(
-            found, most(model.layers, lambda many: self._has_room(replace(base, kept=dict.fromkeys(found, many))))
+            gains, most(model.layers, lambda many: self._has_room(replace(base, kept=dict.fromkeys(gains, many))))
         )
-        columns = {op: width for op, _, width, _ in linears(model)}
-        for op in sorted(found, key=lambda op: gains[op] / (found[op].rows * columns[op]), reverse=True):
+        sizes = {op: rows * columns for op, rows, columns, _ in linears(model)}
+        for op in sorted(gains, key=lambda op: gains[op] / sizes[op], reverse=True):
             more = {**kept, op: kept[op] + 1}
             if kept[op] < model.layers and gains[op] > 0 and self._has_room(replace(base, kept=more)):
                 kept = more

@@ -5,7 +5,6 @@ is exhaustive; with sequential stages the optimum is the smallest feasible k (E-
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
 
 from helmsman.lowering.buffers import buffer_bytes, cache_expansion_bytes, expansion_bytes
 from helmsman.lowering.graph import Task, TaskGraph
@@ -17,19 +16,19 @@ from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.objective import phase_weights, weighted_seconds
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
-from helmsman.scheduler.iteration import Iteration, prefill
+from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.model import Model
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
 from helmsman.schemas.workload import Workload
-
-Objective = Literal["latency", "throughput", "ttft"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class LayerSplitOptions:
     weights: StoredFormat = "f16"
     kv: KvFormat = "f16"
     kv_offload: bool = False
-    objective: Objective = "latency"
+    objective: Objective = DEFAULT_OBJECTIVE
     window: Window | None = None
 
 
@@ -64,13 +63,12 @@ class LayerSplit:
         return Score(self.objective(k), self.shortage(k))
 
     def objective(self, k: int) -> float:
-        """latency: one decode step; ttft: the prompt pass; throughput: the whole request."""
-        if self.options.objective == "latency":
-            return self.seconds(k, mean_step(self.workload))
-        first = self.prompt_seconds(k)
-        if self.options.objective == "ttft":
-            return first
-        return first + self.workload.decode_steps * self.seconds(k, mean_step(self.workload))
+        """Seconds of the objective; batches take turns."""
+
+        def seconds(phase: Phase) -> float:
+            return self.prompt_seconds(k) if phase == "prefill" else self.seconds(k, mean_step(self.workload))
+
+        return weighted_seconds(phase_weights(self.options.objective, self.workload, together=1), seconds)
 
     def prompt_seconds(self, k: int) -> float:
         """All passes over the prompt."""

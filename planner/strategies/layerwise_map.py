@@ -11,6 +11,7 @@ from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import Kind, Sublayer, achieved, sublayers
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 
 PRINTED: dict[Kind, float] = {"attention": 10, "ffn": 30}
 """Per cent of the accelerator in Listing 3, for OPT (GUPTA-24)."""
@@ -54,12 +55,18 @@ def outcomes(model: Model, others: Percentages) -> Iterator[LayerwiseMap]:
         yield LayerwiseMap(attention, ffn, others)
 
 
-def best_map(frame: Frame, others: Percentages, keeping: Keeping, costs: CostOptions) -> Offloading:
-    """The outcome of Listing 3 whose decode step is shortest, of those that fit; if none does, the one that keeps least
+def best_map(
+    frame: Frame,
+    others: Percentages,
+    keeping: Keeping,
+    costs: CostOptions,
+    objective: Objective = DEFAULT_OBJECTIVE,
+) -> Offloading:
+    """The outcome of Listing 3 that is best by the objective, of those that fit; if none does, the one that keeps least
     on the accelerator."""
-    found = [Offloading(frame, each, keeping, costs) for each in outcomes(frame.model, others)]
+    found = [Offloading(frame, each, keeping, costs, objective) for each in outcomes(frame.model, others)]
     fitting = [each for each in found if each.fits(frame.workload)]
-    return min(fitting, key=Offloading.step_seconds, default=found[0])
+    return min(fitting, key=Offloading.seconds, default=found[0])
 
 
 def _steps(layer: Sublayer) -> tuple[float, ...]:

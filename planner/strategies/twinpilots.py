@@ -5,7 +5,7 @@ A step takes T(p, s, h) = max(s d, (p + s) a + h c) + ends: p pinned, s streamed
 of one on either device, d to bring one. The streamed ones lie at equal distances in time: as many seconds of other
 blocks' work stand before each as its transfer takes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -14,10 +14,12 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.planner.decide import Decision
 from helmsman.planner.memory import memory_use
+from helmsman.planner.objective import phase_weights, weighted_seconds
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.streaming.ends import End
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
+from helmsman.scheduler.iteration import Phase, prefill
 from helmsman.schemas.plan import MemoryUse
 
 NAME = "twinpilots"
@@ -49,6 +51,12 @@ class Counts:
         work = (self.pinned + self.streamed) * block.accelerator + self.host * block.host
         brought = self.streamed * block.transfer + (block.accelerator if self.streamed else 0.0)
         return max(work, brought)
+
+    def prompt_seconds(self, accelerator: float, transfer: float) -> float:
+        """The same of prompts, where the accelerator computes every block and the host's blocks come to it as well."""
+        brought = self.streamed + self.host
+        work = (self.pinned + brought) * accelerator
+        return max(work, brought * transfer + (accelerator if brought else 0.0))
 
 
 def spread(counts: Counts) -> Order:
@@ -82,13 +90,32 @@ class TwinPilots:
             raise self.question.infeasible(
                 NAME, self.placement(least), lambda question: bool(TwinPilots(question).finalists())
             )
-        best = min(fitting, key=lambda each: self.question.step_seconds(self.placement(each)))
+        best = min(fitting, key=lambda each: self.question.seconds(self.placement(each)))
         return self.question.decision(NAME, self.label(best), self.placement(best), recorded, len(fitting))
 
     def finalists(self) -> list[Counts]:
-        """The counts with the least T that fit, to be predicted task by task."""
-        ranked = sorted(self.candidates(), key=lambda each: each.seconds(self.block))
-        return list(islice((each for each in ranked if self.question.fits(self.placement(each))), _FINALISTS))
+        """The counts that fit with the least T of decode steps, and of whole requests, to be predicted task by task."""
+        candidates, work, block = list(self.candidates()), self.question.frame.workload, self.block
+        prompt, _ = self._seconds("pinned", "prefill")
+        request = phase_weights("request", work, together=work.batches)
+
+        def step_seconds(counts: Counts) -> float:
+            return counts.seconds(block)
+
+        def request_seconds(counts: Counts) -> float:
+            passes: Mapping[Phase, float] = {
+                "prefill": counts.prompt_seconds(prompt, block.transfer),
+                "decode": counts.seconds(block),
+            }
+            return weighted_seconds(request, lambda phase: passes[phase])
+
+        proposed = (*self._first(candidates, step_seconds), *self._first(candidates, request_seconds))
+        return list(dict.fromkeys(proposed))
+
+    def _first(self, candidates: Iterable[Counts], seconds: Callable[[Counts], float]) -> Iterator[Counts]:
+        """The best by a closed form of those that fit."""
+        ranked = sorted(candidates, key=seconds)
+        return islice((each for each in ranked if self.question.fits(self.placement(each))), _FINALISTS)
 
     def placement(self, counts: Counts) -> Placement:
         """The rules of so many blocks of each role."""
@@ -119,12 +146,13 @@ class TwinPilots:
         kept, brought, host = (self._seconds(role) for role in ("pinned", "streamed", "host"))
         return Block(kept[0], host[0], brought[1])
 
-    def _seconds(self, role: Role) -> tuple[float, float]:
+    def _seconds(self, role: Role, phase: Phase = "decode") -> tuple[float, float]:
         """Of the only block of a model: of its operations, and of its weights on their way."""
         one = self.question.of(layers=1)
         placed = place(one.frame, (role,), "accelerator")
         costs = one.costs(placed)
-        graph = lower(placed, mean_step(placed.workload, batches_together(placed)))
+        asked, together = placed.workload, batches_together(placed)
+        graph = lower(placed, mean_step(asked, together) if phase == "decode" else prefill(asked, together))
         work = [task for task in graph.tasks if task.layer is not None and task.kind != "transfer"]
         coming = [task for task in graph.tasks if task.layer is not None and task.op.endswith(".weights")]
         return sum(costs.price(task).mid for task in work), sum(costs.price(task).mid for task in coming)

@@ -118,7 +118,7 @@ def test_a_mistake_in_an_option_is_none_of_the_strategies(capfd):
     assert (code, out) == (2, "") and "no such memory" in err
 
 
-def test_strategies_that_know_one_objective_are_asked_by_it(capfd):
+def test_all_strategies_are_asked_by_the_objective(capfd):
     code, out, _ = run(capfd, *SMALL, "--hw", "a10g-g5.4xlarge", "--strategy", "all", "--objective", "ttft", "--json")
     rows = [row for row in json.loads(out)["rows"] if "planned" in row]
     firsts = [row["planned"]["speed"]["ttft"]["mid"] for row in rows]
@@ -141,10 +141,10 @@ def test_points_are_planned_for_what_is_drawn(capfd):
     """Requests and tokens/s, not the decode step by which the table is sorted: the front is as low as can be."""
     question = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "700MB", "--batch", "16")
     asked = (*question, "--strategy", "optimal", "--json")
-    points = json.loads(run(capfd, *asked, "--pareto", "16")[1])["points"]
-    plan = json.loads(run(capfd, *asked, "--objective", "throughput")[1])
+    points = json.loads(run(capfd, *asked, "--objective", "latency", "--pareto", "16")[1])["points"]
+    plan = json.loads(run(capfd, *asked, "--objective", "request")[1])
     assert [point["planned"]["label"] for point in points] == [plan["label"]]
-    assert points[0]["planned"]["label"] != json.loads(run(capfd, *asked)[1])["label"]
+    assert points[0]["planned"]["label"] != json.loads(run(capfd, *asked, "--objective", "latency")[1])["label"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,6 @@ def test_launch_times_are_the_engines_unless_placements_are_compared(capsys):
         (("flexgen", "--same-software"), 2, "--same-software"),
         (("vllm", "--compress", "all"), 2, "--compress"),
         (("llama-cpp", "--paper"), 2, "--paper"),
-        (("accelerate", "--objective", "ttft"), 2, "--objective"),
     ],
 )
 def test_bad_input(capsys, argv, code, field):

@@ -385,15 +385,6 @@ def test_direct_storage_needs_a_link(capsys, tmp_path):
     assert code == 2 and "no link from nvme0 to vram" in err and "--nvme bounce" in err
 
 
-@pytest.mark.parametrize("strategy", ["op-split", "flexgen"])
-@pytest.mark.parametrize("objective", ["throughput", "ttft"])
-def test_objectives_that_streaming_does_not_have_are_refused(capsys, strategy, objective):
-    code, out, err = run(capsys, *SPLIT[:4], "--strategy", strategy, "--objective", objective)
-    assert (code, out) == (2, "")
-    assert f"(got '{objective}')" in err
-    assert "use --objective latency" in err
-
-
 @pytest.mark.parametrize("flag", ["-o", "--plot", "--write-table"])
 def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
     places = {"-o": tmp_path / "p.json", "--plot": tmp_path / "p.png", "--write-table": tmp_path / "t.json"}

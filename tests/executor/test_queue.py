@@ -8,8 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, DiskFile, Event, Pool, Queue, Stage, pack, packed_size
+from helmsman.executor._kernels import (
+    Arena,
+    Buffer,
+    CopyEngine,
+    DiskFile,
+    Event,
+    Pool,
+    Queue,
+    Stage,
+    Submissions,
+    pack,
+    packed_size,
+)
 from helmsman.executor.machine import Machine
+from helmsman.executor.moves import Move, Pieces
 
 SIZE = 8192
 CPU = Machine.this().cpus[0]
@@ -160,3 +173,31 @@ def test_strided_copies_move_their_pieces_only() -> None:
     assert 1e-3 + 80e-6 <= end - start < 0.02
     with pytest.raises(ValueError, match="do not fit"):
         engine.submit_strided(b, 0, (4096, 1024), a, 0, (0, 0), (2, 5), 2)
+
+
+def test_prepared_submissions_are_made_in_order_with_every_pass() -> None:
+    """Of a chunk, as many bytes as its tokens have; what Python submits takes its turn among the others."""
+    a, b = _buffers(2)
+    np.frombuffer(memoryview(a), np.uint8)[:] = np.arange(SIZE) % 251
+    engine, done, calls = CopyEngine(1e12, 0.0, -1), [Event(), Event()], list[tuple[int, int, bool]]()
+    every, times = Submissions(), np.zeros(2)
+    every.move(engine, Move(a, 0, b, 0, Pieces(per_token=8)), (1, 4), [], done[0], times.data)
+    every.call(lambda tokens, past: (done[0].wait(), calls.append((tokens, past, not done[1].done)))[0])
+    rows = Pieces(2, counts=(1, 3), rows=1, at_past=64, source_strides=(0, 16), target_strides=(0, 32))
+    every.move(engine, Move(a, 0, b, 4096, rows), (0, 1 << 62), done[:1], done[1])
+    for past in (0, 3):
+        np.frombuffer(memoryview(b), np.uint8)[:] = 0
+        for event in done:
+            event.clear()
+        every.submit(6, past)
+        done[1].wait()
+        expected = np.zeros(SIZE, np.uint8)
+        expected[: 8 * 2] = np.arange(16)
+        for row in range(18):
+            at, begin = 4096 + 64 * past + 32 * row, 64 * past + 16 * row
+            expected[at : at + 2] = np.arange(begin, begin + 2) % 251
+        np.testing.assert_array_equal(np.frombuffer(memoryview(b), np.uint8), expected)
+    assert calls == [(6, 0, True), (6, 3, True)]
+    assert times[1] > times[0] > 0
+    with pytest.raises(ValueError, match="do not fit"):
+        every.submit(6, SIZE)

@@ -33,7 +33,7 @@ def test_optane_is_slower_the_more_is_read(kept, expected):
 
 @pytest.mark.parametrize(("kept", "share", "expected"), [(83, 0.28125, 17.97), (297, 1.0, 16.73)])
 def test_weights_reach_what_the_paper_implies(kept, share, expected):
-    """E-GUPTA-09: a block of OPT-175B in 4-bit groups, in f16; each of its 16 tensors also takes a copy's constant."""
+    """E-GUPTA-09: a block of OPT-175B in 4-bit groups, in f16; its 16 tensors also take their copies' constant."""
     hardware = load_hardware("a100-optane", None)
     link = with_kept(hardware, {"optane": kept * GB}).link("optane", "vram")
     size = share * 12 * 12288**2 * 2

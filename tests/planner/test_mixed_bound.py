@@ -83,12 +83,12 @@ def test_a_plan_of_mixed_formats_has_a_proof_of_its_own_prices(machine):
         if len(each.shape) == 2
     }
     for weights in ("q4_k", "q6_k"):
-        asked_in = replace(question, frame=replace(question.frame, weights=weights))
-        decision = Optimal(asked_in, AIMS[0]).decide({})
-        plan = with_formats(decision.plan, formats, CostModel(question.frame.roles.hardware, costs))
-        proof = decision.certified(plan, formats)
+        asked_in = replace(question, frame=replace(question.frame, weights=weights, formats=formats))
+        plan = Optimal(asked_in, AIMS[0]).decide({}).plan
+        assert with_formats(plan, formats, CostModel(question.frame.roles.hardware, costs)) is plan
+        proof = plan.certificate
         assert proof.lower_bound <= proof.seconds == plan.predicted.decode.seconds.mid
-        assert proof.gap < (0.02 if weights == "q4_k" else 0.1)
+        assert proof.gap < (0.03 if weights == "q4_k" else 0.15)
 
 
 @pytest.mark.parametrize("objective", ["latency", "ttft", "throughput"])

@@ -56,6 +56,14 @@ def test_expansion_lies_on_the_line_through_what_was_measured():
     assert 1.4 < price.mid / TABLE.row("scores").decompress.value < 2
 
 
+def test_keys_and_values_are_two_expansions():
+    """FlexGen brings both at once, and expands one after the other; so do the rows of a table of divided attention."""
+    known = expansion(PAPER, "cuda")
+    task, one = priced(asked(100), "packed")["keys.decompress"]
+    both = CostModel(PAPER).price(task._replace(op="kv.decompress", bytes=2 * task.bytes))
+    assert both.mid == pytest.approx(2 * one.mid) == pytest.approx(2 * known.fixed + known.slope * 2 * task.bytes)
+
+
 def test_a_small_matrix_does_not_pay_all_that_a_large_one_does():
     """Between the share of the smallest that was measured and all of the constant, with both in the interval."""
     known = expansion(PAPER, "cuda")

@@ -17,6 +17,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Dispatch, Hardware
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
 
@@ -50,10 +51,11 @@ class EngineQuestion:
     engine: Engine
     cost_options: CostOptions
     own_software: bool = True
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with what would."""
-        question = Question(self.frame, self.cost_options)
+        question = Question(self.frame, self.cost_options, self.objective)
         if not question.fits(self.placement):
             option = self.engine.smaller(self.frame)
             raise question.infeasible(

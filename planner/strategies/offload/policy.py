@@ -10,6 +10,7 @@ from itertools import product
 from typing import Literal
 
 from helmsman.planner.strategies.offload.allocation import LISTING_2, Tier
+from helmsman.scheduler.iteration import PHASES, Phase
 
 Kind = Literal["weights", "cache", "hidden"]
 
@@ -74,8 +75,13 @@ class Policies:
 
     def seconds(self, shares: Sequence[float]) -> float:
         """Of all passes, per sequence: T = T_pre l + T_gen (n - 1) l over the block size."""
-        first, step = (max(each.at(shares) for each in phase) for phase in (self.prefill, self.decode))
-        return self.blocks * (first + self.steps * step) / self.sequences
+        first, step = (self.phase_seconds(shares, phase) for phase in PHASES)
+        return (first + self.steps * step) / self.sequences
+
+    def phase_seconds(self, shares: Sequence[float], phase: Phase) -> float:
+        """Of one pass of all sequences: l times the longest of what overlaps."""
+        forms = self.prefill if phase == "prefill" else self.decode
+        return self.blocks * max(each.at(shares) for each in forms)
 
     def fits(self, shares: Sequence[float]) -> bool:
         """Whether every kind is somewhere it may be, and no memory overflows."""

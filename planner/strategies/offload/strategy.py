@@ -4,18 +4,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placement, batches_together
+from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, pass_seconds
+from helmsman.planner.objective import weighted_seconds
+from helmsman.planner.predict import phase_seconds
 from helmsman.planner.strategies.offload.caches import cache_label, least_away
 from helmsman.planner.strategies.offload.place import Keeping, Tiers, place
 from helmsman.planner.strategies.streaming.known import store_label
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.model import Model
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
 
 _FEW, _MORE = 2, 4
@@ -44,6 +46,7 @@ class Offloading:
     allocator: Allocator
     keeping: Keeping
     cost_options: CostOptions
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: Recorded) -> Decision:
         """The plan. Raises InfeasibleError when it does not fit, with the largest batch that does."""
@@ -54,7 +57,7 @@ class Offloading:
 
     @property
     def _question(self) -> Question:
-        return Question(self.frame, self.cost_options)
+        return Question(self.frame, self.cost_options, self.objective)
 
     @cached_property
     def placement(self) -> Placement:
@@ -94,19 +97,25 @@ class Offloading:
         """Prices from the operation table that fits the question, and rooflines for the rest."""
         return self._question.costs(self.placement)
 
+    def seconds(self) -> float:
+        """The expected seconds of the objective."""
+        return weighted_seconds(self._question.weights(self.placement), self.phase_seconds)
+
     def step_seconds(self) -> float:
-        """The expected seconds of the mean decode step: of a few layers, and as many more as the model has, where all
-        are alike."""
+        """The expected seconds of the mean decode step."""
+        return self.phase_seconds("decode")
+
+    def phase_seconds(self, phase: Phase) -> float:
+        """The expected seconds of a phase: of a few layers, and as many more as the model has, where all are alike."""
         layers = self.frame.model.layers
         if layers <= _MORE or self.keeping.cache == "layerkv":
-            return self._step(layers)
-        few, more = self._step(_FEW), self._step(_MORE)
+            return self._of_layers(layers, phase)
+        few, more = self._of_layers(_FEW, phase), self._of_layers(_MORE, phase)
         return more + (layers - _MORE) * (more - few) / (_MORE - _FEW)
 
-    def _step(self, layers: int) -> float:
+    def _of_layers(self, layers: int, phase: Phase) -> float:
         frame = replace(self.frame, model=self.frame.model.model_copy(update={"layers": layers}))
-        placed = place(frame, self.allocator.tiers(frame.model), self.kept)
-        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), self.costs)
+        return phase_seconds(place(frame, self.allocator.tiers(frame.model), self.kept), self.costs, phase)
 
     def fits(self, workload: Workload) -> bool:
         """Whether the same allocation fits for another workload."""

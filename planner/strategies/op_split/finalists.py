@@ -1,19 +1,19 @@
 """The last word on operation splits: the prediction of whole steps, for the best by the closed form."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel
-from helmsman.planner.predict import mean_step, pass_seconds
-from helmsman.planner.strategies.op_split.search import TIE, Split, SplitSearch
+from helmsman.planner.predict import phase_seconds
+from helmsman.planner.strategies.op_split.options import Mask
+from helmsman.planner.strategies.op_split.search import TIE, Split
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.scheduler.iteration import Phase
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.op_split.strategy import OpSplit
@@ -24,8 +24,8 @@ _FEW, _MORE = 2, 4
 """Layers of the two models whose difference is the period of a layer: first and last of them do not matter."""
 
 _DOUBT = 0.05
-"""So much slower than the best, by the closed form, a split of a narrower question is not predicted: it was never off
-by as much against another (`benchmarks.freedom`)."""
+"""Splits whose layers take so much longer than those of the best are not the best by whole steps, of which the ends of
+the model, and what first and last layers wait for, are a smaller part."""
 
 
 class Finalist(NamedTuple):
@@ -54,12 +54,14 @@ def in_order(finalists: Iterable[Finalist]) -> tuple[Finalist, ...]:
     return tuple(each for each, _ in _ordered([(each, each.seconds) for each in finalists]))
 
 
-def of_coarser(search: SplitSearch, units: tuple[Piece, ...], count: int) -> Iterator[Split]:
-    """For every coarser division of the operations the `count` best of its splits, by the closed form: what a question
-    that may divide less proposes is proposed by one that may divide more as well."""
+def divisions(units: tuple[Piece, ...]) -> Iterator[Mask]:
+    """By division of the operations that is part of `units`, whole ones first, at which edges (units + 1) a split may
+    begin or end: what a question that may divide less proposes is proposed by one that may divide more as well."""
     parts = _parts(units)
-    for level in sorted(set(parts))[:-1]:
-        yield from search.ranked(count, np.array([level % part == 0 for part in parts]))
+    for level in sorted(set(parts)):
+        yield np.array([level % part == 0 for part in parts])
+    if any(max(parts) % part for part in parts):
+        yield np.ones(len(parts), dtype=np.bool_)
 
 
 def _parts(units: tuple[Piece, ...]) -> list[int]:
@@ -72,9 +74,13 @@ def _parts(units: tuple[Piece, ...]) -> list[int]:
     return [*found, 1]
 
 
-def near(splits: Iterable[Split], least: float) -> Iterator[Split]:
-    """Those that may be the best though the closed form knows one of `least` seconds."""
-    return (split for split in splits if split.seconds <= least * (1 + _DOUBT))
+def near(proposed: "Sequence[tuple[OpSplit, Mapping[Split, float]]]", count: int) -> "Iterator[tuple[OpSplit, Split]]":
+    """Of splits with their seconds per layer, by question, those that may be the best, and no fewer than `count`."""
+    each = [(seconds, asked, split) for asked, found in proposed for split, seconds in found.items()]
+    each.sort(key=lambda one: one[0])
+    for rank, (seconds, asked, split) in enumerate(each):
+        if rank < count or seconds <= each[0][0] * (1 + _DOUBT):
+            yield asked, split
 
 
 def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:
@@ -85,15 +91,16 @@ def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:
         yield left.pop(first)
 
 
-def layer_seconds(frame: Frame, costs: CostModel, layout: Layout) -> float:
-    """Seconds per layer in the mean decode step, of all batches: with what lanes cost each other (PARK-43)."""
+def layer_seconds(frame: Frame, costs: CostModel, layout: Layout, phase: Phase = "decode") -> float:
+    """Seconds per layer in the prompt or the mean decode step, of all batches: with what lanes cost each other
+    (PARK-43)."""
     if frame.model.layers <= _MORE:
-        return _step(frame, costs, layout, frame.model.layers) / frame.model.layers
-    few, more = (_step(frame, costs, layout, layers) for layers in (_FEW, _MORE))
+        return _of_layers(frame, costs, layout, frame.model.layers, phase) / frame.model.layers
+    few, more = (_of_layers(frame, costs, layout, layers, phase) for layers in (_FEW, _MORE))
     return (more - few) / (_MORE - _FEW)
 
 
-def _step(frame: Frame, costs: CostModel, layout: Layout, layers: int) -> float:
-    """Seconds of a decode step of the model with so many layers."""
+def _of_layers(frame: Frame, costs: CostModel, layout: Layout, layers: int, phase: Phase) -> float:
+    """Seconds of a phase of the model with so many layers."""
     placed = place(replace(frame, model=frame.model.model_copy(update={"layers": layers})), layout)
-    return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), costs)
+    return phase_seconds(placed, costs, phase)

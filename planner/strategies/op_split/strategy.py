@@ -1,6 +1,6 @@
 """`op-split` (Park & Egger): which units of every decoder layer the accelerator computes from streamed data."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, combinations, product
@@ -10,26 +10,29 @@ import numpy as np
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
+from helmsman.lowering.tensors import linears
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, pass_seconds, predict
+from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.predict import mean_step, phase_seconds, predict
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import (
     Finalist,
     by_prediction,
+    divisions,
     in_order,
     layer_seconds,
     near,
-    of_coarser,
 )
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
+from helmsman.planner.strategies.op_split.prompts import PromptForm, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
 from helmsman.planner.strategies.op_split.work import Work, layer_work
 from helmsman.planner.strategies.streaming.division import Piece
@@ -37,8 +40,10 @@ from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import is_plain
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Path, Strategy
 from helmsman.schemas.units import format_bytes
 from helmsman.schemas.workload import Workload
@@ -47,6 +52,9 @@ Compression = Literal["none", "weights", "kv", "all", "best"]
 SHOWN = 8
 """Runner-ups, and faster splits that do not fit, that a decision names; steps of the latter are the plan's and what
 their layers take more or less."""
+
+_PROPOSED = 4
+"""So many splits are proposed for prompts, and for whole requests, beside those for decode steps."""
 
 _MOST_PREDICTED = 64
 """So many splits are predicted where the closed form is a bound from below and cannot tell them apart."""
@@ -76,6 +84,7 @@ class OpSplit:
     frame: Frame
     options: OpSplitOptions
     cost_options: CostOptions
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def decide(self, recorded: dict[str, str | int | float | bool]) -> Decision:
         """The best split that fits, as a plan. Raises InfeasibleError when none does, with the smallest change."""
@@ -85,19 +94,35 @@ class OpSplit:
 
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
-        """The fastest splits that fit, of every configuration that may be chosen, by their steps, best first.
+        """The fastest splits that fit, of every configuration that may be chosen, by their seconds of the objective,
+        best first.
 
-        The closed form proposes, the prediction decides; the printed one (`--paper`) has the last word itself. What a
-        narrower question proposes (fewer parts, no storage, one way to compress) is proposed as well."""
+        The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the last
+        word itself. What a narrower question proposes (fewer parts, no storage, one way to compress) is proposed as
+        well."""
         if self.options.printed:
-            layers = self.frame.model.layers
+            layers = self.frame.model.layers * self._weights.get("decode", 0.0)
             return tuple(Finalist(split, layers * split.seconds, self) for split in self.fitting.ranked(1 + SHOWN))
-        least = min((each.seconds for asked in self.configurations for each in asked.proposed), default=0.0)
         return in_order(
-            Finalist(split, asked._whole_step(split), asked)
-            for asked in self.configurations
-            for split in near(asked.proposed, least)
+            Finalist(split, asked._whole(split), asked)
+            for asked, split in {(id(asked), split): (asked, split) for asked, split in self._candidates}.values()
+            if not (self.frame.formats and asked._missing(asked.layout(split)))
         )
+
+    @property
+    def _candidates(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """What closed forms propose, some of it twice, and in whose terms it is."""
+        return chain(self._for_steps, self._for_requests)
+
+    @property
+    def _for_steps(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """Of every configuration the best splits for decode steps, and what may be as good."""
+        return near([(asked, asked.proposed) for asked in self.configurations], 1 + SHOWN)
+
+    @property
+    def _for_requests(self) -> "Iterator[tuple[OpSplit, Split]]":
+        """Of every configuration the best splits where prompts count."""
+        return ((asked, split) for asked in self.configurations for split in asked._for_prompts)
 
     @cached_property
     def configurations(self) -> "tuple[OpSplit, ...]":
@@ -110,20 +135,65 @@ class OpSplit:
         return tuple(self if each == self.options else replace(self, options=each) for each in found)
 
     @cached_property
-    def proposed(self) -> tuple[Split, ...]:
-        """The best splits of one configuration by the closed form, of every division of operations."""
-        several = self.frame.workload.batches > 1 or self.search_options.delays is not None
-        ranked = self.fitting.ranked(1 + SHOWN if several else _MOST_PREDICTED)
-        best = ranked if several else by_prediction(ranked, self._layer_seconds, 1 + SHOWN)
-        return tuple(dict.fromkeys((*best, *of_coarser(self.fitting, self.units, 1 + SHOWN))))
+    def proposed(self) -> dict[Split, float]:
+        """The best splits of one configuration by the closed form, of every division of operations that is part of the
+        own one, and their seconds per layer: as predicted, or by the clock where that follows several batches."""
+        found = (each for edges in divisions(self.units) for each in self._best(edges))
+        follows = self.frame.workload.batches > 1
+        return {each: each.seconds if follows else self._layer_seconds(each) for each in found}
+
+    def _best(self, edges: Mask) -> tuple[Split, ...]:
+        """The best splits at such edges by the closed form, or by prediction where that is a bound from below."""
+        if self.frame.workload.batches > 1 or self.search_options.delays is not None:
+            return self.fitting.ranked(1 + SHOWN, edges)
+        return by_prediction(self.fitting.ranked(_MOST_PREDICTED, edges), self._layer_seconds, 1 + SHOWN)
+
+    @property
+    def _for_prompts(self) -> Iterator[Split]:
+        """Where prompts count, the best of one configuration for prompts, and for whole requests, by closed forms."""
+        if "prefill" not in self._weights:
+            return
+        prompts, steps = self._prompt_form.seconds(self.fitting), self.fitting.lanes.total
+        weights = phase_weights("request", self.frame.workload, self._together)
+        both = weights["prefill"] * prompts + weights.get("decode", 0.0) * np.where(np.isfinite(steps), steps, 0.0)
+        for form in (both, prompts):
+            yield from fastest(self.fitting, form, _PROPOSED)
+
+    @cached_property
+    def _prompt_form(self) -> PromptForm:
+        """Prompts with nothing and with everything streamed."""
+        count = len(self.units)
+        none, whole, compressed = (
+            layer_seconds(self.frame, self.costs, self._arranged(0, stop, quarter, ()), "prefill")
+            for stop, quarter in ((0, False), (count, False), (count, True))
+        )
+        sizes = {op: rows * columns for op, rows, columns, _ in linears(self.frame.model)}
+        units = [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in self.units]
+        return PromptForm(none, whole, compressed, units)
+
+    def _whole(self, split: Split) -> float:
+        """Seconds of the objective, as predicted."""
+        placed = place(self.frame, self.layout(split))
+        return weighted_seconds(self._weights, lambda phase: phase_seconds(placed, self.costs, phase))
+
+    @property
+    def _weights(self) -> Mapping[Phase, float]:
+        """How often the phases count in the objective."""
+        return phase_weights(self.objective, self.frame.workload, self._together)
+
+    @property
+    def _together(self) -> int:
+        return batches_together(place(self.frame, Layout(self.units, 0, 0)))
 
     def _layer_seconds(self, split: Split) -> float:
-        return layer_seconds(self.frame, self.costs, self._blocks(split))
+        if split not in self._predicted:
+            self._predicted[split] = layer_seconds(self.frame, self.costs, self._blocks(split))
+        return self._predicted[split]
 
-    def _whole_step(self, split: Split) -> float:
-        """Seconds of the mean decode step, of all batches."""
-        placed = place(self.frame, self.layout(split))
-        return pass_seconds(lower(placed, mean_step(placed.workload, batches_together(placed))), self.costs)
+    @cached_property
+    def _predicted(self) -> dict[Split, float]:
+        """Seconds per layer that are known."""
+        return {}
 
     @cached_property
     def found(self) -> SplitSearch:
@@ -277,20 +347,22 @@ class OpSplit:
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
         plan = plan_document(placement, name, strategy, predict(placement, self.costs))
-        seconds = plan.predicted.decode.seconds.mid
+        work, together = placement.workload, batches_together(placement)
+        seconds = objective_seconds(plan.predicted, work, together, self.objective).mid
         others = tuple((each.asked._label(each.split), each.seconds) for each in rest[:SHOWN])
         unused, count = self.frame.roles.unused, sum(each.fitting.evaluated for each in self.configurations)
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 
     def _rejected(self, seconds: float) -> Iterator[Rejected]:
-        """The fastest splits that are faster than all that fit, by the closed form; `seconds` of the plan's step."""
-        fastest = self.fitting.best.seconds
-        for split in self.found.ranked(SHOWN):
-            if split.seconds >= fastest:
+        """The splits whose decode steps are faster than those of all that fit, by the closed form, where these count;
+        `seconds` of the plan's objective."""
+        least, steps = self.fitting.best.seconds, self._weights.get("decode", 0.0)
+        for split in self.found.ranked(SHOWN) if steps else ():
+            if split.seconds >= least:
                 return
             layout = self.layout(split)
-            step = max(0.0, seconds + self.frame.model.layers * (split.seconds - fastest))
-            yield Rejected(label(self.frame, layout), step, self._missing(layout))
+            gained = steps * self.frame.model.layers * (least - split.seconds)
+            yield Rejected(label(self.frame, layout), max(0.0, seconds - gained), self._missing(layout))
 
     def _infeasible(self) -> InfeasibleError:
         layout = self._nearest()

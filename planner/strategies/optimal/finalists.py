@@ -12,7 +12,7 @@ from helmsman.planner.strategies.optimal.changed import changed
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.finalist import Finalist, least, predicted
 from helmsman.planner.strategies.optimal.in_order import InOrder
-from helmsman.planner.strategies.optimal.mixed_bound import MixedBound, mixed_alone
+from helmsman.planner.strategies.optimal.mixed_bound import MixedBound
 from helmsman.planner.strategies.optimal.offered_ways import quarters
 from helmsman.planner.strategies.optimal.one_side import sides
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends, place
@@ -25,7 +25,6 @@ from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
-from helmsman.planner.tensor_formats import Formats
 
 _GOOD = 0.005
 """So near to its bound, as a share, a plan needs no other room for what is on its way."""
@@ -59,10 +58,14 @@ class Finalists:
             return (), inf
         return self._composed if self.composable else (self.alone, least(self.alone))
 
-    def bound_with(self, formats: Formats) -> float:
-        """Seconds that nothing that is searched beats where tensors are kept in `formats`, each at its own prices."""
+    @cached_property
+    def bound(self) -> float:
+        """Seconds that nothing that is searched beats; at the prices of their own formats where tensors have some."""
+        formats = self.question.frame.formats
+        if not formats or too_large(self.question.frame):
+            return self.answer[1]
         if not self.composable:
-            return mixed_alone(self.question, self.aim, formats)
+            return least(self.alone)
         return MixedBound(self.question, self.blocks, self.aim, formats).seconds
 
     @cached_property
@@ -217,6 +220,6 @@ class Finalists:
 
     @cached_property
     def _frame(self) -> Frame:
-        """The frame with a store where that can matter."""
-        frame = self.question.frame
+        """The frame with a store where that can matter; ways are searched with all weights in one format."""
+        frame = replace(self.question.frame, formats={})
         return frame if needs_store(frame) else replace(frame, store=None)

@@ -54,7 +54,9 @@ class MixedBound:
     def seconds(self) -> float:
         """Of blocks that are divided among a host and accelerators, and of one side with everything."""
         composed = (self._bound(ends) for ends in self._outside.arrangements)
-        return min(*composed, mixed_alone(self.question, self.aim, self.formats))
+        asked = replace(self.question, frame=replace(self.question.frame, formats=self.formats))
+        alone = (predicted(question, chosen, self.aim) for question, chosen in sides(asked))
+        return min(*composed, *(each.seconds for each in alone if each is not None), inf)
 
     def _bound(self, ends: Ends) -> float:
         """The same with the ends of the model in one place."""
@@ -164,13 +166,6 @@ class MixedBound:
         small = replace(frame, weights=_smallest(self.formats.values()), formats={})
         costs = self.question.costs(place(small, fullest(small)))
         return AllBlocks(frame, costs, self.blocks.phases, parts=known)
-
-
-def mixed_alone(question: Question, aim: Aim, formats: Formats) -> float:
-    """Seconds of the better side that has everything, as it is predicted; infinite where none fits."""
-    asked = replace(question, frame=replace(question.frame, formats=formats))
-    found = (predicted(each, chosen, aim) for each, chosen in sides(asked))
-    return min((each.seconds for each in found if each is not None), default=inf)
 
 
 def _smallest(formats: Iterable[StoredFormat]) -> StoredFormat:

@@ -18,9 +18,8 @@ from helmsman.planner.strategies.optimal.rules import place
 from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.streaming.question import Question, Recorded
-from helmsman.planner.tensor_formats import Formats
 from helmsman.scheduler.iteration import Phase, prefill
-from helmsman.schemas.plan import Certificate, Plan
+from helmsman.schemas.plan import Certificate
 
 NAME = "optimal"
 
@@ -58,7 +57,6 @@ class Optimal:
             runner_ups=tuple(self._runner_ups(best)),
             unused=tuple(name for name in decision.unused if name not in others),
             evaluated=self.searched,
-            certified=lambda plan, formats: self._certified(best, plan, formats),
         )
 
     def _runner_ups(self, best: Finalist) -> Iterator[tuple[str, float]]:
@@ -71,30 +69,20 @@ class Optimal:
 
     def _certificate(self, best: Finalist) -> Certificate:
         bound = min(self.bound, self.with_one.bound) if best.question is self.with_one.question else self.bound
-        return self._proof(best.seconds, bound)
-
-    def _certified(self, best: Finalist, plan: Plan, formats: Formats) -> Certificate:
-        """The proof of `plan`, which is `best` with tensors in `formats`, at the prices of these."""
-        searches = (self.search, self.with_one.search) if best.question is self.with_one.question else (self.search,)
-        bounds = [each.bound_with(formats) for each in searches]
-        took = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
-        return self._proof(sum(weight * took[phase] for phase, weight in self.aim.weights.items()), min(bounds))
-
-    def _proof(self, seconds: float, bound: float) -> Certificate:
-        assert bound <= seconds * (1 + _SAME), f"{seconds} s lie below their bound {bound} s"
-        bound = min(bound, seconds)
+        assert bound <= best.seconds * (1 + _SAME), f"{best.seconds} s lie below their bound {bound} s"
+        bound = min(bound, best.seconds)
         return Certificate(
             objective=self.aim.name,
-            seconds=seconds,
+            seconds=best.seconds,
             lower_bound=bound,
-            gap=seconds / bound - 1 if bound else 0.0,
+            gap=best.seconds / bound - 1 if bound else 0.0,
             ways=self.searched,
         )
 
     @property
     def bound(self) -> float:
         """Seconds of the objective that no composition beats, nor a side alone."""
-        return self.search.answer[1]
+        return self.search.bound
 
     @property
     def searched(self) -> int:

@@ -9,7 +9,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.division import Form, Piece, joined, pieces
 from helmsman.planner.strategies.streaming.store import Store
-from helmsman.planner.tensor_formats import Formats
+from helmsman.planner.tensor_formats import Formats, exceptions
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Format, KvFormat, StoredFormat, is_plain, same_size
@@ -127,7 +127,7 @@ def place(frame: Frame, layout: Layout) -> Placement:
     """The rules of `layout`: prompts on the accelerator (PARK-54), decode steps divided."""
     host, accelerator = frame.roles.host, frame.accelerator
     streamed = joined(layout.streamed)
-    return Placement(
+    placed = Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
         workload=frame.workload,
@@ -157,6 +157,8 @@ def place(frame: Frame, layout: Layout) -> Placement:
             }
         ),
     )
+    own = exceptions(placed, frame.formats) if frame.formats else ()
+    return replace(placed, residence=(*own, *placed.residence))
 
 
 def schedule(frame: Frame) -> Schedule:

@@ -3,18 +3,20 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from helmsman.lowering.lower import lower
-from helmsman.lowering.placement import Placed, Placement, batches_together
+from helmsman.lowering.placement import Placed, Placement, batches_together, known
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, plan_document
 from helmsman.planner.footprint import at_footprint
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step, pass_seconds, predict
+from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.predict import phase_seconds, predict
 from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.table_prices import table_prices
+from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.errors import InfeasibleError
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import Strategy
 from helmsman.schemas.units import format_bytes
 
@@ -23,10 +25,11 @@ Recorded = Mapping[str, str | int | float | bool]
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a strategy whose host and accelerator both work."""
+    """What is asked of a strategy whose host and accelerator both work, and what its plan is to be best at."""
 
     frame: Frame
     cost_options: CostOptions
+    objective: Objective = DEFAULT_OBJECTIVE
 
     def check(self, name: str) -> None:
         """Raise UsageError where strategy `name` has no accelerator with a memory of its own to work with."""
@@ -38,8 +41,16 @@ class Question:
 
     def step_seconds(self, placed: Placement) -> float:
         """The expected seconds of a candidate's mean decode step."""
-        graph = lower(placed, mean_step(placed.workload, batches_together(placed)))
-        return pass_seconds(graph, self.costs(placed))
+        return phase_seconds(placed, self.costs(placed), "decode")
+
+    def weights(self, placed: Placed) -> Mapping[Phase, float]:
+        """How often the phases count in the objective."""
+        return phase_weights(self.objective, placed.workload, batches_together(placed))
+
+    def seconds(self, placed: Placement) -> float:
+        """The expected seconds of a candidate's objective."""
+        costs, read = self.costs(placed), known(placed)
+        return weighted_seconds(self.weights(placed), lambda phase: phase_seconds(read, costs, phase))
 
     def fits(self, placed: Placed) -> bool:
         """Whether a candidate fits every memory."""
@@ -82,4 +93,5 @@ class Question:
         options = {**recorded, "operation_table": costs.table is not None}
         predicted = predict(placed, costs)
         plan = plan_document(placed, label, Strategy(name=name, options=options), predicted)
-        return Decision(plan, predicted.decode.seconds.mid, (), (), self.frame.roles.unused, evaluated)
+        seconds = objective_seconds(predicted, placed.workload, batches_together(placed), self.objective).mid
+        return Decision(plan, seconds, (), (), self.frame.roles.unused, evaluated)

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from helmsman.cli.strategies import STRATEGIES, decide, own_options
-from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from helmsman.cli.strategies import Decided
     from helmsman.planner.decide import Decision
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
@@ -22,14 +20,12 @@ _PRICES = {"no_corrections": False, "l3_blend": False}
 
 @dataclass(frozen=True)
 class Asked:
-    """The question of `args` about one model on one machine; `as_known`: strategies that know a single objective are
-    asked by that."""
+    """The question of `args` about one model on one machine."""
 
     args: argparse.Namespace
     model: "Model"
     hardware: "Hardware"
     workload: "Workload"
-    as_known: bool = False
 
     @property
     def strategies(self) -> tuple[str, ...]:
@@ -46,12 +42,11 @@ class Asked:
     def decision(self, strategy: str, batch: int | None = None) -> "Decision":
         """What a strategy decides. Raises what it raises."""
         workload = self.workload if batch is None else self.workload.model_copy(update={"batch": batch})
-        asked = decide_as_known if self.as_known or self.args.strategy == ALL else decide
-        return asked(self._of(strategy), self.model, self.hardware, workload)[0]
+        return decide(self._of(strategy), self.model, self.hardware, workload)[0]
 
     def for_requests(self) -> "Asked":
-        """The same, with the whole request as the objective of those that know it."""
-        return replace(self, args=argparse.Namespace(**{**vars(self.args), "objective": "throughput"}), as_known=True)
+        """The same, with the whole request as the objective."""
+        return replace(self, args=argparse.Namespace(**{**vars(self.args), "objective": "request"}))
 
     def ignored(self, strategy: str) -> tuple[str, ...]:
         """Options given that the strategy does not have; all plans are compared with limits of --slo."""
@@ -66,16 +61,6 @@ class Asked:
         if _SAME in own:
             values[_SAME] = True
         return argparse.Namespace(**{**vars(self.args), **values, "strategy": strategy})
-
-
-def decide_as_known(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
-    """What the strategy decides; one that knows no objective but the decode step is asked by that."""
-    try:
-        return decide(args, model, hardware, workload)
-    except UsageError as error:
-        if error.field != "--objective":
-            raise
-    return decide(argparse.Namespace(**{**vars(args), "objective": "latency"}), model, hardware, workload)
 
 
 def defaults() -> dict[str, object]:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from helmsman.analysis.comparison import Answer
     from helmsman.analysis.front import Found
     from helmsman.scheduler.iteration import Phase
-    from helmsman.schemas.comparison import Comparison, Limit, Objective, Point
+    from helmsman.schemas.comparison import Comparison, Limit, Point
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
+    from helmsman.schemas.objective import Objective
     from helmsman.schemas.workload import Workload
 
 Done = TypeVar("Done")
@@ -135,7 +136,7 @@ def _points(asked: Asked, answers: "list[Answer]", took: dict[str, float]) -> "t
 
     first, most, limits = asked.args.batch, asked.args.pareto, _limits(asked.args)
     plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
-    whole, same = asked.for_requests(), asked.args.objective == "throughput"
+    whole, same = asked.for_requests(), asked.args.objective in ("request", "throughput")
 
     def larger(name: str) -> "list[Found]":
         return list(

@@ -49,7 +49,7 @@ def planned(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "De
 
     costs = CostOptions(not args.no_corrections, args.l3_blend)
     engine = {"accelerate": _accelerate, "zero-inference": _zero, "vllm": _vllm, "llama-cpp": _llama}[args.strategy]
-    return EngineQuestion(frame, engine(args, frame), costs, not args.same_software).decide(recorded)
+    return EngineQuestion(frame, engine(args, frame), costs, not args.same_software, args.objective).decide(recorded)
 
 
 def _accelerate(args: argparse.Namespace, frame: "Frame") -> "Engine":

@@ -21,6 +21,6 @@ def shared(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "Dec
     from helmsman.planner.strategies.streaming.question import Question
     from helmsman.planner.strategies.twinpilots import TwinPilots
 
-    question = Question(frame, CostOptions(not args.no_corrections, args.l3_blend))
+    question = Question(frame, CostOptions(not args.no_corrections, args.l3_blend), args.objective)
     strategy = HeteGen(question) if args.strategy == "hetegen" else TwinPilots(question)
     return strategy.decide(recorded)

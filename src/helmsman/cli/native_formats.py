@@ -67,7 +67,8 @@ def decide_mixed(
     formats: "Formats",
     decide: Callable[[], "Decided"],
 ) -> "Decided":
-    """The fastest of the plans that `decide` makes for weights in one of the formats, each with all formats then.
+    """The fastest of the plans that `decide` makes for weights in one of the formats, each with all formats then;
+    `optimal` compares with all formats from the start.
 
     Raises what the last one raises where none fits."""
     from helmsman.analysis.comparison import planned, seconds
@@ -81,6 +82,7 @@ def decide_mixed(
         message = "every tensor is kept in the format of the file"
         raise UsageError(message, field="--compress", value=args.compress, remedy=remedy)
     costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
+    args.tensor_formats = formats
     found: list[Decided] = []
     refused: HelmError | None = None
     for args.format in _sizes(model, formats):
@@ -90,20 +92,18 @@ def decide_mixed(
         except (InfeasibleError, UsageError) as error:
             refused = error
             continue
-        found.append((_mixed(decision, plan, formats), searched, parts))
+        found.append((_mixed(decision, plan), searched, parts))
     if not found:
         assert refused is not None
         raise refused
     return min(found, key=lambda each: seconds(planned(each[0].plan), args.objective))
 
 
-def _mixed(decision: "Decision", plan: "Plan", formats: "Formats") -> "Decision":
-    """The decision for a plan with all formats, and its proof at their prices; other candidates have none of these."""
-    if decision.certified is None:
-        return replace(decision, plan=plan, explained=None, runner_ups=(), rejected=())
-    proof = decision.certified(plan, formats)
-    plan = plan.model_copy(update={"certificate": proof})
-    return replace(decision, plan=plan, seconds=proof.seconds, explained=None, runner_ups=(), rejected=())
+def _mixed(decision: "Decision", plan: "Plan") -> "Decision":
+    """The decision for a plan with all formats; candidates that were compared in one have no place beside it."""
+    if plan is decision.plan:
+        return replace(decision, explained=None)
+    return replace(decision, plan=plan, explained=None, runner_ups=(), rejected=())
 
 
 def _sizes(model: "Model", formats: "Formats") -> dict[StoredFormat, int]:

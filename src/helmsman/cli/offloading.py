@@ -50,14 +50,14 @@ def offloaded(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "
     if args.strategy == "flexgen-lp":
         return _searched(args, frame, keeping, costs, recorded)
     if args.strategy == "all-cpu":
-        return Offloading(frame, AllCpu(), keeping, costs).decide(recorded)
+        return Offloading(frame, AllCpu(), keeping, costs, args.objective).decide(recorded)
     percentages = _percentages(args)
     if args.strategy == "flexgen":
-        return Offloading(frame, FlexGenPercentages(percentages), keeping, costs).decide(recorded)
+        return Offloading(frame, FlexGenPercentages(percentages), keeping, costs, args.objective).decide(recorded)
     if args.paper:
         printed = LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], percentages)
-        return Offloading(frame, printed, keeping, costs).decide(recorded)
-    return best_map(frame, percentages, keeping, costs).decide(recorded)
+        return Offloading(frame, printed, keeping, costs, args.objective).decide(recorded)
+    return best_map(frame, percentages, keeping, costs, args.objective).decide(recorded)
 
 
 def _searched(
@@ -69,7 +69,7 @@ def _searched(
     if args.block is not None and not 1 <= args.block <= 2**20:
         remedy = "use between 1 and 1048576 sequences"
         raise UsageError("not a number of sequences", field="--block", value=args.block, remedy=remedy)
-    return FlexGenLp(frame, keeping, costs, args.block).decide(recorded)
+    return FlexGenLp(frame, keeping, costs, args.block, args.objective).decide(recorded)
 
 
 def _percentages(args: argparse.Namespace) -> "Percentages":

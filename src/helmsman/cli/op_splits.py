@@ -1,10 +1,11 @@
 """The question of `--strategy op-split`: how operations are divided, where weights may come from, the written table."""
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import write_text
-from helmsman.cli.question import steps_frame
+from helmsman.cli.question import frame_of
 from helmsman.cli.storage import storage_of
 from helmsman.schemas.errors import UsageError
 
@@ -25,7 +26,8 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     if args.paper and (args.no_overlap or args.pinning == "pin-on-transfer"):
         remedy = "leave --paper out: the printed equations know lanes that overlap"
         raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
-    frame = with_cache_use(steps_frame(args, model, hardware, workload))
+    frame = with_cache_use(frame_of(args, model, hardware, workload))
+    frame = replace(frame, formats=getattr(args, "tensor_formats", {}))
     options = OpSplitOptions(
         chunks=_chunks(args, frame),
         compress=args.compress,
@@ -35,7 +37,7 @@ def op_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
         offload=not args.no_cpu_offload,
         printed=args.paper,
     )
-    return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend))
+    return OpSplit(frame, options, CostOptions(not args.no_corrections, args.l3_blend), args.objective)
 
 
 def _chunks(args: argparse.Namespace, frame: "Frame") -> dict[str, int]:

@@ -13,7 +13,6 @@ from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
-    from helmsman.planner.strategies.optimal.compositions import Aim
     from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.place import Frame, Quarter
     from helmsman.planner.strategies.streaming.question import Recorded
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from helmsman.scheduler.iteration import Phase
     from helmsman.schemas.explanation import Explanation
     from helmsman.schemas.plan import Plan
-    from helmsman.schemas.workload import Workload
 
 OPTIMAL: Mapping[str, object] = {
     "slo": None,
@@ -47,8 +45,6 @@ _COLLECTED = 50_000
 """So many values are made before cycles are looked for."""
 
 _UNITS = {"ms": 1e-3, "s": 1.0}
-_STEPS_TOO = 1e-3
-"""How much a decode step counts where the prompt is what matters: enough to choose among plans that are equal."""
 
 
 def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
@@ -71,6 +67,7 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     _one_thread()
     _fewer_collections()
     from helmsman.planner.costs import CostOptions
+    from helmsman.planner.strategies.optimal.aims import aim_of
     from helmsman.planner.strategies.optimal.compositions import EFFORT
     from helmsman.planner.strategies.optimal.strategy import Optimal
     from helmsman.planner.strategies.streaming.question import Question
@@ -79,17 +76,20 @@ def composed(args: argparse.Namespace, frame: "Frame", recorded: "Recorded") -> 
     if args.effort is not None and not 1 <= args.effort <= _MOST_EFFORT:
         remedy = f"use between 1 and {_MOST_EFFORT}"
         raise UsageError("not a number of compositions", field="--effort", value=args.effort, remedy=remedy)
-    frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress])
-    optimal = Optimal(Question(frame, costs), aim(args, frame.workload), args.effort or EFFORT)
+    formats = getattr(args, "tensor_formats", {})
+    frame = replace(frame, store=_store(args, frame), quarters=_QUARTERS[args.compress], formats=formats)
+    aim = aim_of(args.objective, frame.workload, limits_of(args.slo))
+    optimal = Optimal(Question(frame, costs, args.objective), aim, args.effort or EFFORT)
     decision = optimal.decide(recorded)
-    return replace(decision, explained=lambda: _explanation(args, optimal, decision.plan))
+    return replace(decision, explained=lambda: _explanation(optimal, decision.plan))
 
 
-def _explanation(args: argparse.Namespace, optimal: "Optimal", plan: "Plan") -> "Explanation":
+def _explanation(optimal: "Optimal", plan: "Plan") -> "Explanation":
     """Why the plan is best; what that needs is imported where it is asked for."""
+    from helmsman.planner.strategies.optimal.aims import tokens_of
     from helmsman.planner.strategies.optimal.explanation import explanation
 
-    return explanation(optimal, plan, _tokens(args, plan))
+    return explanation(optimal, plan, tokens_of(optimal.question.objective, plan.workload))
 
 
 def _store(args: argparse.Namespace, frame: "Frame") -> "Store | None":
@@ -116,27 +116,6 @@ def _one_thread() -> None:
 def _fewer_collections() -> None:
     """Nearly all that a search makes goes by itself: looking for cycles took 4 % of its time."""
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
-
-
-def _tokens(args: argparse.Namespace, plan: "Plan") -> int:
-    """What is made in the seconds of the objective: a token for every sequence, all of them, or the prompts read."""
-    from helmsman.lowering.placement import batches_together
-
-    work = plan.workload
-    each = {"latency": 1, "throughput": work.output_tokens, "ttft": work.prompt_tokens}[args.objective]
-    return each * work.batch * batches_together(plan)
-
-
-def aim(args: argparse.Namespace, workload: "Workload") -> "Aim":
-    """What --objective and --slo ask for: the decode step, the prompt pass, or both as often as a request has them."""
-    from helmsman.planner.strategies.optimal.compositions import Aim
-
-    limits = limits_of(args.slo)
-    if args.objective == "latency":
-        return Aim("decode step", {"decode": 1.0}, limits)
-    if args.objective == "ttft":
-        return Aim("prompt pass", {"prefill": 1.0, "decode": _STEPS_TOO}, limits)
-    return Aim("request", {"prefill": 1.0, "decode": max(workload.decode_steps, _STEPS_TOO)}, limits)
 
 
 def limits_of(text: str | None) -> "dict[Phase, float]":

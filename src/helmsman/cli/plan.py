@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out
-from helmsman.cli.asked import decide_as_known
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.formats import check_compression, check_formats
@@ -95,7 +94,7 @@ def _answer(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
     if BEST in (args.batch, args.batches):
         from helmsman.cli.most_tokens import most_tokens
 
-        return most_tokens(args, workload, partial(decide_as_known, args, model, hardware))
+        return most_tokens(args, workload, partial(decide, args, model, hardware))
     asked = partial(decide, args, model, hardware)
     return largest(workload, asked) if args.batch == MAX else asked(workload)
 

@@ -33,15 +33,6 @@ def frame_of(args: argparse.Namespace, model: "Model", hardware: "Hardware", wor
     return frame if args.table is None else _with_table(args.table, frame)
 
 
-def steps_frame(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Frame":
-    """The same for strategies that choose by decode steps alone. Raises UsageError for another objective."""
-    if args.objective != "latency":
-        remedy = "use --objective latency: prompts run on the accelerator whatever the split"
-        message = "streaming strategies choose by decode steps alone"
-        raise UsageError(message, field="--objective", value=args.objective, remedy=remedy)
-    return frame_of(args, model, hardware, workload)
-
-
 def warn_of_table(args: argparse.Namespace, frame: "Frame") -> None:
     """Say on standard error which figures of the user's table cannot be seconds."""
     from helmsman.planner.strategies.op_split.table_check import table_warnings

@@ -4,20 +4,23 @@ import argparse
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
+from helmsman.cli.best import BEST_STRATEGY, recommended
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
 from helmsman.cli.formats import add_format_arguments
 from helmsman.cli.host_shares import HOST_SHARES, shared
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.op_splits import op_split, write_table
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
-from helmsman.cli.question import frame_of, steps_frame, warn_of_table
+from helmsman.cli.question import frame_of, warn_of_table
 from helmsman.cli.search_parts import search_parts
 from helmsman.cli.windows import add_window_arguments, kv_window
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES
 
 if TYPE_CHECKING:
     from helmsman.planner.decide import Decision
@@ -75,6 +78,7 @@ _OWN: Mapping[str, Mapping[str, object]] = {
     "all-cpu": {"compress": "none", "table": None, **_OFFLOADING, "paper": False},
     "flexgen-lp": {"compress": "none", "table": None, "home": None, "block": None},
     "optimal": OPTIMAL,
+    BEST_STRATEGY: {**OPTIMAL, "risk": "median"},
     **HOST_SHARES,
     **ENGINES,
 }
@@ -84,8 +88,22 @@ _OWN: Mapping[str, Mapping[str, object]] = {
 def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
-    group.add_argument("--strategy", choices=(*STRATEGIES, "all"), default="optimal")
-    group.add_argument("--objective", choices=("latency", "throughput", "ttft"), default="latency")
+    which = (
+        f"{BEST_STRATEGY}: the simplest of the plans of optimal, layer-split and llama-cpp that cannot be told apart "
+        "from the fastest; a method by itself; or all in one table (default: best)"
+    )
+    group.add_argument("--strategy", choices=(BEST_STRATEGY, *STRATEGIES, "all"), default=BEST_STRATEGY, help=which)
+    what = (
+        "what is best: seconds of the whole request, of a decode step (latency), of the prompt (ttft), or output "
+        "tokens/s of the whole workload (default: request)"
+    )
+    group.add_argument("--objective", choices=OBJECTIVES, default=DEFAULT_OBJECTIVE, help=what)
+    risk = (
+        "best: rank plans by the median of their seconds, giving the simplest of those that cannot be told apart, by "
+        "the 95th percentile (pessimistic), or by the most that is lost when one figure is at an end of its interval "
+        "(regret)"
+    )
+    group.add_argument("--risk", choices=("median", "pessimistic", "regret"), default="median", help=risk)
     add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
@@ -134,6 +152,8 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
     """The best plan of the strategy that the arguments name; the search of op-split, to be drawn, and seconds of its
     parts."""
     _refuse_foreign(args)
+    if args.strategy == BEST_STRATEGY:
+        return recommended(args, partial(_asked_of, args, model, hardware, workload)), None, {}
     if args.strategy == "op-split":
         asked = op_split(args, model, hardware, workload)
         warn_of_table(args, asked.frame)
@@ -149,7 +169,7 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
         frame = replace(frame_of(args, model, hardware, workload), fused=True)
         return composed(args, frame, _recorded(args, OPTIMAL)), None, {}
     if args.strategy != "layer-split":
-        frame = steps_frame(args, model, hardware, workload)
+        frame = frame_of(args, model, hardware, workload)
         warn_of_table(args, frame)
         plan = planned if args.strategy in ENGINES else shared if args.strategy in HOST_SHARES else offloaded
         return plan(args, frame, _recorded(args, _OWN[args.strategy])), None, {}
@@ -157,6 +177,22 @@ def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workl
 
     recorded = _recorded(args, {"kv_offload": False, **_WINDOW})
     return decide_split(layer_split(args, model, hardware, workload), recorded), None, {}
+
+
+def _asked_of(
+    args: argparse.Namespace,
+    model: "Model",
+    hardware: "Hardware",
+    workload: "Workload",
+    strategy: str,
+    options: Mapping[str, object],
+) -> "Decision":
+    """What one strategy decides, without the options that it does not have, and with `options`."""
+    own = own_options(strategy)
+    usual = {name: default for name, default in own_options(BEST_STRATEGY).items() if name not in own}
+    return decide(
+        argparse.Namespace(**{**vars(args), **usual, **options, "strategy": strategy}), model, hardware, workload
+    )[0]
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
@@ -188,7 +224,9 @@ def flexgen(args: argparse.Namespace, model: "Model", hardware: "Hardware", work
         remedy = "use --compress none or all"
         raise UsageError("FlexGen compresses both or nothing", field="--compress", value=args.compress, remedy=remedy)
     costs = CostOptions(not args.no_corrections, args.l3_blend)
-    return FlexGen(steps_frame(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs)
+    return FlexGen(
+        frame_of(args, model, hardware, workload), args.compress == "all", args.cpu_compute, costs, args.objective
+    )
 
 
 def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":

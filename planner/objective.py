@@ -1,0 +1,52 @@
+"""The objective of a search in seconds: how often the prompt pass and the mean decode step count, and their sum."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from helmsman.scheduler.iteration import Phase
+from helmsman.schemas.objective import Objective
+from helmsman.schemas.plan import Interval, PhasePrediction
+from helmsman.schemas.workload import Workload
+
+
+class Phases(Protocol):
+    """The predictions of both phases, as `Predicted` has them."""
+
+    @property
+    def prefill(self) -> PhasePrediction:
+        """The prompt pass."""
+
+    @property
+    def decode(self) -> PhasePrediction:
+        """The mean decode step."""
+
+
+def phase_weights(objective: Objective, workload: Workload, together: int) -> Mapping[Phase, float]:
+    """How many times each phase counts where a pass advances `together` batches; phases that do not count are absent.
+
+    latency and ttft are of one pass; request and throughput are of all batches, which take turns if not together."""
+    if objective == "latency":
+        return {"decode": 1.0}
+    if objective == "ttft":
+        return {"prefill": 1.0}
+    turns = workload.batches / together
+    steps = turns * workload.decode_steps
+    return {"prefill": turns, "decode": steps} if steps else {"prefill": turns}
+
+
+def weighted_seconds(weights: Mapping[Phase, float], seconds: Callable[[Phase], float]) -> float:
+    """The sum of the phases' `seconds`; a phase that does not count is not asked about."""
+    return sum(weight * seconds(phase) for phase, weight in weights.items())
+
+
+def objective_seconds(predicted: Phases, workload: Workload, together: int, objective: Objective) -> Interval:
+    """Seconds of the objective of a plan that is `predicted`; uncertain phases add linearly, as terms do."""
+    weights = phase_weights(objective, workload, together)
+
+    def total(end: Callable[[Interval], float]) -> float:
+        phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}
+        return weighted_seconds(weights, lambda phase: end(phases[phase].seconds))
+
+    return Interval(
+        low=total(lambda each: each.low), mid=total(lambda each: each.mid), high=total(lambda each: each.high)
+    )

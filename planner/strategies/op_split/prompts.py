@@ -1,0 +1,49 @@
+"""Splits whose prompts are fast: what is streamed comes from page-locked memory, in prompts too, the rest does not.
+
+The seconds of a prompt per layer lie between those of nothing streamed and of everything, by the share of the weights
+that is; a closed form that proposes, as L' does for decode steps."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
+from helmsman.planner.strategies.op_split.search import Split, SplitSearch
+
+
+@dataclass(frozen=True, eq=False)
+class PromptForm:
+    """Seconds of a prompt per layer: `none` with nothing streamed; `whole`, `compressed` with everything; `weights`:
+    elements of every unit's weights."""
+
+    none: float
+    whole: float
+    compressed: float
+    weights: Sequence[int]
+
+    def seconds(self, found: SplitSearch) -> Seconds:
+        """By range of a search."""
+        summed = np.concatenate(([0], np.cumsum(self.weights)))
+        share = (summed[found.stop] - summed[found.start]) / max(1, summed[-1])
+        all_streamed = np.where(found.compressed, self.compressed, self.whole)
+        return np.asarray(self.none + share * (all_streamed - self.none))
+
+
+def fastest(found: SplitSearch, seconds: Seconds, count: int) -> Iterator[Split]:
+    """The first feasible splits by `seconds` of their ranges; the empty ranges are one split."""
+    total = np.where(np.isfinite(found.lanes.total), seconds, np.inf)
+    seen: set[tuple[int, int]] = set()
+    for row in _ascending(total):
+        start, stop = int(found.start[row]), int(found.stop[row])
+        key = (0, 0) if start == stop else (start, stop)
+        if len(seen) == count:
+            return
+        if key not in seen:
+            seen.add(key)
+            yield found.at(start, stop)
+
+
+def _ascending(total: Seconds) -> Indices:
+    order = np.argsort(total, kind="stable")
+    return order[np.isfinite(total[order])]

@@ -1,0 +1,138 @@
+"""`--strategy best`, the default: what `optimal`, whole layers on either device and llama.cpp's placement would do, and
+the one to recommend."""
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.errors import InfeasibleError, UsageError
+
+if TYPE_CHECKING:
+    from helmsman.planner.choice import Choice, Contender
+    from helmsman.planner.decide import Decision
+    from helmsman.schemas.plan import Certificate, Plan
+
+BEST_STRATEGY = "best"
+SEARCHED = "optimal"
+SIMPLE: Mapping[str, Mapping[str, object]] = {"layer-split": {}, "llama-cpp": {"same_software": True}}
+"""Strategies whose plans people have without Helm, with the options that make them comparable: one device alone is
+among the layer splits, and llama.cpp's placement is priced with the executor that would run it."""
+
+Ask = Callable[[str, Mapping[str, object]], "Decision"]
+"""What a strategy decides with options of its own. Raises what it raises."""
+
+
+def recommended(args: argparse.Namespace, ask: Ask) -> "Decision":
+    """The decision to recommend, with the proof of the search, and with what was passed over for it.
+
+    Raises InfeasibleError as the search does where no strategy has a plan."""
+    refused: InfeasibleError | None = None
+    found: dict[str, Decision] = {}
+    try:
+        found[SEARCHED] = ask(SEARCHED, {})
+    except InfeasibleError as error:
+        refused = error
+    if not args.explain:
+        found |= _simple(ask)
+    contenders = [each for name, decision in found.items() for each in _contender(args, name, decision)]
+    if not contenders:
+        assert refused is not None, "a search without a plan says why"
+        raise refused
+    from helmsman.planner.choice import choose
+
+    choice = choose(contenders, args.risk)
+    return _decision(args, choice, contenders, found.get(SEARCHED))
+
+
+def _simple(ask: Ask) -> "dict[str, Decision]":
+    """Those of the simple strategies that have a plan."""
+    found: dict[str, Decision] = {}
+    for name, options in SIMPLE.items():
+        try:
+            found[name] = ask(name, options)
+        except (InfeasibleError, UsageError):
+            continue
+    return found
+
+
+def _contender(args: argparse.Namespace, name: str, decision: "Decision") -> "Iterator[Contender]":
+    """The decision as one to choose; none where it misses a limit, or one pass of it is not what the others' is."""
+    from helmsman.cli.optimum import limits_of
+    from helmsman.lowering.placement import batches_together
+    from helmsman.planner.choice import Contender
+    from helmsman.planner.costs import CostModel, CostOptions
+    from helmsman.planner.mixed_formats import with_formats
+    from helmsman.planner.objective import objective_seconds, phase_weights
+
+    options = CostOptions(not args.no_corrections, args.l3_blend)
+    formats = getattr(args, "tensor_formats", {})
+    if formats and name != SEARCHED:
+        try:
+            plan = with_formats(decision.plan, formats, CostModel(decision.plan.hardware, options))
+        except InfeasibleError:
+            return
+        decision = replace(decision, plan=plan, runner_ups=(), rejected=())
+    plan, together = decision.plan, batches_together(decision.plan)
+    seconds = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
+    if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
+        return
+    if args.objective in ("latency", "ttft") and together < plan.workload.batches and name != SEARCHED:
+        return
+    weights = phase_weights(args.objective, plan.workload, together)
+    took = objective_seconds(plan.predicted, plan.workload, together, args.objective)
+    yield Contender(decision, took, name != SEARCHED, weights, options)
+
+
+def _decision(
+    args: argparse.Namespace, choice: "Choice", contenders: "list[Contender]", searched: "Decision | None"
+) -> "Decision":
+    """The chosen decision: its plan says what was passed over, and has the proof of the search."""
+    from helmsman.schemas.plan import PassedOver
+
+    chosen = choice.chosen.decision
+    passed = tuple(
+        PassedOver(
+            strategy=each.decision.plan.strategy.name,
+            label=each.decision.plan.label,
+            seconds=each.seconds.mid,
+            gain=saved,
+        )
+        for each, saved in choice.passed_over
+    )
+    strategy = chosen.plan.strategy
+    strategy = strategy.model_copy(update={"options": {**strategy.options, "risk": args.risk}})
+    changed: dict[str, object] = {"strategy": strategy, "passed_over": passed}
+    if searched is not None and chosen is not searched:
+        changed["certificate"] = _proof(args, chosen.plan, searched.plan)
+    others = [
+        each for each in contenders if each is not choice.chosen and each.seconds.mid >= choice.chosen.seconds.mid
+    ]
+    seen = {label for label, _ in chosen.runner_ups}
+    more = [(each.decision.plan.label, each.seconds.mid) for each in others if each.decision.plan.label not in seen]
+    runner_ups = tuple(sorted((*chosen.runner_ups, *more), key=lambda pair: pair[1]))
+    return replace(chosen, plan=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)
+
+
+def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certificate | None":
+    """The proof of the search for another plan than its own: no composition takes less than its bound; where the plan
+    takes less, being none of them, it is its own bound."""
+    from helmsman.lowering.placement import batches_together
+    from helmsman.planner.objective import weighted_seconds
+    from helmsman.planner.strategies.optimal.aims import aim_of
+    from helmsman.schemas.plan import Certificate
+
+    if searched.certificate is None:
+        return None
+    times = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
+    turns = plan.workload.batches / batches_together(plan)
+    weights = aim_of(args.objective, plan.workload).weights
+    seconds = turns * weighted_seconds(weights, times.__getitem__)
+    bound = min(searched.certificate.lower_bound, seconds)
+    return Certificate(
+        objective=searched.certificate.objective,
+        seconds=seconds,
+        lower_bound=bound,
+        gap=seconds / bound - 1 if bound else 0.0,
+        ways=searched.certificate.ways,
+    )

@@ -1,0 +1,81 @@
+"""Objectives: what their seconds are, and that every strategy's plan is best by the objective that it was asked for."""
+
+import pytest
+from questions import limited
+
+from helmsman.cli.plan import build_parser
+from helmsman.cli.strategies import STRATEGIES, decide
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.placement import batches_together
+from helmsman.planner.choice import MOST_ABOVE_SIMPLE
+from helmsman.planner.explain import explain
+from helmsman.planner.objective import objective_seconds, phase_weights
+from helmsman.schemas.objective import OBJECTIVES
+from helmsman.schemas.workload import Workload
+
+MODEL, MACHINE = "Qwen3-0.6B", "rtx4060-laptop"
+VRAM = 1000 * 10**6
+NEAR = 1.01
+"""What closed forms and models of a few layers leave open."""
+
+
+def decided(strategy, objective, model=MODEL, vram=VRAM, **work):
+    """What a strategy decides for an objective, on an accelerator with `vram` bytes."""
+    args = build_parser().parse_args(
+        ["--model", model, "--hw", MACHINE, "--strategy", strategy, "--objective", objective, "--format", "f16"]
+    )
+    shape = {"prompt_tokens": 512, "output_tokens": 64, "context": 576, **work}
+    hardware = limited(MACHINE, vram if strategy not in ("vllm", "accelerate") else None)
+    return decide(args, load_model(model), hardware, Workload(**shape))[0]
+
+
+def seconds(decision, objective):
+    plan = decision.plan
+    return objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("work", [{}, {"batch": 2, "batches": 2}], ids=["one", "batches"])
+def test_each_objective_is_best_in_the_plan_that_was_made_for_it(strategy, work):
+    plans = {objective: decided(strategy, objective, **work) for objective in OBJECTIVES}
+    for objective, decision in plans.items():
+        assert decision.seconds == pytest.approx(seconds(decision, objective), rel=2e-3)
+        assert seconds(decision, objective) <= NEAR * min(seconds(each, objective) for each in plans.values())
+        proof = decision.plan.certificate
+        if proof is not None:
+            assert proof.lower_bound <= proof.seconds == decision.seconds
+
+
+@pytest.mark.parametrize("strategy", ["layer-split", "op-split", "all-cpu"])
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_request_is_its_prompts_and_its_steps(strategy, batches):
+    plan = decided(strategy, "request", batches=batches).plan
+    turns = batches / batches_together(plan)
+    told, work = plan.predicted, plan.workload
+    whole = turns * (told.ttft.seconds.mid + work.decode_steps * told.decode.seconds.mid)
+    assert told.request is not None and told.request.seconds.mid == pytest.approx(whole)
+    assert told.request.seconds.low < whole < told.request.seconds.high
+
+
+def test_the_default_is_the_request():
+    assert build_parser().parse_args(["--model", MODEL, "--hw", MACHINE]).objective == "request"
+
+
+def test_the_default_plan_is_not_slower_than_all_on_the_accelerator():
+    """A model that fits is not divided for steps that are a little faster, at the cost of prompts."""
+    work = {"prompt_tokens": 2048, "output_tokens": 256, "context": 2304}
+    plans = [decided(name, "request", vram=None, **work) for name in ("best", "optimal", "layer-split")]
+    best, *others = (seconds(each, "request") for each in plans)
+    assert best <= min(others) * MOST_ABOVE_SIMPLE
+    text = explain(plans[0]).splitlines()
+    assert text[3].startswith("request ") and "TTFT" in text[3] and "255 steps of" in text[3]
+    assert not any(line.startswith("hint") for line in text)
+
+
+def test_weights_of_phases():
+    work = Workload(prompt_tokens=8, output_tokens=5, context=16, batches=4)
+    assert phase_weights("request", work, together=1) == {"prefill": 4, "decode": 16}
+    assert phase_weights("throughput", work, together=4) == {"prefill": 1, "decode": 4}
+    assert phase_weights("latency", work, together=1) == {"decode": 1}
+    assert phase_weights("ttft", work, together=1) == {"prefill": 1}
+    assert phase_weights("request", work.model_copy(update={"output_tokens": 1}), together=4) == {"prefill": 1}
