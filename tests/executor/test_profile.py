@@ -280,6 +280,7 @@ def test_a_slow_link_is_measured_less_often(monkeypatch):
     assert len(slow.rate) == 1
     assert {size: len(times) for size, times in slow.seconds.items()} == dict.fromkeys(copies.SIZES, 1)
     assert slow.rate[0] == pytest.approx(2e8, rel=1e-4)
+    assert slow.latency[0] == pytest.approx(1e-6 + probe.SMALL_COPY / 2e8, rel=1e-3)
 
 
 def test_traffic_keeps_the_link_busy_and_lets_it_rest():

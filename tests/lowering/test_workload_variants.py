@@ -41,8 +41,8 @@ SHAPES = {
 
 def asked(model: Model, cache: CacheUse | None = None, fused: bool = False, kv: str = "f16", **options) -> OpSplit:
     """A question without operation tables: every price is a roofline's."""
-    machine = roles(load_hardware("a4000-7950x", None))
-    frame = Frame(model, machine, WORK, "f16", kv, cache=cache or CacheUse(), fused=fused)
+    hardware = load_hardware("a4000-7950x", None).model_copy(update={"tables": ()})
+    frame = Frame(model, roles(hardware), WORK, "f16", kv, cache=cache or CacheUse(), fused=fused)
     return OpSplit(with_cache_use(frame), OpSplitOptions(**options), CostOptions())
 
 
