@@ -35,7 +35,7 @@ def question(
     """Splits of a decode step at a context of 528."""
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, context=544, batches=batches)
     asked = Frame(load_model(model), roles(load_hardware(machine, None)), work, **(frame or {}))
-    return OpSplit(asked, OpSplitOptions(**options), CostOptions())
+    return OpSplit(asked, OpSplitOptions(**options), CostOptions(), "latency")
 
 
 def at(asked: OpSplit, **changes: object) -> SplitSearch:
