@@ -32,6 +32,7 @@ def plan_of(ttft: float, step: float, batch: int = 1, batches: int = 1, together
     predicted = plan.predicted.model_copy(
         update={
             "ttft": Seconds(seconds=interval(ttft)),
+            "prefill": plan.predicted.prefill.model_copy(update={"seconds": interval(ttft)}),
             "decode": plan.predicted.decode.model_copy(update={"seconds": interval(step)}),
         }
     )

@@ -15,9 +15,9 @@ def run(capsys, *argv):
     return code, json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("strategy", "objective"), [("layer-split", "throughput"), ("all-cpu", "latency")])
-def test_the_plan_is_that_of_its_batch(capsys, strategy, objective):
-    """Strategies that choose by decode steps are asked by those."""
+@pytest.mark.parametrize("strategy", ["layer-split", "all-cpu"])
+def test_the_plan_is_that_of_its_batch(capsys, strategy):
+    objective = "throughput"
     code, plan = run(capsys, *MOST, "--strategy", strategy, "--batch", "best")
     batch, considered = str(plan["workload"]["batch"]), plan.pop("considered")
     assert code == 0

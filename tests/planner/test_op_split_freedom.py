@@ -25,7 +25,7 @@ def question(batches: int, batch: int, parts: int = 1, compress: str = "none", s
     frame = Frame(load_model("opt-30b"), roles(load_hardware("a4000-7950x", None)), work)
     ops = [op for op in divisible(frame.model) if op_extent(frame.model, op)[1] >= parts]
     options = OpSplitOptions(dict.fromkeys(ops, parts) if parts > 1 else {}, compress, NVME if storage else ())
-    return OpSplit(frame, options, CostOptions())
+    return OpSplit(frame, options, CostOptions(), "latency")
 
 
 def seconds(asked: OpSplit) -> float:
@@ -61,7 +61,7 @@ def test_batches_are_followed_as_they_are_lowered(batches, batch, parts, compres
     asked = question(batches, batch, parts, compress)
     layers = asked.frame.model.layers
     for split in asked.fitting.ranked(6):
-        assert asked._whole_step(split) == pytest.approx(layers * split.seconds, rel=0.04), split
+        assert asked._whole(split) == pytest.approx(layers * split.seconds, rel=0.04), split
 
 
 def test_batches_that_wait_for_each_transfer_are_followed_too():
