@@ -60,14 +60,12 @@ def copy_buffers() -> tuple[Buffer, Buffer]:
 
 def link_sample(engine: CopyEngine, source: Buffer, target: Buffer) -> LinkSample:
     """Rate and latency of a lane, from large copies and small ones."""
-    large = _seconds(engine, source, target, [COPY_BYTES] * 3)
-    small = _seconds(engine, source, target, [SMALL_COPY] * REPEATS)
-    return LinkSample(COPY_BYTES / (large - small), small)
 
+    def seconds(size: int) -> float:
+        spans = [engine.wait(engine.submit(target, 0, source, 0, size)) for _ in range(REPEATS)]
+        return median(end - start for start, end in spans)
 
-def _seconds(engine: CopyEngine, source: Buffer, target: Buffer, sizes: Sequence[int]) -> float:
-    spans = [engine.wait(engine.submit(target, 0, source, 0, size)) for size in sizes]
-    return median(end - start for start, end in spans)
+    return LinkSample.of(seconds, COPY_BYTES, SMALL_COPY)
 
 
 def _noise(size: int) -> Buffer:

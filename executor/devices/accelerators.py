@@ -91,5 +91,4 @@ def _open(hardware: Hardware, record: DeviceRecord, machine: Machine) -> "TorchD
 def _sample(source: "torch.device", target: "torch.device") -> LinkSample:
     from helmsman.executor.torch_device.probe import copy_seconds
 
-    small = copy_seconds(source, target, SMALL)
-    return LinkSample(LARGE / max(copy_seconds(source, target, LARGE) - small, 1e-9), small)
+    return LinkSample.of(partial(copy_seconds, source, target), LARGE, SMALL)

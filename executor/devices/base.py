@@ -5,7 +5,7 @@ where native ones do."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from numpy.typing import NDArray
 
@@ -17,12 +17,29 @@ if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
 
 
+ATTEMPTS = 5
+"""Pairs of a large and a small copy that are measured before a link counts as never undisturbed."""
+
+
 @dataclass(frozen=True)
 class LinkSample:
     """What a lane does: bytes/s of a large copy, seconds of a small one."""
 
     rate: float
     latency: float
+
+    @classmethod
+    def of(cls, seconds: Callable[[int], float], large: int, small: int) -> Self:
+        """The sample that copies of `large` and `small` bytes tell; `seconds` measures copies of that many bytes.
+
+        Both sizes are measured again where the small copies took as long as the large ones, which a disturbance does:
+        their difference says nothing then. After ATTEMPTS such pairs the rate is that of the large copies with their
+        latency, which is too low rather than without meaning."""
+        for _ in range(ATTEMPTS):
+            whole, latency = seconds(large), seconds(small)
+            if latency < whole:
+                return cls(large / (whole - latency), latency)
+        return cls(large / whole, latency)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import pytest
 from plans import make_hardware
 
 from helmsman.executor._kernels import CopyEngine
+from helmsman.executor.devices.base import ATTEMPTS, LinkSample
 from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.devices.opening import assign_cpus, open_devices
 from helmsman.executor.interference import CpuTimes, others_share
@@ -104,3 +105,17 @@ def test_the_share_of_others_is_what_is_busy_beyond_us() -> None:
 def test_this_machine_has_processors_memory_and_a_cache() -> None:
     machine = Machine.this()
     assert machine.cpus and machine.memory > 1 << 28 and machine.cache_bytes >= 1 << 18
+
+
+def test_a_link_is_sampled_again_while_small_copies_take_as_long_as_large_ones() -> None:
+    """As they do where something else runs: their difference, which the rate is of, is nothing or negative then."""
+    spans = iter([1e-3, 1e-3, 1e-3, 5e-3, 1.1e-3, 1e-4])
+    sample = LinkSample.of(lambda size: next(spans), 1 << 20, 64)
+    assert (sample.rate, sample.latency) == (pytest.approx((1 << 20) / 1e-3), 1e-4)
+
+
+def test_the_rate_of_a_link_that_stays_disturbed_is_of_whole_copies() -> None:
+    sizes: list[int] = []
+    sample = LinkSample.of(lambda size: sizes.append(size) or 2e-3, 1 << 20, 64)
+    assert (sample.rate, sample.latency) == (pytest.approx((1 << 20) / 2e-3), 2e-3)
+    assert sizes == [1 << 20, 64] * ATTEMPTS
