@@ -1,21 +1,26 @@
 """The whole profile: every processor, the link, and what it joins while it is busy."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import processor
+from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
+from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
+from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import Bench, measure, measure_reads
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
     BusySamples,
+    HandoverSamples,
+    JointSamples,
     LinkSamples,
     ProcessorProfile,
     ProcessorSamples,
@@ -55,6 +60,8 @@ def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell =
     engines = _engines(machine, loopback)
     subjects = _subjects(machine, loopback)
     busy = _measure_processors(subjects, bench, engines, loopback, tell)
+    joint = _joint(subjects, bench, engines, loopback, tell)
+    handovers = _handovers(subjects, machine, engines, loopback, tell)
     found = Profile(
         host=host_facts(machine),
         free_memory=machine.memory,
@@ -65,16 +72,21 @@ def profile(machine: Machine, loopback: Loopback | None, date: str, tell: Tell =
         loopback=loopback,
         links={name: _link(name, engine, tell) for name, engine in engines.items()},
         busy=busy,
+        joint=joint,
+        handovers=handovers,
         cuda=measure_cuda() if present() else None,
         others=others_share(before, cpu_times()),
     )
-    return record(found)
+    made = record(found)
+    passes = measure_between_passes(made, machine)
+    tell("between passes")
+    return record(replace(found, between_passes=passes))
 
 
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
     each = processor.steps()
-    return 1 + 3 * (each + 1) + 2 * each + 2 if loopback else 1 + each + 1
+    return 1 + 3 * (each + 1) + 2 * each + 2 + 3 + 1 if loopback else 1 + each + 1 + 1
 
 
 def _reads(machine: Machine, bench: Bench) -> dict[int, ProcessorSamples]:
@@ -114,6 +126,38 @@ def _measure_processors(
     for _ in zip(*running, strict=True):
         bench.drop()
     return busy
+
+
+def _joint(
+    subjects: list[_Subject], bench: Bench, engines: dict[str, CopyEngine], loopback: Loopback | None, tell: Tell
+) -> JointSamples | None:
+    """Host and accelerator at once, the link to the accelerator idle and busy."""
+    if loopback is None:
+        return None
+    found, ends = JointSamples(), (subjects[0], subjects[-1])
+    pair = Pair((ends[0].name, ends[1].name), (ends[0].pool, ends[1].pool))
+    measure_joint(pair, bench, "idle", found)
+    tell("both devices at once")
+    with Traffic(engines["h2d"], loopback.link).flowing():
+        measure_joint(pair, bench, "busy", found)
+    tell("both devices at once while the link is busy")
+    bench.drop()
+    return found
+
+
+def _handovers(
+    subjects: list[_Subject], machine: Machine, engines: dict[str, CopyEngine], loopback: Loopback | None, tell: Tell
+) -> HandoverSamples | None:
+    if loopback is None:
+        return None
+    seats = (machine.cpus[: -loopback.cores], machine.cpus[-loopback.cores :])
+    ends = [
+        (subject.name, subject.pool, cpus[0] if len(cpus) == 1 else -1)
+        for subject, cpus in zip((subjects[0], subjects[-1]), seats, strict=True)
+    ]
+    found = measure_handovers(ends, engines, loopback)
+    tell("hand-overs")
+    return found
 
 
 def _beside(traffic: Traffic, measuring: Iterator[str]) -> Iterator[str]:
