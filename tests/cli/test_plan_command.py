@@ -164,7 +164,7 @@ def test_a_model_that_fits_stays_on_one_device_with_the_proof_of_the_search(caps
 
 
 def test_a_simpler_plan_says_what_it_was_preferred_to(capsys):
-    """Qwen3-8B does not fit the card: shared matrices are a quarter faster by prediction, which the record's data sheets
+    """Qwen3-8B does not fit the card: shared matrices are a quarter faster by prediction, which data sheets
     do not bear out."""
     question = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
     plan, searched = planned(capsys, *question), planned(capsys, *question, "--strategy", "optimal")
