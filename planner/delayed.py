@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed, Slowings, Traffic, speed
+from helmsman.planner.interference import Slowed, Slowings, speeds, under_way
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.works import Works
 from helmsman.schemas.hardware import Hardware, lane_owner
@@ -42,7 +42,7 @@ class _Flow(NamedTuple):
     rate: float
     uses: tuple[tuple[str, int], ...]
     slowings: Slowings
-    traffic: str | None
+    traffic: tuple[str, ...]
 
 
 class _Speeds:
@@ -59,7 +59,7 @@ class _Speeds:
         hardware: Hardware | None,
     ) -> None:
         self.slowed, self.sharing = slowed, sharing
-        self._traffic = Traffic(hardware).of if hardware is not None else _link
+        self._links = {} if hardware is None else {link.name: link for link in hardware.links}
         numbers: dict[_Flow, int] = {}
         flows = (self._flow(task, alone) for task, alone in zip(works.kinds, times, strict=True))
         self.flow_of = [numbers.setdefault(flow, len(numbers)) for flow in flows]
@@ -69,7 +69,12 @@ class _Speeds:
     def _flow(self, task: Task, alone: float) -> _Flow:
         rate, uses = self.sharing.asked(task, alone) if self.sharing is not None else (0.0, {})
         slowings = self.slowed(task) if self.slowed is not None else ()
-        return _Flow(rate, tuple(uses.items()), slowings, self._traffic(task) if task.kind == "transfer" else None)
+        return _Flow(rate, tuple(uses.items()), slowings, self._traffic(task))
+
+    def _traffic(self, task: Task) -> tuple[str, ...]:
+        if task.kind != "transfer":
+            return ()
+        return under_way(self._links, task) if self._links else (lane_owner(task.resource),)
 
     def of(self, running: tuple[int, ...]) -> list[float]:
         """The speeds of some flows together, relative to running alone."""
@@ -78,17 +83,14 @@ class _Speeds:
         return self._known[running]
 
     def _together(self, flows: Sequence[_Flow]) -> list[float]:
-        busy = {flow.traffic for flow in flows}
-        speeds = [speed(flow.slowings, busy.__contains__) for flow in flows]
+        moving = {traffic for flow in flows for traffic in flow.traffic}
+        pairs = [speeds(flow.slowings, moving) for flow in flows]
         if self.sharing is None:
-            return speeds
-        asked = {place: (flow.rate * speeds[place], dict(flow.uses)) for place, flow in enumerate(flows)}
-        fair = self.sharing.speeds(asked)
-        return [own * fair.get(place, 1.0) for place, own in enumerate(speeds)]
-
-
-def _link(task: Task) -> str:
-    return lane_owner(task.resource)
+            return [slowed * part for slowed, part in pairs]
+        asked = {place: (flow.rate * pairs[place][0], dict(flow.uses)) for place, flow in enumerate(flows)}
+        interrupted = {place: part for place, (_, part) in enumerate(pairs) if part < 1.0}
+        fair = self.sharing.speeds(asked, interrupted)
+        return [slowed * fair.get(place, part) for place, (slowed, part) in enumerate(pairs)]
 
 
 class _Run:

@@ -170,8 +170,8 @@ def _passed_over(decision: Decision) -> Iterator[str]:
     for each in decision.plan.passed_over:
         most = f"{format_seconds(each.gain.high)} ({each.gain.high / decision.seconds:.0%})"
         yield (
-            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves {most} at best and may save "
-            "nothing: the plan above is simpler"
+            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves {most} at best"
+            f"{' and may save nothing' if each.gain.low == 0.0 else ''}: the plan above is simpler"
         )
 
 

@@ -1,6 +1,7 @@
 """How running tasks share memories and links: the simulator's rule (`lowering.pools`), for predictions."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
@@ -40,20 +41,37 @@ class Sharing:
         uses, most = self._most[key]
         return min(task.bytes / alone, most) if alone else 0.0, uses
 
-    def speeds(self, flows: Mapping[int, tuple[float, Uses]]) -> dict[int, float]:
-        """Max-min fair speeds, relative to the bytes/s that each asks for, in (0, 1]."""
+    def speeds(
+        self, flows: Mapping[int, tuple[float, Uses]], interrupted: Mapping[int, float] = MappingProxyType({})
+    ) -> dict[int, float]:
+        """Max-min fair speeds, relative to the bytes/s that each asks for, in (0, 1].
+
+        `interrupted`: flows that run for such a part of the time only. They share as if they always ran, and have that
+        part of what they would get; the others share what is left."""
         wanted: dict[str, float] = {}
         for rate, uses in flows.values():
             for pool, times in uses.items():
                 wanted[pool] = wanted.get(pool, 0.0) + rate * times
         capacity = self.pools.capacity
         if all(rate <= capacity[pool] * (1 + _ROUNDING) for pool, rate in wanted.items()):
-            return dict.fromkeys(flows, 1.0)
-        return self._filled({index: flow for index, flow in flows.items() if flow[0] > 0.0})
+            return {index: interrupted.get(index, 1.0) for index in flows}
+        flowing = {index: flow for index, flow in flows.items() if flow[0] > 0.0}
+        found = self._filled(flowing, capacity)
+        if not interrupted.keys() & flowing.keys():
+            return found
+        left, own = (
+            dict(capacity),
+            {index: found[index] * part for index, part in interrupted.items() if index in found},
+        )
+        for index, pace in own.items():
+            rate, uses = flows[index]
+            for pool, times in uses.items():
+                left[pool] = max(0.0, left[pool] - rate * pace * times)
+        return own | self._filled({index: flow for index, flow in flowing.items() if index not in own}, left)
 
-    def _filled(self, flows: Mapping[int, tuple[float, Uses]]) -> dict[int, float]:
+    def _filled(self, flows: Mapping[int, tuple[float, Uses]], capacity: Mapping[str, float]) -> dict[int, float]:
         """Rates are raised together until each has what it asks for or one of its pools is full."""
-        left, waiting, found = dict(self.pools.capacity), dict(flows), dict[int, float]()
+        left, waiting, found = dict(capacity), dict(flows), dict[int, float]()
         while waiting:
             level, full = self._level(left, waiting)
             content = [index for index, (rate, _) in waiting.items() if rate <= level]

@@ -147,6 +147,14 @@ class Footprint(Frozen):
         return self
 
 
+class Interrupts(Frozen):
+    """Which part of its work's time is added to a processor that also moves a link's data: while transfers are `small`,
+    whose bytes take no longer than the link's latency, and while they are `large`."""
+
+    small: Slowing
+    large: Slowing
+
+
 class Link(Frozen):
     """One direction between two memories: bytes/s and seconds per transfer. Its name is its lane.
 
@@ -158,8 +166,8 @@ class Link(Frozen):
     `handover`: seconds from the end of a transfer to the start of what waits for it;
     `slows`: by device, how much longer its work takes while this link moves data, as a part of the work (0.4: 1.4
     times as long). Several links add up. None known: the devices work as if the link were idle (PARK-43);
-    `interrupts`: the same while it moves as little as activations of a few tokens are, whose bytes take no longer than
-    its latency; else `slows` counts for these too;
+    `interrupts`: by device whose processors also move the link's data, which part of its work's time that adds; what
+    the device asks of memories while it works it asks in full;
     `footprint`: what its rate depends on."""
 
     name: Name = Field(description="lane, e.g. h2d or d2h; no other link or device has it")
@@ -175,7 +183,7 @@ class Link(Frozen):
     pageable: Share | None = None
     managed: Share | None = None
     slows: dict[Name, Slowing] | None = Field(default=None, description="by device: part of its work's time, added")
-    interrupts: dict[Name, Slowing] | None = Field(default=None, description="the same beside small transfers")
+    interrupts: dict[Name, Interrupts] | None = Field(default=None, description="by device that moves its data")
     footprint: Footprint | None = None
 
     def reached(self, path: str) -> Figure | None:
@@ -353,10 +361,11 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
         for field, value in (("overhead", link.overhead), ("handover", link.handover)):
             if value is not None:
                 yield f"links.{place}.{field}.source", value.source
-        for field, parts in (("slows", link.slows), ("interrupts", link.interrupts)):
-            yield from (
-                (f"links.{place}.{field}.{name}.source", figure.source) for name, figure in (parts or {}).items()
-            )
+        for name, figure in (link.slows or {}).items():
+            yield f"links.{place}.slows.{name}.source", figure.source
+        for name, each in (link.interrupts or {}).items():
+            yield f"links.{place}.interrupts.{name}.small.source", each.small.source
+            yield f"links.{place}.interrupts.{name}.large.source", each.large.source
         yield from ((f"links.{place}.footprint", figure.source) for figure in _footprint_figures(link))
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))

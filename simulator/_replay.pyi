@@ -15,8 +15,12 @@ class Loop:
     def add_uses(self, uses: Sequence[tuple[int, int]]) -> int:
         """A way of drawing on pools: (pool, how many times the bytes count there)."""
 
-    def add_slowings(self, slowings: Sequence[tuple[int, float]]) -> int:
-        """(traffic, f) of traffic that delays tasks: they run at 1 / (1 + sum of f of what is under way), at most."""
+    def add_slowings(self, slows: Sequence[tuple[int, float]], interrupts: Sequence[tuple[int, float]]) -> int:
+        """(kind of traffic, f) that delays tasks: they run at 1 / (1 + sum of f of what is under way), at most, and ask
+        pools for as much less; or, of what `interrupts`, for such a part of the time, in which they ask for all."""
+
+    def add_traffic(self, kinds: Sequence[int]) -> int:
+        """Kinds of traffic that are under way while a task runs."""
 
     def feed(
         self,
@@ -31,7 +35,7 @@ class Loop:
         deps: Sequence[int],
         handovers: Sequence[float],
     ) -> None:
-        """More tasks: lane, seconds alone, bytes/s alone, uses, the traffic that is under way while they run, slowings
+        """More tasks: lane, seconds alone, bytes/s alone, uses, traffic and slowings
         (-1: none), least seconds after the task before on their lane; `deps` of all in one list, with least seconds
         after the end of each.
 

@@ -9,7 +9,7 @@ from typing import Self
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed, Slowings, Traffic, alone
+from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, under_way
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
@@ -152,8 +152,9 @@ class _Run:
         self.tasks, self.price, self.done = tasks, price, done
         self.slowed = slowed if any(link.slows or link.interrupts for link in hardware.links) else None
         self.between = _Between(between) if between.known else None
-        self.traffic = Traffic(hardware)
-        self.kinds_of_traffic = {name: number for number, name in enumerate(self.traffic.all)}
+        self.links = {link.name: link for link in hardware.links}
+        self.kinds_of_traffic: dict[str, int] = {}
+        self.traffic: dict[tuple[str, ...], int] = {(): -1}
         self.slowings: dict[Slowings, int] = {(): -1}
         self.pools, self.kinds = Pools(hardware), LaneKinds(hardware)
         self.loop = Loop(self.pools.rates, record=done is not None)
@@ -216,14 +217,20 @@ class _Run:
         """The number of what delays a task; -1 for nothing."""
         found = self.slowed(task) if self.slowed else ()
         if found not in self.slowings:
-            numbered = [(self.kinds_of_traffic[name], extra) for name, extra in found]
-            self.slowings[found] = self.loop.add_slowings(numbered)
+            parts = ([each for each in found if interrupts(each[0]) is kind] for kind in (False, True))
+            slows, others = ([(self._kind(name), extra) for name, extra in part] for part in parts)
+            self.slowings[found] = self.loop.add_slowings(slows, others)
         return self.slowings[found]
 
     def _traffic(self, task: Task) -> int:
         """The number of what is under way while a task runs; -1 for nothing."""
-        name = self.traffic.of(task)
-        return -1 if name is None else self.kinds_of_traffic[name]
+        moving = under_way(self.links, task)
+        if moving not in self.traffic:
+            self.traffic[moving] = self.loop.add_traffic([self._kind(name) for name in moving])
+        return self.traffic[moving]
+
+    def _kind(self, name: str) -> int:
+        return self.kinds_of_traffic.setdefault(name, len(self.kinds_of_traffic))
 
     def _finish(self) -> None:
         try:

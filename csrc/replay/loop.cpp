@@ -96,13 +96,27 @@ int Loop::add_uses(Uses uses) {
   return static_cast<int>(uses_.size()) - 1;
 }
 
-int Loop::add_slowings(Slowings slowings) {
-  for (const auto& [traffic, extra] : slowings) {
-    if (traffic < 0 || !(extra >= 0.0)) throw std::invalid_argument("traffic delays by a part of the time, 0 or more");
-    if (under_way_.size() <= static_cast<size_t>(traffic)) under_way_.resize(static_cast<size_t>(traffic) + 1, 0);
-  }
-  slowings_.push_back(std::move(slowings));
+int Loop::add_slowings(Slowings slows, Slowings interrupts) {
+  for (const Slowings& each : {slows, interrupts})
+    for (const auto& [kind, extra] : each) {
+      if (kind < 0 || !(extra >= 0.0)) throw std::invalid_argument("traffic delays by a part of the time, 0 or more");
+      know(kind);
+    }
+  slowings_.push_back({std::move(slows), std::move(interrupts)});
   return static_cast<int>(slowings_.size()) - 1;
+}
+
+int Loop::add_traffic(std::vector<int> kinds) {
+  for (const int kind : kinds) {
+    if (kind < 0) throw std::invalid_argument("no such traffic");
+    know(kind);
+  }
+  traffic_.push_back(std::move(kinds));
+  return static_cast<int>(traffic_.size()) - 1;
+}
+
+void Loop::know(int kind) {
+  if (under_way_.size() <= static_cast<size_t>(kind)) under_way_.resize(static_cast<size_t>(kind) + 1, 0);
 }
 
 void Loop::feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
@@ -133,8 +147,7 @@ void Loop::add(const Task& made, const int64_t* deps, const double* handovers, i
   if (made.lane < 0 || static_cast<size_t>(made.lane) >= lanes_.size()) throw std::invalid_argument("no such lane");
   if (made.uses >= static_cast<int>(uses_.size())) throw std::invalid_argument("no such uses");
   if (made.slowings >= static_cast<int>(slowings_.size())) throw std::invalid_argument("no such slowings");
-  if (made.traffic >= 0 && under_way_.size() <= static_cast<size_t>(made.traffic))
-    under_way_.resize(static_cast<size_t>(made.traffic) + 1, 0);
+  if (made.traffic >= static_cast<int>(traffic_.size())) throw std::invalid_argument("no such traffic");
   Task task = made;
   for (int d = 0; d < count; ++d) {
     if (deps[d] < 0 || deps[d] >= index) throw std::invalid_argument("the task graph has a cycle");
@@ -189,10 +202,10 @@ void Loop::settle() {
   if (traffic_changed_) delay();
   const bool fair = shared_ || contended();
   for (const int64_t index : started_)
-    if (!fair || at(index).uses < 0) run_at(index, at(index).most);
+    if (!fair || at(index).uses < 0) run_at(index, at(index).most * at(index).part);
   if (traffic_changed_)
     for (const int64_t index : delayed_)
-      if (!fair || at(index).uses < 0) run_at(index, at(index).most);
+      if (!fair || at(index).uses < 0) run_at(index, at(index).most * at(index).part);
   if (fair && (flowed_ || traffic_changed_ || !started_.empty())) balance();
   flowed_ = traffic_changed_ = false;
 }
@@ -207,7 +220,8 @@ void Loop::start(int lane) {
   ++working_;
   if (active_[static_cast<size_t>(l.kind)]++ == 0) mask_ |= 1u << l.kind;
   if (task.slowings >= 0) {
-    task.most = most(task);
+    const Suffered& suffered = slowings_[static_cast<size_t>(task.slowings)];
+    task.most = left_by(suffered.slows), task.part = left_by(suffered.interrupts);
     delayed_.push_back(l.task);
   }
   if (task.uses >= 0) {
@@ -220,25 +234,28 @@ void Loop::start(int lane) {
 
 void Loop::flow(int traffic, int change) {
   if (traffic < 0) return;
-  int& running = under_way_[static_cast<size_t>(traffic)];
-  running += change;
-  if (running == (change > 0 ? 1 : 0)) traffic_changed_ = true;
+  for (const int kind : traffic_[static_cast<size_t>(traffic)]) {
+    int& running = under_way_[static_cast<size_t>(kind)];
+    running += change;
+    if (running == (change > 0 ? 1 : 0)) traffic_changed_ = true;
+  }
 }
 
-double Loop::most(const Task& task) const {
+double Loop::left_by(const Slowings& slowings) const {
   double extra = 0.0;
-  for (const auto& [traffic, part] : slowings_[static_cast<size_t>(task.slowings)])
-    if (under_way_[static_cast<size_t>(traffic)] > 0) extra += part;
+  for (const auto& [kind, part] : slowings)
+    if (under_way_[static_cast<size_t>(kind)] > 0) extra += part;
   return 1.0 / (1.0 + extra);
 }
 
-// What busy links leave of the speed of running tasks; a task asks its memories for as much less.
+// What busy links leave of the speed of running tasks, and of their time.
 void Loop::delay() {
   for (const int64_t index : delayed_) {
     Task& task = at(index);
-    const double now = most(task);
+    const Suffered& suffered = slowings_[static_cast<size_t>(task.slowings)];
+    const double now = left_by(suffered.slows);
     if (task.uses >= 0) draw(task, now - task.most);
-    task.most = now;
+    task.most = now, task.part = left_by(suffered.interrupts);
   }
 }
 
@@ -311,7 +328,7 @@ bool Loop::contended() const {
 // Fair speeds of flows; each asks for what it wants alone, less what busy links cost it.
 void Loop::balance() {
   shared_ = contended();
-  std::vector<double> speeds(flowing_.size(), 1.0);
+  std::vector<double> speeds(flowing_.size());
   if (shared_) {
     std::vector<double> rates;
     std::vector<const Uses*> uses;
@@ -319,9 +336,34 @@ void Loop::balance() {
       rates.push_back(at(index).rate * at(index).most);
       uses.push_back(&uses_[static_cast<size_t>(at(index).uses)]);
     }
-    speeds = fair_speeds(rates, uses, capacity_);
+    speeds = shared(rates, uses);
+  } else {
+    for (size_t i = 0; i < flowing_.size(); ++i) speeds[i] = at(flowing_[i]).part;
   }
   for (size_t i = 0; i < flowing_.size(); ++i) run_at(flowing_[i], speeds[i] * at(flowing_[i]).most);
+}
+
+// Interrupted flows share as if they always ran, and have their part of that; the others share what is left.
+std::vector<double> Loop::shared(const std::vector<double>& rates, const std::vector<const Uses*>& uses) const {
+  std::vector<double> speeds = fair_speeds(rates, uses, capacity_), left = capacity_, others;
+  std::vector<size_t> places;
+  std::vector<const Uses*> used;
+  for (size_t i = 0; i < rates.size(); ++i) {
+    const double part = window_[static_cast<size_t>(flowing_[i] - first_)].part;
+    if (part == 1.0) {
+      places.push_back(i), others.push_back(rates[i]), used.push_back(uses[i]);
+      continue;
+    }
+    speeds[i] *= part;
+    for (const auto& [pool, times] : *uses[i]) {
+      double& rest = left[static_cast<size_t>(pool)];
+      rest = std::max(0.0, rest - rates[i] * speeds[i] * times);
+    }
+  }
+  if (places.size() == rates.size()) return speeds;
+  const std::vector<double> again = fair_speeds(others, used, left);
+  for (size_t i = 0; i < places.size(); ++i) speeds[places[i]] = again[i];
+  return speeds;
 }
 
 // A task whose speed changes gets a new completion event; the old one no longer counts.

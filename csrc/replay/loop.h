@@ -21,6 +21,12 @@ using Uses = std::vector<std::pair<int, int>>;
 // 1 / (1 + the sum over what is under way).
 using Slowings = std::vector<std::pair<int, double>>;
 
+// What a task suffers: from `slows` it asks its pools for as much less; `interrupts` leave it a part of the time, in
+// which it asks for all it wants.
+struct Suffered {
+  Slowings slows, interrupts;
+};
+
 // Speeds relative to running alone, in (0, 1], of flows that want `rates` (bytes/s) of the pools in `uses`: no flow
 // can be raised without lowering one that is not faster. O(flows^2 pools).
 std::vector<double> fair_speeds(const std::vector<double>& rates, const std::vector<const Uses*>& uses,
@@ -39,10 +45,11 @@ class Loop {
 
   int add_lane(int kind);
   int add_uses(Uses uses);
-  int add_slowings(Slowings slowings);
+  int add_slowings(Slowings slows, Slowings interrupts);
+  // What is under way while a task runs: several kinds of traffic.
+  int add_traffic(std::vector<int> kinds);
 
-  // One entry per task; `uses` -1: it moves nothing; `traffic`: the kind that is under way while it runs, -1 for none;
-  // `slowings` -1: nothing delays it; `gaps`: seconds after the task before it on its lane. `deps` are numbers of earlier
+  // One entry per task; `uses` -1: it moves nothing; `traffic` -1: it is none; `slowings` -1: nothing delays it; `gaps`: seconds after the task before it on its lane. `deps` are numbers of earlier
   // tasks, `dep_counts` how many each task has, `handovers` seconds after the end of each of `deps`. Throws
   // std::invalid_argument for a dependency on a task that has not come.
   void feed(const std::vector<int>& lanes, const std::vector<double>& seconds, const std::vector<double>& rates,
@@ -65,7 +72,7 @@ class Loop {
  private:
   struct Task {
     double seconds, rate, start = 0, left = 0, since = 0, speed = 0;
-    double most = 1;  // speed that busy links leave
+    double most = 1, part = 1;  // speed that busy links leave, and part of the time that interruptions do
     double gap = 0, ready = 0;  // seconds after the task before it; when the last hand-over so far is over
     int lane, uses, traffic, slowings, missing = 0;
     uint32_t version = 0;
@@ -96,8 +103,10 @@ class Loop {
   void settle();
   void start(int lane);
   void flow(int traffic, int change);
+  void know(int kind);
   void delay();
-  double most(const Task& task) const;
+  double left_by(const Slowings& slowings) const;
+  std::vector<double> shared(const std::vector<double>& rates, const std::vector<const Uses*>& uses) const;
   void complete(int64_t index);
   void step();
   void draw(const Task& task, double speed);
@@ -109,7 +118,8 @@ class Loop {
   bool record_;
   std::vector<Lane> lanes_;
   std::vector<Uses> uses_;
-  std::vector<Slowings> slowings_;
+  std::vector<Suffered> slowings_;
+  std::vector<std::vector<int>> traffic_;
   std::vector<int> under_way_;  // tasks of each kind of traffic that run
   std::vector<int> fresh_;
   std::deque<Task> window_;

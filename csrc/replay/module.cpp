@@ -13,7 +13,8 @@ PYBIND11_MODULE(_replay, module) {
       .def(py::init<std::vector<double>, bool>(), py::arg("capacity"), py::arg("record"))
       .def("add_lane", &Loop::add_lane, py::arg("kind"))
       .def("add_uses", &Loop::add_uses, py::arg("uses"))
-      .def("add_slowings", &Loop::add_slowings, py::arg("slowings"))
+      .def("add_slowings", &Loop::add_slowings, py::arg("slows"), py::arg("interrupts"))
+      .def("add_traffic", &Loop::add_traffic, py::arg("kinds"))
       .def("feed", &Loop::feed, py::arg("lanes"), py::arg("seconds"), py::arg("rates"), py::arg("uses"),
            py::arg("traffic"), py::arg("slowings"), py::arg("gaps"), py::arg("dep_counts"), py::arg("deps"),
            py::arg("handovers"))

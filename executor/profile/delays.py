@@ -9,11 +9,15 @@ from helmsman.schemas.figures import Figure
 
 
 def link_slows(profile: Profile) -> dict[str, dict[str, Figure]]:
-    """By link and device the part of its time that is added to work; only the link to the accelerator was kept busy."""
+    """By link and device the part of its time that is added to work; only the link to the accelerator was kept busy.
+
+    Not of a device whose processors move the data: what that costs it is an interruption (`fits.interrupts_of`)."""
     if profile.busy is None:
         return {}
     alone = {processor.name: processor.samples for processor in profile.processors}
-    return {"h2d": {device: slowing(alone[device], busy) for device, busy in measured(profile, profile.busy)}}
+    moving = profile.processors[-1].name if profile.handovers is not None else None
+    found = {device: slowing(alone[device], busy) for device, busy in measured(profile, profile.busy)}
+    return {"h2d": {device: part for device, part in found.items() if device != moving}}
 
 
 def measured(profile: Profile, busy: BusySamples) -> Iterator[tuple[str, ProcessorSamples]]:

@@ -33,7 +33,8 @@ def _wider(figure: Figure | None, share: float) -> Figure | None:
 def _device(device: Device, profile: Profile) -> Device:
     for processor in profile.processors:
         if processor.name == device.name:
-            return _processor(device, processor.samples, processor.inplace)
+            changed = _processor(device, processor.samples, processor.inplace)
+            return changed.model_copy(update={"join": _wider(changed.join, _handed(profile))})
     if profile.cuda is not None and device.kind == "cuda":
         return _cuda(device, profile.cuda)
     return device
@@ -88,7 +89,9 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
     reader = readers.get(memory.kind)
     if reader is None:
         return memory
-    return memory.model_copy(update={"bandwidth": _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))})
+    bandwidth = _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))
+    joint = _wider(memory.joint, profile.joint.disturbed if profile.joint is not None else 0.0)
+    return memory.model_copy(update={"bandwidth": bandwidth, "joint": joint})
 
 
 def _link(link: Link, profile: Profile) -> Link:
@@ -101,7 +104,13 @@ def _link(link: Link, profile: Profile) -> Link:
         beside = _mean_of_busy(profile.busy)
         slows = {name: _wider(figure, beside) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
-    return link.model_copy(update={"bandwidth": bandwidth, "latency": latency, "slows": slows})
+    handover = _wider(link.handover, _handed(profile))
+    return link.model_copy(update={"bandwidth": bandwidth, "latency": latency, "slows": slows, "handover": handover})
+
+
+def _handed(profile: Profile) -> float:
+    """What others took from the time in which hand-overs were measured."""
+    return profile.handovers.disturbed if profile.handovers is not None else 0.0
 
 
 def _mean_of_busy(busy: BusySamples) -> float:
@@ -125,6 +134,9 @@ def _readings(profile: Profile) -> Iterator[Reading]:
             yield from _points(processor.name, samples, {"link": "busy"})
     for name, link in profile.links.items():
         yield from _whole(name, "copy", link.disturbed)
+    if profile.joint is not None:
+        yield from _whole(profile.joint.names[0], "joint", profile.joint.disturbed)
+    yield from _whole(profile.processors[0].name, "hand-over", _handed(profile))
     if profile.cuda is not None:
         yield from _whole("cuda", "all", profile.cuda.disturbed)
 

@@ -48,14 +48,23 @@ SMALL = ("norm", "append")
 def measure_stage(pool: Pool) -> InplaceSamples:
     """Run the synthetic stage for every prompt length, several times."""
     arena = Arena(256 << 20)
-    spec = _spec(arena)
-    stage = Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
+    stage = _stage(pool, arena)
     samples = InplaceSamples()
     for tokens in TOKENS:
         for _ in range(ROUNDS):
             for op, seconds in _run(stage, arena, tokens):
                 _record(samples, op, tokens, seconds)
     return samples
+
+
+def synthetic_stage(pool: Pool) -> Stage:
+    """That stage on `pool`, in memory of its own."""
+    return _stage(pool, Arena(256 << 20))
+
+
+def _stage(pool: Pool, arena: Arena) -> Stage:
+    spec = _spec(arena)
+    return Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
 
 
 def attention_flops(tokens: int) -> int:

@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from helmsman.executor.profile.samples import BusySamples, LinkSamples, ProcessorSamples, Profile
+from helmsman.executor.profile.samples import (
+    BusySamples,
+    HandoverSamples,
+    JointSamples,
+    LinkSamples,
+    ProcessorSamples,
+    Profile,
+)
 from helmsman.hwdb.fit import figure
 from helmsman.schemas.hardware import Reading
 
@@ -22,6 +29,12 @@ def readings(profile: Profile) -> Iterator[Reading]:
         yield from _copies(name, link)
     if profile.busy is not None:
         yield from _busy(profile, profile.busy)
+    if profile.joint is not None:
+        yield from _joint(profile.joint)
+    if profile.handovers is not None:
+        yield from _handovers(profile.handovers)
+    for pieces, seconds in profile.between_passes.items():
+        yield _reading("between passes", profile.processors[0].name, "s", seconds, {"pieces": pieces})
     if profile.cuda is not None:
         yield from _processor("cuda", profile.cuda.samples, {})
         for name, link in profile.cuda.links.items():
@@ -63,6 +76,22 @@ def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
     for processor, samples in ends:
         yield from _processor(processor.name, samples, {"link": "busy", "threads": processor.cores})
     yield _reading("copy", "h2d", "bytes/s", busy.link, {"cpu": "busy"})
+
+
+def _joint(joint: JointSamples) -> Iterator[Reading]:
+    for (link, fmt, size), rates in joint.rates.items():
+        for name, other, mine in zip(joint.names, joint.names[::-1], rates, strict=True):
+            given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}
+            yield _reading("joint", name, "bytes/s", mine, given)
+
+
+def _handovers(spent: HandoverSamples) -> Iterator[Reading]:
+    kinds = ("task", "join", "copy", "beside", "handover")
+    for kind, found in ((kind, getattr(spent, kind)) for kind in kinds):
+        yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in found.items())
+    for (link, device, size), taken in spent.taken.items():
+        added = [max(0.0, seconds) for seconds, _ in taken]
+        yield _reading("taken", device, "s", added, {"link": link, "bytes": size})
 
 
 def _reading(what: str, device: str, unit: str, values: list[float], given: Conditions) -> Reading:

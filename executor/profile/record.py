@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from helmsman.executor._kernels import isa
 from helmsman.executor.profile.delays import link_slows
+from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, join_of, joint_rate
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
-from helmsman.hwdb.fit import curve, figure, quantile
+from helmsman.hwdb.fit import curve, exact, figure, quantile
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import StoredFormat
@@ -28,6 +29,7 @@ def record(profile: Profile) -> Hardware:
         links=(*_links(profile), *_cuda_links(profile)),
         sources={MEASURED: source, "configured": Source(kind="user", where="the profiler's arguments")},
         host=profile.host,
+        between_passes=between(profile.between_passes) if profile.between_passes else None,
         readings=tuple(readings(profile)),
     )
 
@@ -42,6 +44,7 @@ def _memories(profile: Profile) -> Iterator[Memory]:
         capacity=profile.host.ram,
         available=available,
         bandwidth=bandwidth,
+        joint=joint_rate(profile.joint) if profile.joint is not None else None,
         source=MEASURED,
     )
     if profile.loopback:
@@ -121,6 +124,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "compute": tuple(Compute(phase=phase, flops=peak) for phase in PHASES),
             "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value)),
             "overhead": overhead,
+            "join": join_of(profile.handovers, processor.name),
             "request": figure(processor.inplace.requests, MEASURED),
             "elementwise": elementwise,
             "cache_bytes": profile.host.cache_bytes,
@@ -205,15 +209,21 @@ def _lookup(samples: InplaceSamples, read: float, overhead: float) -> Efficiency
 
 
 def _links(profile: Profile) -> Iterator[Link]:
-    ends, slows = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}, link_slows(profile)
+    """Of a loopback accelerator: its engines keep to the latency that was asked for, and what more a copy takes is
+    what passes until they wake and are done."""
+    ends, slows, spent = {"h2d": ("dram", "vram"), "d2h": ("vram", "dram")}, link_slows(profile), profile.handovers
     for name, samples in profile.links.items():
         source, target = ends[name]
+        asked = None if profile.loopback is None else exact(profile.loopback.latency, "configured")
         yield Link(
             name=name,
             source_memory=source,
             target_memory=target,
             kind="loopback",
             bandwidth=figure(samples.rate, MEASURED),
-            latency=figure(samples.latency, MEASURED),
+            latency=asked or figure(samples.latency, MEASURED),
+            overhead=None if spent is None else copy_overhead(spent, name),
+            handover=None if spent is None else figure(spent.handover[name], MEASURED),
             slows=slows.get(name),
+            interrupts=None if spent is None else interrupts_of(spent, name),
         )

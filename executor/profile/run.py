@@ -7,11 +7,14 @@ from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import processor
+from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
 from helmsman.executor.profile.disturbed import marked
+from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
+from helmsman.executor.profile.joint import Pair, measure_joint
 from helmsman.executor.profile.processor import Bench, Step, measure, read_point
 from helmsman.executor.profile.quality import Point, SamplesT, Session, Watch
 from helmsman.executor.profile.record import record
@@ -19,7 +22,9 @@ from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
     BusySamples,
     CudaSamples,
+    HandoverSamples,
     InplaceSamples,
+    JointSamples,
     LinkSamples,
     ProcessorProfile,
     ProcessorSamples,
@@ -71,6 +76,14 @@ def profile(
     engines = _engines(machine, loopback)
     subjects = _subjects(machine, loopback)
     busy = _measure_processors(subjects, bench, engines, loopback, session, tell)
+    joint: list[JointSamples] = []
+    handovers: list[HandoverSamples] = []
+    if loopback is not None:
+        session.take([_joint_point(subjects, bench, engines["h2d"], loopback, joint)])
+        bench.drop()
+        tell("both devices at once")
+        session.take([_handover_point(subjects, machine, engines, loopback, handovers)])
+        tell("hand-overs")
     for subject in subjects:
         session.take([_stage_point(subject, bench)])
         tell(f"{subject.name}: in a running stage")
@@ -93,16 +106,21 @@ def profile(
         loopback=loopback,
         links=links,
         busy=busy,
+        joint=joint[0] if joint else None,
+        handovers=handovers[0] if handovers else None,
         cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
     )
+    passes = measure_between_passes(record(measured), machine)
+    tell("between passes")
+    measured = replace(measured, between_passes=passes)
     return marked(record(measured), measured)
 
 
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
     each = processor.steps()
-    return 2 + 3 * (each + 1) + 2 * each + 2 if loopback else 2 + each + 1
+    return 2 + 3 * (each + 1) + 2 * each + 2 + 2 + 1 if loopback else 2 + each + 1 + 1
 
 
 def _reads(machine: Machine, bench: Bench, session: Session) -> dict[int, ProcessorSamples]:
@@ -146,6 +164,48 @@ def _measure_processors(
             tell(name)
         bench.drop()
     return busy
+
+
+def _joint_point(
+    subjects: list[_Subject], bench: Bench, engine: CopyEngine, loopback: Loopback, kept: list[JointSamples]
+) -> Point[JointSamples]:
+    """Host and accelerator at once, the link to the accelerator idle and busy."""
+
+    def run() -> JointSamples:
+        samples, ends = JointSamples(), (subjects[0], subjects[-1])
+        pair = Pair((ends[0].name, ends[1].name), (ends[0].pool, ends[1].pool))
+        measure_joint(pair, bench, "idle", samples)
+        with Traffic(engine, loopback.link).flowing():
+            measure_joint(pair, bench, "busy", samples)
+        return samples
+
+    def keep(samples: JointSamples, share: float) -> None:
+        kept.append(replace(samples, disturbed=share))
+
+    return Point("joint", run, keep)
+
+
+def _handover_point(
+    subjects: list[_Subject],
+    machine: Machine,
+    engines: dict[str, CopyEngine],
+    loopback: Loopback,
+    kept: list[HandoverSamples],
+) -> Point[HandoverSamples]:
+    """What it costs when work crosses from one device to the other."""
+
+    def run() -> HandoverSamples:
+        seats = (machine.cpus[: -loopback.cores], machine.cpus[-loopback.cores :])
+        ends = [
+            (subject.name, subject.pool, cpus[0] if len(cpus) == 1 else -1)
+            for subject, cpus in zip((subjects[0], subjects[-1]), seats, strict=True)
+        ]
+        return measure_handovers(ends, engines, loopback)
+
+    def keep(samples: HandoverSamples, share: float) -> None:
+        kept.append(replace(samples, disturbed=share))
+
+    return Point("hand-overs", run, keep)
 
 
 def _named(name: str, measuring: Iterator[Step]) -> Iterator[Step]:

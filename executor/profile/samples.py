@@ -73,6 +73,41 @@ class BusySamples:
 
 
 @dataclass
+class HandoverSamples:
+    """Seconds beside those of operations and bytes, by device or link.
+
+    `nominal`: latency and bytes of the copies. `task`: from the end of an operation to the start of the next that was
+    submitted for itself; `join`: of one that also waits for other lanes, which are done; `copy`, `beside`: of a small
+    copy from the end of what it follows, the device that is at work there resting or working on; `handover`: from a
+    copy's end to the start of what waits for it. `taken`: by link, device and bytes, by how much longer work takes past
+    which a copy goes, and how long the copy takes. `disturbed`: the share of the time that others took."""
+
+    nominal: float
+    task: dict[str, list[float]] = field(default_factory=dict)
+    join: dict[str, list[float]] = field(default_factory=dict)
+    copy: dict[str, list[float]] = field(default_factory=dict)
+    beside: dict[str, list[float]] = field(default_factory=dict)
+    handover: dict[str, list[float]] = field(default_factory=dict)
+    taken: dict[tuple[str, str, int], list[tuple[float, float]]] = field(default_factory=dict)
+    disturbed: float = 0.0
+
+
+BetweenPassesSamples = dict[int, list[float]]
+"""Seconds from the end of a decode step to the start of the next, by the pieces in which a pass is handed over."""
+
+
+@dataclass
+class JointSamples:
+    """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix).
+
+    `disturbed`: the share of the time that others took."""
+
+    names: tuple[str, str] = ("", "")
+    rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
+    disturbed: float = 0.0
+
+
+@dataclass
 class CudaSamples:
     """What was measured of one GPU and its link; bytes of its memory, and of those free."""
 
@@ -114,6 +149,9 @@ class Profile:
     loopback: Loopback | None = None
     links: dict[str, LinkSamples] = field(default_factory=dict)
     busy: BusySamples | None = None
+    handovers: HandoverSamples | None = None
+    joint: JointSamples | None = None
+    between_passes: BetweenPassesSamples = field(default_factory=dict)
     cuda: CudaSamples | None = None
     others: float | None = None
 

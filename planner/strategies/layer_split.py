@@ -14,6 +14,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, embedding_tensors, output_tensors, tensors
 from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel
+from helmsman.planner.interference import streaming
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import phase_weights, weighted_seconds
@@ -24,7 +25,6 @@ from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
 from helmsman.schemas.formats import KvFormat, StoredFormat, is_plain
-from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Predicted, Residence, Schedule, Select
@@ -169,7 +169,7 @@ class LayerSplit:
     def _beside_pages(self, task: Task) -> float:
         """Seconds of a task while pages move."""
         slowed = self.costs.slowed()
-        extra = sum(each for link, each in slowed(task) if link == lane_owner(link)) if slowed is not None else 0.0
+        extra = sum(each for link, each in slowed(task) if streaming(link)) if slowed is not None else 0.0
         return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property

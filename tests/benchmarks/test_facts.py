@@ -51,6 +51,7 @@ def given(tmp_path):
         (Answer(2.0, 0.0, "at most"), 3.0, True),
         (Answer(4.0, 0.0, "at most"), 3.0, False),
         (Answer("x"), "x", True),
+        (Answer("x"), "OOM", True),
         (Answer("x"), 3.0, False),
         (Answer(3.0), "OOM", False),
         (Answer(None), 3.0, False),

@@ -17,15 +17,16 @@ def run(capsys, *argv):
 
 @pytest.mark.parametrize("strategy", ["layer-split", "all-cpu"])
 def test_the_plan_is_that_of_its_batch(capsys, strategy):
+    objective = "throughput"
     code, plan = run(capsys, *MOST, "--strategy", strategy, "--batch", "best")
     batch, considered = str(plan["workload"]["batch"]), plan.pop("considered")
     assert code == 0
-    _, same = run(capsys, *MOST, "--strategy", strategy, "--batch", batch)
+    _, same = run(capsys, *ASKED, "--objective", objective, "--strategy", strategy, "--batch", batch)
     assert same.pop("considered") == [] and same == plan
     rates = {each["batch"]: each["rate"] for each in considered if each["verdict"] == "planned"}
     assert max(rates, key=lambda each: (rates[each], -each)) == int(batch) > 1
     without = [each["batch"] for each in considered if each["verdict"] == "no-plan"]
-    code, answer = run(capsys, *MOST, "--strategy", strategy, "--batch", str(without[0]))
+    code, answer = run(capsys, *ASKED, "--objective", objective, "--strategy", strategy, "--batch", str(without[0]))
     assert len(without) == 1 and code == 3 and answer["error"]["code"] == "infeasible"
 
 

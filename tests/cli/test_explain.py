@@ -16,7 +16,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document
 
 ASKED = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "150MB", "--output-tokens", "4")
-EXPLAIN = (*ASKED, "--objective", "latency", "--strategy", "optimal", "--explain")
+EXPLAIN = (*ASKED, "--strategy", "optimal", "--objective", "latency", "--explain")
 
 
 def run(capfd, *argv):

@@ -66,6 +66,11 @@ def test_against_a_plan_that_only_helm_has_uncertainty_alone_decides():
     assert choose([shared(5.0, 20.0), layers(10.0)]).chosen.complexity == Complexity.LAYERS
 
 
+def test_what_repeated_runs_differ_by_is_no_difference():
+    assert choose([shared(10.0), one(10.2)]).chosen.complexity == Complexity.ONE_DEVICE
+    assert choose([shared(10.0), one(10.4)]).chosen.complexity == Complexity.MATRICES
+
+
 def test_errors_in_common_decide_nothing():
     cause = ("cpu", "memory")
     slow = Made(Complexity.LAYERS, 10.0, 9.0, cause=cause)

@@ -34,7 +34,8 @@ WORK = Workload(prompt_tokens=128, output_tokens=128, context=256)
 def asked(engine, model="Qwen3-8B", vram=7 << 30, work=WORK, machine="rtx3090-epyc7h12", **options):
     """A question about a machine with much host memory; `vram` None: all of the accelerator's."""
     hardware = override(load_hardware(machine, None), vram, None)
-    return EngineQuestion(Frame(load_model(model), roles(hardware), work), engine, CostOptions(), objective="latency", **options)
+    options = {"objective": "latency", **options}
+    return EngineQuestion(Frame(load_model(model), roles(hardware), work), engine, CostOptions(), **options)
 
 
 def small(engine, work=WORK):
@@ -333,7 +334,10 @@ def test_layer_splits_and_eager_engines_launch_by_one_model(machine, model):
     found = driven(roles(hardware), load_model(model), WORK, "f16", "f16")
     split = LayerSplit(load_model(model), found, WORK, LayerSplitOptions(), CostModel(found.hardware))
     engine = EngineQuestion(
-        Frame(load_model(model), roles(hardware), WORK), ZeroInference(resident=True), CostOptions(), objective="latency"
+        Frame(load_model(model), roles(hardware), WORK),
+        ZeroInference(resident=True),
+        CostOptions(),
+        objective="latency",
     )
     own, transformers = split.seconds(0, mean_step(WORK)), engine.decide({}).seconds
     count = len(lower(split.placement(0), mean_step(WORK)).tasks)

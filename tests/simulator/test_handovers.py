@@ -48,12 +48,32 @@ def test_the_later_of_hand_over_and_join_counts(task: MakeTask, graph: MakeGraph
 
 
 def test_small_transfers_delay_by_what_interrupts_say(task: MakeTask, graph: MakeGraph) -> None:
-    """Small: bytes take no longer than the latency, 1 s at 4 GB/s."""
+    """Small: bytes take no longer than the latency, 1 s at 4 GB/s. Delays by what else is slow multiply."""
     hardware = crossing(machine(1e12, {}, SLOWS), {}, {}, SMALL, latency=1.0)
-    for size, factor in ((4 * 10**9, 2.5), (5 * 10**9, 1.4)):
+    for size, factor in ((4 * 10**9, 1.4 * 2.5), (5 * 10**9, 1.4 * 1.75)):
         pair = graph(on(task, "work", "cuda", 0), on(task, "move", "h2d", size))
         done = replay(pair, lambda t: 1.0 if t.id == "work" else 9.0, hardware)
         assert done.end[0] == pytest.approx(factor)
+
+
+def test_interrupted_work_wants_all_of_its_memory_while_it_runs(task: MakeTask, graph: MakeGraph) -> None:
+    """Two that want 8 GB/s of 10 GB/s have half each; one that runs half of the time has a quarter, the other the rest,
+    but no more than it wants."""
+    bare = machine(10e9, {})
+    for small, expected in ((1.0, 2.5e9), (4.0, 1e9)):
+        hardware = crossing(bare, {}, {}, {"d2h": {"cpu": small}}, latency=1.0)
+        shared = hardware.model_copy(
+            update={
+                "memories": tuple(
+                    m.model_copy(update={"shares": "dram" if m.name == "vram" else None}) for m in hardware.memories
+                )
+            }
+        )
+        trio = graph(
+            on(task, "here", "cpu", 8 * 10**9), on(task, "there", "cuda", 8 * 10**9), on(task, "move", "d2h", 0)
+        )
+        done = replay(trio, lambda t: 9.0 if t.id == "move" else 1.0, shared)
+        assert done.end[1] == pytest.approx(8 / min(8.0, 10 - expected / 1e9))
 
 
 @pytest.mark.parametrize("seed", range(200))

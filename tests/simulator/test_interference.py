@@ -146,7 +146,7 @@ def test_the_loop_refuses_what_cannot_be() -> None:
     loop = Loop([1.0], record=False)
     for wrong in ([(-1, 0.5)], [(0, -0.5)], [(0, float("nan"))]):
         with pytest.raises(ValueError, match="0 or more"):
-            loop.add_slowings(wrong)
+            loop.add_slowings(wrong, [])
     lane = loop.add_lane(0)
     with pytest.raises(ValueError, match="no such slowings"):
         loop.feed([lane], [1.0], [0.0], [-1], [-1], [3], [0.0], [0], [], [])

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from helmsman.lowering.graph import Task
-from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
+from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Interrupts, Link, Memory, Source
 
 MakeTask = Callable[..., Task]
 GB = 10**9
@@ -61,10 +61,14 @@ def crossing(
     interrupts: Mapping[str, Mapping[str, float]] | None = None,
     latency: float = 0.0,
 ) -> Hardware:
-    """The machine with time between tasks, by link and device, and what its links' small transfers add to work."""
+    """The machine with time between tasks, by link and device, and what its links' small transfers add to the work of
+    processors that move them; large ones half as much."""
 
     def link(old: Link) -> Link:
-        small = {device: figure(extra) for device, extra in (interrupts or {}).get(old.name, {}).items()} or None
+        parts = (interrupts or {}).get(old.name, {})
+        small = {
+            device: Interrupts(small=figure(extra), large=figure(extra / 2)) for device, extra in parts.items()
+        } or None
         handover = figure(handovers[old.name]) if old.name in handovers else None
         return old.model_copy(update={"handover": handover, "interrupts": small, "latency": figure(latency)})
 

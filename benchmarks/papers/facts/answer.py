@@ -12,6 +12,9 @@ Kind = Literal["computed", "given", "at least", "at most"]
 """`computed` by the product; `given` by its records or catalogue; ours must be `at least`, or `at most`, what was
 published."""
 
+FAILS = frozenset({"x", "OOM"})
+"""The papers' words for what does not run."""
+
 EXACT = 0.02
 """Arithmetic that a paper prints with two or three digits."""
 MODELLED = 0.20
@@ -44,7 +47,7 @@ class Answer:
         """Whether ours is what was published, within the tolerance."""
         error = self.error(published)
         if error is None:
-            return self.ours == published
+            return self.ours == published or {self.ours, published} <= FAILS
         low = -self.tolerance if self.kind != "at most" else -float("inf")
         high = self.tolerance if self.kind != "at least" else float("inf")
         return low <= error <= high

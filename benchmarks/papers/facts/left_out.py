@@ -57,7 +57,7 @@ GROUPS = (
     Group("Not reported there (NR).", _ids("HELM", 132, 140, 164)),
     Group(
         "Executed on the machine at hand, not computed: `python -m benchmarks.park_egger --figure table2`, `--figure "
-        "numerics`; the balance of storage devices is tested in `tests/executor/test_stripe`.",
+        "numerics`; the balance of storage devices is tested in `tests/e2e/test_stripe.py`.",
         _ids("PARK", *range(96, 102), 107, 113),
     ),
     Group("Workloads that are not at hand.", _ids("APEX", 18, 19)),

@@ -230,11 +230,10 @@ def _engines() -> dict[str, Answer]:
             ours: Value = float(row.output_tokens) if predicted else None
             found[fact] = Answer(ours, 0.0, "at least", doubt="E-HELM-18")
             continue
-        word = "OOM" if row.fact == "F147" else "x"
-        speed = predicted.tokens_per_second.mid if predicted else word
+        speed = predicted.tokens_per_second.mid if predicted else "x"
         found[fact] = Answer(1e3 / speed if row.ms is not None and isinstance(speed, float) else speed)
         if number < 190 and row.ms is None:
-            first = predicted.ttft.seconds.mid / MS if predicted else word
+            first = predicted.ttft.seconds.mid / MS if predicted else "x"
             found[f"HELM-F{number + 1:03}"] = Answer(first)
     return found | _ratios()
 

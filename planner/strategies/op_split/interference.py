@@ -16,6 +16,7 @@ import numpy as np
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel
+from helmsman.planner.interference import streaming
 from helmsman.planner.strategies.op_split.layer_table import LayerTable
 from helmsman.planner.strategies.op_split.pipeline import Seconds, Section
 from helmsman.planner.strategies.op_split.work import Work
@@ -53,7 +54,7 @@ def layer_delays(costs: CostModel, table: LayerTable, work: Work) -> Delays | No
         links = {lane_owner(task.resource) for task in moving if task.kind == "transfer"}
 
         def added(task: Task) -> float:
-            return costs.price(task).mid * sum(extra for link, extra in slowed(task) if link in links)
+            return costs.price(task).mid * sum(extra for link, extra in slowed(task) if streaming(link) in links)
 
         return _with(table, work.columns(added), work.columns(lambda task: costs.price(task).mid))
 

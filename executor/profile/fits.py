@@ -1,0 +1,66 @@
+"""From samples of two devices at once, and of the time between tasks, to the figures of a record."""
+
+from collections.abc import Sequence
+from statistics import median
+
+from helmsman.executor.profile.handovers import BYTES, LARGE
+from helmsman.executor.profile.readings import MEASURED
+from helmsman.executor.profile.samples import BetweenPassesSamples, HandoverSamples, JointSamples
+from helmsman.hwdb.fit import figure, quantile
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.hardware import BetweenPasses, Interrupts
+
+_MOST = 0.95
+"""Of a copy's time that it takes from a processor: more would mean that work stands still."""
+
+
+def joint_rate(samples: JointSamples) -> Figure:
+    """Bytes/s of both devices together while the link is idle; every format and size of matrices is one sample."""
+    rates = [median(one) + median(two) for (link, *_), (one, two) in samples.rates.items() if link == "idle"]
+    return figure(rates, MEASURED)
+
+
+def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:
+    """Seconds before an operation that waits for other lanes; None for devices of which that was not measured."""
+    found = samples.join.get(device) if samples is not None else None
+    return None if found is None else figure(found, MEASURED)
+
+
+def copy_overhead(samples: HandoverSamples, link: str) -> Figure:
+    """Seconds of a small copy beyond latency and bytes, whether the device at work there rests or goes on."""
+    return figure([max(0.0, each - samples.nominal) for each in (*samples.copy[link], *samples.beside[link])], MEASURED)
+
+
+def interrupts_of(samples: HandoverSamples, link: str) -> dict[str, Interrupts] | None:
+    """By device what copies take of its processors' time, as a part of the time that is left; None for nothing."""
+    devices = {device: None for name, device, _ in samples.taken if name == link}
+    found = {
+        device: Interrupts(
+            small=_part(samples.taken[link, device, BYTES]), large=_part(samples.taken[link, device, LARGE])
+        )
+        for device in devices
+    }
+    return {device: each for device, each in found.items() if each.small.value or each.large.value} or None
+
+
+def _part(taken: Sequence[tuple[float, float]]) -> Figure:
+    """Seconds added to work, by the seconds that are left of a copy's time."""
+    moved = median(seconds for _, seconds in taken)
+    shares = [min(_MOST, max(0.0, added / moved)) for added, _ in taken]
+    return figure([share / (1.0 - share) for share in shares], MEASURED)
+
+
+def between(samples: BetweenPassesSamples) -> BetweenPasses:
+    """The line through the fewest pieces and the most; of every sample, the other constant given, the spread."""
+    few, most = min(samples), max(samples)
+    once, often = quantile(samples[few], 0.5), quantile(samples[most], 0.5)
+    each = max(0.0, often - once) / (most - few) if most > few else 0.0
+    begin = max(0.0, once - few * each)
+    begins = [max(0.0, seconds - few * each) for seconds in samples[few]]
+    pieces = [max(0.0, seconds - begin) / most for seconds in samples[most]] if most > few else [0.0]
+    return BetweenPasses(begin=_chosen(begin, begins), submission=_chosen(each, pieces))
+
+
+def _chosen(value: float, samples: Sequence[float]) -> Figure:
+    low, high = quantile(samples, 0.1), quantile(samples, 0.9)
+    return Figure(value=value, p10=min(low, value), p90=max(high, value), n=len(samples), source=MEASURED)

@@ -1,0 +1,136 @@
+"""What it costs when work crosses from one device to the other, beside the bytes: a task, a copy, a hand-over, a join.
+
+The executor's own queues, events and copy engines do it, with operations of the synthetic stage on both devices: what
+is measured is what runs do, whatever their insides are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, Pool, Queue, Stage
+from helmsman.executor.profile.inplace import MODEL, synthetic_stage
+from helmsman.executor.profile.samples import HandoverSamples
+from helmsman.executor.profile.settings import Loopback
+
+BYTES = 4096
+"""Of a copy: the hidden states of one token, about. Its latency is all that counts."""
+LARGE = 1 << 20
+"""Of one that takes as long as weights do: what its engine does to a processor, it does again and again."""
+ROUNDS = 25
+CACHED = "0.k"
+"""An operation whose matrix of 2 MB stays in a cache."""
+PASSED_BY = {BYTES: 8, LARGE: 60}
+"""How many of it take longer than a copy."""
+LONG = ("gate", "up", "down")
+"""Operations of which one is done while a copy passes: matrices of 9 MB, ten times as long as a copy."""
+
+
+@dataclass
+class _Side:
+    """A device with a queue: its CPUs' threads run operations of a stage of its own."""
+
+    name: str
+    queue: Queue
+    stage: Stage
+    turn: int = 0
+
+    def long(self) -> int:
+        """The next long operation: other weights each time, so that none is in the cache."""
+        self.turn += 1
+        op = f"{self.turn // len(LONG) % MODEL.layers}.{LONG[self.turn % len(LONG)]}"
+        return self.stage.ops.index(op)
+
+    def finish(self) -> Event:
+        """Submit a last operation; what happens after it. A run waits for such an event too, and for nothing before."""
+        last = Event()
+        self.run(self.stage.ops.index("0.norm1"), done=last)
+        return last
+
+    def run(self, op: int, wait: Sequence[Event] = (), done: Event | None = None) -> memoryview:
+        """Submit one operation; where its start and end will be."""
+        stamps = np.zeros(2).data
+        self.queue.run(self.stage, None, None, 1, 1, stamps, op, op + 1, wait=wait, done=done)
+        return stamps
+
+
+def measure_handovers(
+    ends: Sequence[tuple[str, Pool, int]], engines: Mapping[str, CopyEngine], link: Loopback
+) -> HandoverSamples:
+    """`ends`: of host and accelerator the name, the threads, and the CPU of the queue (-1: none); `engines` of the
+    link's directions, first the one to the accelerator."""
+    sides = [_Side(name, Queue(cpu), synthetic_stage(pool)) for name, pool, cpu in ends]
+    found = HandoverSamples(nominal=link.latency + BYTES / link.link)
+    buffers = _buffers()
+    for _ in range(ROUNDS):
+        for side in sides:
+            _follow(side, found)
+        for (name, engine), (giver, taker) in zip(engines.items(), (sides, sides[::-1]), strict=True):
+            _cross(name, engine, buffers, giver, taker, found)
+            for side in sides:
+                for size in (BYTES, LARGE):
+                    _pass_by(name, engine, buffers, side, size, found)
+    return found
+
+
+def _follow(side: _Side, found: HandoverSamples) -> None:
+    """Operations that follow each other, submitted one by one; the last one also waits for what has happened."""
+    go, happened = Event(), Event()
+    happened.signal()
+    first, second = side.run(side.long(), [go]), side.run(side.long())
+    third = side.run(side.long(), [happened, go])
+    last = side.finish()
+    go.signal()
+    last.wait()
+    found.task.setdefault(side.name, []).append(second[0] - first[1])
+    found.join.setdefault(side.name, []).append(third[0] - second[1])
+
+
+def _cross(
+    name: str, engine: CopyEngine, buffers: tuple[Buffer, Buffer], giver: _Side, taker: _Side, found: HandoverSamples
+) -> None:
+    """An operation's result goes over the link, and the other device, which has nothing else to do, takes it up."""
+    go, made, moved = Event(), Event(), Event()
+    times = np.zeros(2).data
+    norm = taker.stage.ops.index("0.norm1")
+    first = giver.run(giver.long(), [go], made)
+    engine.submit(buffers[0], 0, buffers[1], 0, BYTES, [made], moved, times)
+    then = taker.run(norm, [moved])
+    last = taker.finish()
+    go.signal()
+    last.wait()
+    found.copy.setdefault(name, []).append(times[1] - first[1])
+    found.handover.setdefault(name, []).append(then[0] - times[1])
+
+
+def _pass_by(
+    name: str, engine: CopyEngine, buffers: tuple[Buffer, Buffer], side: _Side, size: int, found: HandoverSamples
+) -> None:
+    """A device goes on working while a copy passes, and while none does: on one matrix that stays in its cache, since
+    what memory does differs by more than a copy takes."""
+    spent, moved = [], 0.0
+    op = side.stage.ops.index(CACHED)
+    for copies in (False, True):
+        go, made, end = Event(), Event(), Event()
+        times = np.zeros(2).data
+        side.run(op, [go])
+        first = side.run(op, done=made)
+        if copies:
+            engine.submit(buffers[0], 0, buffers[1], 0, size, [made], end, times)
+        for _ in range(PASSED_BY[size]):
+            last = side.run(op)
+        done = side.finish()
+        go.signal()
+        done.wait()
+        if copies:
+            end.wait()
+            moved = times[1] - first[1]
+        spent.append(last[1] - first[1])
+    found.taken.setdefault((name, side.name, size), []).append((spent[1] - spent[0], moved))
+    if size == BYTES:
+        found.beside.setdefault(name, []).append(moved)
+
+
+def _buffers() -> tuple[Buffer, Buffer]:
+    arena = Arena(3 * LARGE)
+    return arena.alloc(LARGE, "profile"), arena.alloc(LARGE, "profile")

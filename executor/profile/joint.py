@@ -1,0 +1,67 @@
+"""What two devices that share a memory reach in it at once: products of the sizes of real matrices, each its own.
+
+A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import Event
+
+from helmsman.executor._kernels import Buffer, Pool, packed_size, time_linear
+from helmsman.executor.profile.copies import feeding
+from helmsman.executor.profile.processor import Bench
+from helmsman.executor.profile.samples import JointSamples
+from helmsman.schemas.formats import StoredFormat
+
+SHAPES = ((256, 1024), (512, 1024), (1024, 1024), (1536, 1024), (3072, 1024), (4096, 1024))
+"""(rows, columns): bf16 matrices of 0.5 to 8 MiB, as devices have that share those of small and middling models."""
+QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
+QUANTISED_SHAPE = (4096, 1024)
+WALKS = 2
+"""How often a device goes through all its matrices, beside the other doing the same."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two devices that share a memory: their names and threads."""
+
+    names: tuple[str, str]
+    pools: tuple[Pool, Pool]
+
+
+def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
+    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`."""
+    found.names = pair.names
+    for fmt, (rows, columns) in _products():
+        size = packed_size(fmt, rows, columns)
+        matrices = bench.matrices(size)
+        half = len(matrices) // 2
+        own = matrices[:half], matrices[half:]
+        rates = [_beside(pair.pools, own, place, fmt, rows, columns) for place in (0, 1)]
+        found.rates[link, fmt, size] = ([size / t for t in rates[0]], [size / t for t in rates[1]])
+
+
+def _products() -> Iterator[tuple[StoredFormat, tuple[int, int]]]:
+    yield from (("bf16", shape) for shape in SHAPES)
+    yield from ((fmt, QUANTISED_SHAPE) for fmt in QUANTISED)
+
+
+def _beside(
+    pools: tuple[Pool, Pool],
+    own: tuple[list[Buffer], list[Buffer]],
+    place: int,
+    fmt: StoredFormat,
+    rows: int,
+    columns: int,
+) -> list[float]:
+    """Seconds of every product of one device while the other goes on multiplying."""
+    other = 1 - place
+    going = Event()
+
+    def feed(stop: Event) -> None:
+        while not stop.is_set():
+            time_linear(pools[other], fmt, own[other], rows, columns, 1, len(own[other]))
+            going.set()
+
+    with feeding(feed):
+        going.wait()
+        return time_linear(pools[place], fmt, own[place], rows, columns, 1, WALKS * len(own[place]))
