@@ -34,13 +34,14 @@ from helmsman.schemas.workload import Workload
 @dataclass(frozen=True, slots=True)
 class LayerSplitOptions:
     """Formats, where the accelerator's KV lives, and what is minimised; `window`: what of that KV is on the accelerator
-    where host memory is its home."""
+    where host memory is its home; `undivided`: only plans of one device."""
 
     weights: StoredFormat = "f16"
     kv: KvFormat = "f16"
     kv_offload: bool = False
     objective: Objective = DEFAULT_OBJECTIVE
     window: Window | None = None
+    undivided: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class LayerSplit:
     def candidates(self) -> tuple[int, ...]:
         """Every k; the plan of the CPU alone where no accelerator is within reach."""
         units = self.model.units
-        return (units,) if self.roles.accelerator is None else tuple(range(units + 1))
+        if self.roles.accelerator is None:
+            return (units,)
+        return (0, units) if self.options.undivided else tuple(range(units + 1))
 
     def evaluate(self, k: int) -> Score:
         """Seconds of candidate `k` under the objective, and what it lacks."""

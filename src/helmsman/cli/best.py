@@ -15,9 +15,13 @@ if TYPE_CHECKING:
 
 BEST_STRATEGY = "best"
 SEARCHED = "optimal"
-SIMPLE: Mapping[str, Mapping[str, object]] = {"layer-split": {}, "llama-cpp": {"same_software": True}}
-"""Strategies whose plans people have without Helm, with the options that make them comparable: one device alone is
-among the layer splits, and llama.cpp's placement is priced with the executor that would run it."""
+SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
+    ("layer-split", {"undivided": True}),
+    ("layer-split", {}),
+    ("llama-cpp", {"same_software": True}),
+)
+"""Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
+llama.cpp's placement, priced with the executor that would run it."""
 
 Ask = Callable[[str, Mapping[str, object]], "Decision"]
 """What a strategy decides with options of its own. Raises what it raises."""
@@ -28,35 +32,34 @@ def recommended(args: argparse.Namespace, ask: Ask) -> "Decision":
 
     Raises InfeasibleError as the search does where no strategy has a plan."""
     refused: InfeasibleError | None = None
-    found: dict[str, Decision] = {}
+    searched: Decision | None = None
     try:
-        found[SEARCHED] = ask(SEARCHED, {})
+        searched = ask(SEARCHED, {})
     except InfeasibleError as error:
         refused = error
-    if not args.explain:
-        found |= _simple(ask)
-    contenders = [each for name, decision in found.items() for each in _contender(args, name, decision)]
+    decisions = [] if args.explain else list(_simple(ask))
+    contenders = [each for decision in decisions for each in _contender(args, decision, simple=True)]
+    if searched is not None:
+        contenders += _contender(args, searched, simple=False)
     if not contenders:
         assert refused is not None, "a search without a plan says why"
         raise refused
     from helmsman.planner.choice import choose
 
     choice = choose(contenders, args.risk)
-    return _decision(args, choice, contenders, found.get(SEARCHED))
+    return _decision(args, choice, contenders, searched)
 
 
-def _simple(ask: Ask) -> "dict[str, Decision]":
+def _simple(ask: Ask) -> "Iterator[Decision]":
     """Those of the simple strategies that have a plan."""
-    found: dict[str, Decision] = {}
-    for name, options in SIMPLE.items():
+    for name, options in SIMPLE:
         try:
-            found[name] = ask(name, options)
+            yield ask(name, options)
         except (InfeasibleError, UsageError):
             continue
-    return found
 
 
-def _contender(args: argparse.Namespace, name: str, decision: "Decision") -> "Iterator[Contender]":
+def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> "Iterator[Contender]":
     """The decision as one to choose; none where it misses a limit, or one pass of it is not what the others' is."""
     from helmsman.cli.optimum import limits_of
     from helmsman.lowering.placement import batches_together
@@ -67,7 +70,7 @@ def _contender(args: argparse.Namespace, name: str, decision: "Decision") -> "It
 
     options = CostOptions(not args.no_corrections, args.l3_blend)
     formats = getattr(args, "tensor_formats", {})
-    if formats and name != SEARCHED:
+    if formats and simple:
         try:
             plan = with_formats(decision.plan, formats, CostModel(decision.plan.hardware, options))
         except InfeasibleError:
@@ -77,11 +80,11 @@ def _contender(args: argparse.Namespace, name: str, decision: "Decision") -> "It
     seconds = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
     if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
         return
-    if args.objective in ("latency", "ttft") and together < plan.workload.batches and name != SEARCHED:
+    if args.objective in ("latency", "ttft") and together < plan.workload.batches and simple:
         return
     weights = phase_weights(args.objective, plan.workload, together)
     took = objective_seconds(plan.predicted, plan.workload, together, args.objective)
-    yield Contender(decision, took, name != SEARCHED, weights, options)
+    yield Contender(decision, took, simple, weights, options)
 
 
 def _decision(
@@ -108,7 +111,7 @@ def _decision(
     others = [
         each for each in contenders if each is not choice.chosen and each.seconds.mid >= choice.chosen.seconds.mid
     ]
-    seen = {label for label, _ in chosen.runner_ups}
+    seen = {chosen.plan.label, *(label for label, _ in chosen.runner_ups)}
     more = [(each.decision.plan.label, each.seconds.mid) for each in others if each.decision.plan.label not in seen]
     runner_ups = tuple(sorted((*chosen.runner_ups, *more), key=lambda pair: pair[1]))
     return replace(chosen, plan=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)

@@ -104,6 +104,7 @@ def add_strategy_arguments(parser: Parser) -> None:
         "(regret)"
     )
     group.add_argument("--risk", choices=("median", "pessimistic", "regret"), default="median", help=risk)
+    parser.set_defaults(undivided=False)
     add_format_arguments(group, native=True)
     group.add_argument("--kv-offload", action="store_true", help="keep the accelerator's KV in host memory")
     add_window_arguments(group)
@@ -204,7 +205,7 @@ def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", 
     from helmsman.planner.strategies.paper import PrintedLayerSplit
 
     window = kv_window(args, hardware, workload)
-    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective, window)
+    options = LayerSplitOptions(args.format, args.kv_format, args.kv_offload, args.objective, window, args.undivided)
     machine = driven(roles(hardware), model, workload, args.format, args.kv_format)
     costs = CostModel(machine.hardware, CostOptions(not args.no_corrections, args.l3_blend))
     strategy = PrintedLayerSplit if args.paper else LayerSplit
