@@ -1,7 +1,7 @@
 """From samples of two devices at once, and of the time between tasks, to the figures of a record."""
 
 from collections.abc import Sequence
-from statistics import median
+from statistics import fmean, median
 
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.readings import MEASURED
@@ -12,6 +12,9 @@ from helmsman.schemas.hardware import BetweenPasses, Interrupts
 
 _MOST = 0.95
 """Of a copy's time that it takes from a processor: more would mean that work stands still."""
+
+_TOGETHER = 5
+"""Copies whose mean is one sample."""
 
 
 def joint_rate(samples: JointSamples) -> Figure:
@@ -44,10 +47,11 @@ def interrupts_of(samples: HandoverSamples, link: str) -> dict[str, Interrupts] 
 
 
 def _part(taken: Sequence[tuple[float, float]]) -> Figure:
-    """Seconds added to work, by the seconds that are left of a copy's time."""
-    moved = median(seconds for _, seconds in taken)
-    shares = [min(_MOST, max(0.0, added / moved)) for added, _ in taken]
-    return figure([share / (1.0 - share) for share in shares], MEASURED)
+    """Seconds added to work, by the seconds that are left of a copy's time: means of a few copies each, since one copy
+    takes nothing or all of its time, as it wakes beside work or before it."""
+    groups = [taken[start : start + _TOGETHER] for start in range(0, len(taken), _TOGETHER)]
+    shares = [fmean(added for added, _ in group) / fmean(moved for _, moved in group) for group in groups]
+    return figure([share / (1.0 - share) for share in (min(_MOST, max(0.0, each)) for each in shares)], MEASURED)
 
 
 def between(samples: BetweenPassesSamples) -> BetweenPasses:
