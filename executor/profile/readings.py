@@ -79,8 +79,10 @@ def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
 
 
 def _joint(joint: JointSamples) -> Iterator[Reading]:
-    for (link, fmt, size), rates in joint.rates.items():
-        for name, other, mine in zip(joint.names, joint.names[::-1], rates, strict=True):
+    for link, rates in joint.read.items():
+        yield _reading("joint read", joint.names[0], "bytes/s", rates, {"beside": joint.names[1], "link": link})
+    for (link, fmt, size), pair in joint.rates.items():
+        for name, other, mine in zip(joint.names, joint.names[::-1], pair, strict=True):
             given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}
             yield _reading("joint", name, "bytes/s", mine, given)
 

@@ -326,7 +326,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert 0.2 * 2e9 < link.bandwidth.value < 1.2 * 2e9
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
     busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
-    assert busy == {"read", "linear", "gemm", "attention", "joint"}
+    assert busy == {"read", "linear", "gemm", "attention", "joint", "joint read"}
     assert {"task", "join", "copy", "beside", "handover", "taken", "between passes"} <= {
         reading.what for reading in hardware.readings
     }
