@@ -88,8 +88,9 @@ def _joint(joint: JointSamples) -> Iterator[Reading]:
 
 
 def _handovers(spent: HandoverSamples) -> Iterator[Reading]:
-    kinds = ("task", "join", "copy", "beside", "handover")
-    for kind, found in ((kind, getattr(spent, kind)) for kind in kinds):
+    copies = {"copy after work": spent.copy, "copy beside work": spent.beside}
+    kinds = {"task": spent.task, "join": spent.join, **copies, "handover": spent.handover}
+    for kind, found in kinds.items():
         yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in found.items())
     for (link, device, size), taken in spent.taken.items():
         added = [max(0.0, seconds) for seconds, _ in taken]
