@@ -34,8 +34,9 @@ class Expected:
     between: Handovers
     slowed: Slowed | None = None
 
-    def schedule(self, seconds: Callable[[Task, Estimate], float]) -> float:
-        """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction."""
+    def schedule(self, seconds: Callable[[Task, Estimate], float], machine: Hardware | None = None) -> float:
+        """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction; on `machine`, if
+        its memories are not those of the record."""
         begins = self.between.begins(self.graph)
         if self.simulated.in_turn:
             return begins + sum(seconds(task, self.estimates[task.id]) for task in self.graph.tasks)
@@ -43,7 +44,7 @@ class Expected:
         def price(task: Task) -> float:
             return seconds(task, self.estimates[task.id])
 
-        return begins + scheduled(self.graph, self.hardware, price, self.slowed, self.between)
+        return begins + scheduled(self.graph, machine or self.hardware, price, self.slowed, self.between)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:

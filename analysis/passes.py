@@ -33,7 +33,9 @@ class Pass:
             run=self.run,
             tasks=len(self.expected.graph.tasks),
             predicted=self.expected.schedule(lambda _, estimate: estimate.mid),
-            scaled=self.expected.schedule(lambda task, estimate: self.scaling.seconds(self.run, task, estimate)),
+            scaled=self.expected.schedule(
+                lambda task, estimate: self.scaling.seconds(self.run, task, estimate), self.scaling.machine(self.run)
+            ),
             simulated=self.expected.simulated.extent,
             measured=max(span.end_s for span in self.spans) - self.begun,
         )

@@ -1,14 +1,15 @@
 """Memories, links and processors work at other speeds from minute to minute: predictions scaled by what probes read.
 
-Bytes streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer and
+What several devices reach in a memory they share is probed by all of them at once, and scales by itself. Bytes
+streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer and
 the FLOPs of what arithmetic bounds; launches, overheads and latencies stay (probes beside every run)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import median
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import Estimate, product_rate
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
 
 
@@ -16,6 +17,7 @@ class Scaling:
     """How much slower each device's memory and each link were in each run than when they were profiled."""
 
     def __init__(self, hardware: Hardware, probes: Iterable[Probe]) -> None:
+        self._hardware = hardware
         seen: dict[tuple[str, str, int], list[float]] = {}
         for probe in probes:
             profiled = _profiled(hardware, probe)
@@ -33,6 +35,12 @@ class Scaling:
         computing = (self._slower.get(("compute", task.resource, run), 1.0) - 1.0) * estimate.compute
         return estimate.mid + moving + computing
 
+    def machine(self, run: int) -> Hardware:
+        """The machine on which several users of a memory reach what they did in `run`; as recorded where that was not
+        probed."""
+        slower = {name: part for (what, name, of), part in self._slower.items() if what == "joint" and of == run}
+        return replaced(self._hardware, slower) if slower else self._hardware
+
     def factors(self) -> dict[str, float]:
         """`read cpu`, `compute cpu` or `link h2d` -> rate now / rate when profiled, the median over runs."""
         found: dict[str, list[float]] = {}
@@ -41,8 +49,24 @@ class Scaling:
         return {name: median(values) for name, values in found.items()}
 
 
+def replaced(hardware: Hardware, slower: Mapping[str, float]) -> Hardware:
+    """The machine with memories whose users together are so many times slower, by name."""
+
+    def memory(old: Memory) -> Memory:
+        if old.joint is None or old.name not in slower:
+            return old
+        by, joint = 1.0 / slower[old.name], old.joint
+        ends = {"value": by * joint.value, "p10": by * joint.p10, "p90": by * joint.p90}
+        return old.model_copy(update={"joint": joint.model_copy(update=ends)})
+
+    return hardware.model_copy(update={"memories": tuple(map(memory, hardware.memories))})
+
+
 def _profiled(hardware: Hardware, probe: Probe) -> float | None:
     """What the probe would read at the speeds of the record; None for something that the record does not have."""
+    if probe.what == "joint":
+        shared = (memory for memory in hardware.memories if memory.name == probe.name)
+        return next((memory.joint.value for memory in shared if memory.joint is not None), None)
     if probe.what == "link":
         return next((link.bandwidth.value for link in hardware.links if link.name == probe.name), None)
     device = next((device for device in hardware.devices if device.name == probe.name), None)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.base import Device
+from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
@@ -14,6 +16,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
 from helmsman.executor.probe import (
     PRODUCT_TOKENS,
+    joint_read_rate,
     probe_pieces,
     product_matrix,
 )
@@ -25,6 +28,7 @@ from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
+from helmsman.lowering.pools import Pools
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
@@ -195,6 +199,7 @@ class _Prober:
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(engine.plan)
         self._matrix = product_matrix(self._format)
+        self._sharing = _sharing(engine)
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}
 
@@ -203,6 +208,9 @@ class _Prober:
             rate = device.read_rate(self.pieces)
             self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
             self.probes.append(self._product(device, run))
+        for memory, pools in self._sharing.items():
+            rate = joint_read_rate(pools, self._read)
+            self.probes.append(Probe(what="joint", name=memory, run=run, value=rate))
         for lane in self._engine.lanes:
             sample = lane.sample()
             self.probes.append(Probe(what="link", name=lane.name, run=run, value=sample.rate))
@@ -211,3 +219,12 @@ class _Prober:
     def _product(self, device: Device, run: int) -> Probe:
         rate = device.product_rate(self._format, self._matrix)
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+
+
+def _sharing(engine: Engine) -> dict[str, list[Pool]]:
+    """The threads of devices that read one physical memory, by memory; none of those that have theirs to themselves."""
+    pools, found = Pools(engine.plan.hardware), dict[str, list[Pool]]()
+    for device in engine.devices.by_name.values():
+        if isinstance(device, CpuDevice):
+            found.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
+    return {memory: threads for memory, threads in found.items() if len(threads) > 1}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from statistics import median
+from threading import Barrier, Thread
 
 import numpy as np
 
@@ -34,6 +35,24 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
 
     A median over pieces, as a step's time is one over matrices: a preempted thread spoils one of them."""
     return READ_PIECE / median(time_read(pool, piece, 1)[0] for _ in range(rounds) for piece in pieces)
+
+
+def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
+    """Bytes/s that all pools reach together, each reading pieces of its own while the others do: the sum of what the
+    median piece takes in each."""
+    rates, done = [0.0] * len(pools), Barrier(len(pools))
+    own = [pieces[place :: len(pools)] for place in range(len(pools))]
+
+    def read(place: int) -> None:
+        done.wait()
+        rates[place] = read_rate(pools[place], own[place], rounds)
+
+    threads = [Thread(target=read, args=(place,)) for place in range(len(pools))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(rates)
 
 
 def product_matrix(fmt: StoredFormat) -> Buffer:

@@ -58,10 +58,10 @@ class Probe(Frozen):
 
     `format`, `tokens`: of a product, the weights' and how many it was with."""
 
-    what: Literal["read", "link", "compute"]
-    name: Name = Field(description="device (read, compute) or link lane (link)")
+    what: Literal["read", "link", "compute", "joint"]
+    name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share (joint)")
     run: int
-    value: Rate = Field(description="bytes/s; FLOP/s of a product (compute)")
+    value: Rate = Field(description="bytes/s, of all devices together (joint); FLOP/s of a product (compute)")
     format: StoredFormat | None = None
     tokens: Count | None = None
 

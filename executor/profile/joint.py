@@ -16,6 +16,8 @@ SHAPES = ((256, 1024), (512, 1024), (1024, 1024), (1536, 1024), (3072, 1024), (4
 """(rows, columns): bf16 matrices of 0.5 to 8 MiB, as devices have that share those of small and middling models."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
 QUANTISED_SHAPE = (4096, 1024)
+READS = 5
+"""How often plain reads of both are measured, as probes beside runs do it."""
 WALKS = 2
 """How often a device goes through all its matrices, beside the other doing the same."""
 
@@ -31,6 +33,7 @@ class Pair:
 def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
     """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`."""
     found.names = pair.names
+    found.read[link] = [bench.read_together(pair.pools) for _ in range(READS)]
     for fmt, (rows, columns) in _products():
         size = packed_size(fmt, rows, columns)
         matrices = bench.matrices(size)

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
-from helmsman.executor.probe import PRODUCT, READ_PIECE, probe_pieces, read_rate
+from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.quality import Point
 from helmsman.executor.profile.samples import ProcessorSamples
@@ -56,6 +56,10 @@ class Bench:
         """Bytes/s of a plain read of the next pieces."""
         self._window = (self._window + 1) % self._windows
         return read_rate(pool, self._noise[self._window :: self._windows], 1)
+
+    def read_together(self, pools: Sequence[Pool]) -> float:
+        """Bytes/s of plain reads by all pools at once, each of pieces of its own."""
+        return joint_read_rate(pools, self._noise, 1)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

@@ -79,15 +79,18 @@ def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
 
 
 def _joint(joint: JointSamples) -> Iterator[Reading]:
-    for (link, fmt, size), rates in joint.rates.items():
-        for name, other, mine in zip(joint.names, joint.names[::-1], rates, strict=True):
+    for link, rates in joint.read.items():
+        yield _reading("joint read", joint.names[0], "bytes/s", rates, {"beside": joint.names[1], "link": link})
+    for (link, fmt, size), pair in joint.rates.items():
+        for name, other, mine in zip(joint.names, joint.names[::-1], pair, strict=True):
             given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}
             yield _reading("joint", name, "bytes/s", mine, given)
 
 
 def _handovers(spent: HandoverSamples) -> Iterator[Reading]:
-    kinds = ("task", "join", "copy", "beside", "handover")
-    for kind, found in ((kind, getattr(spent, kind)) for kind in kinds):
+    copies = {"copy after work": spent.copy, "copy beside work": spent.beside}
+    kinds = {"task": spent.task, "join": spent.join, **copies, "handover": spent.handover}
+    for kind, found in kinds.items():
         yield from (_reading(kind, name, "s", seconds, {}) for name, seconds in found.items())
     for (link, device, size), taken in spent.taken.items():
         added = [max(0.0, seconds) for seconds, _ in taken]

@@ -98,11 +98,11 @@ BetweenPassesSamples = dict[int, list[float]]
 
 @dataclass
 class JointSamples:
-    """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix).
-
-    `disturbed`: the share of the time that others took."""
+    """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix); `read`: bytes/s of
+    plain reads of both, by link; `disturbed`: the share of the time that others took."""
 
     names: tuple[str, str] = ("", "")
+    read: dict[str, list[float]] = field(default_factory=dict)
     rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
     disturbed: float = 0.0
 

@@ -1,0 +1,50 @@
+"""Figures of two devices at once and of the time between tasks, from samples made by hand."""
+
+import pytest
+
+from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, joint_rate
+from helmsman.executor.profile.handovers import BYTES, LARGE
+from helmsman.executor.profile.samples import HandoverSamples, JointSamples
+
+
+def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
+    samples = JointSamples(("cpu", "loopback"), {"idle": [50e9], "busy": [1e9]})
+    samples.rates["idle", "bf16", 1 << 20] = ([20e9, 21e9, 22e9], [23e9, 24e9, 25e9])
+    samples.rates["busy", "bf16", 1 << 20] = ([1e9], [1e9])
+    found = joint_rate(samples)
+    assert found.value == pytest.approx(47.5e9)
+    assert found.n == 2
+
+
+def test_the_time_between_passes_is_a_line_through_the_fewest_pieces_and_the_most() -> None:
+    found = between({1: [11e-6, 13e-6, 12e-6], 101: [212e-6, 211e-6, 213e-6]})
+    assert found.submission.value == pytest.approx(2e-6)
+    assert found.begin.value == pytest.approx(10e-6)
+    assert found.submission.p10 <= found.submission.value <= found.submission.p90
+
+
+def test_a_host_alone_hands_over_in_one_piece() -> None:
+    found = between({1: [70e-6, 80e-6]})
+    assert found.begin.value == pytest.approx(75e-6)
+    assert found.submission.value == 0.0
+
+
+def test_a_copy_takes_a_part_of_the_time_of_processors_that_move_it() -> None:
+    """Half of it adds as much again; one that takes all counts as a twentieth left; noise below nothing counts as
+    nothing."""
+    taken = {
+        ("h2d", "loopback", BYTES): [(0.0, 20e-6), (20e-6, 20e-6), (0.0, 20e-6), (20e-6, 20e-6)],
+        ("h2d", "loopback", LARGE): [(600e-6, 500e-6)],
+        ("h2d", "cpu", BYTES): [(-3e-6, 20e-6)],
+        ("h2d", "cpu", LARGE): [(-3e-6, 500e-6)],
+    }
+    found = interrupts_of(HandoverSamples(nominal=20e-6, taken=taken), "h2d")
+    assert found is not None
+    assert list(found) == ["loopback"]
+    assert found["loopback"].small.value == pytest.approx(1.0)
+    assert found["loopback"].large.value == pytest.approx(19.0)
+
+
+def test_what_a_copy_takes_beyond_its_latency_and_bytes() -> None:
+    samples = HandoverSamples(nominal=20e-6, copy={"d2h": [21e-6, 25e-6]}, beside={"d2h": [19e-6]})
+    assert copy_overhead(samples, "d2h").value == pytest.approx(1e-6)
