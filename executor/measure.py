@@ -209,7 +209,7 @@ class _Prober:
             self.probes.append(Probe(what="read", name=device.name, run=run, value=rate))
             self.probes.append(self._product(device, run))
         for memory, pools in self._sharing.items():
-            rate = joint_read_rate(pools, self._read)
+            rate = joint_read_rate(pools, self.pieces)
             self.probes.append(Probe(what="joint", name=memory, run=run, value=rate))
         for lane in self._engine.lanes:
             sample = lane.sample()
