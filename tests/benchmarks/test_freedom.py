@@ -4,7 +4,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from benchmarks.freedom import SIMPLE, WIDENINGS, Question, checked
+from benchmarks.freedom import SIMPLE, WIDENINGS, Question, asked, checked
 
 SEED = 20
 
@@ -49,3 +49,29 @@ def test_every_strategy_is_asked_with_more_memory() -> None:
 
     assert {each.strategy for each in WIDENINGS if "LESS" in each.narrow} == set(STRATEGIES)
     assert {each.split()[0] for each in SIMPLE} <= set(STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("words", "objective", "narrow", "wide"),
+    [
+        (
+            "--model Llama-2-13b-hf --hw a10g-g5.4xlarge --prompt-tokens 32 --output-tokens 32 --batch 4 --batches 4 "
+            "--format q4_0 --strategy optimal --objective ttft",
+            "ttft",
+            "--vram-avail 4687200000",
+            "--vram-avail 6696000000",
+        ),
+        (
+            "--model Qwen3-1.7B --hw rtx3090-5950x --prompt-tokens 128 --output-tokens 128 --batch 4 --batches 4 "
+            "--format f16 --kv-format f32 --strategy optimal --objective throughput",
+            "throughput",
+            "--compress kv",
+            "--compress best",
+        ),
+    ],
+)
+def test_batches_in_turns_are_no_slower_for_being_allowed_more(
+    words: str, objective: str, narrow: str, wide: str
+) -> None:
+    less, more = (asked(f"{words} {options}").seconds(objective) for options in (narrow, wide))
+    assert more <= less * (1 + 1e-6)

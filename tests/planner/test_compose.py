@@ -162,15 +162,16 @@ def test_simple_compositions_are_the_best_of_their_kind(seed):
     ways, room = case(seed)
     ways.coming[0] = 0.0
     truth = everything(ways, room)
-    kinds = {counts for counts in truth if len(counts) == 1}
+    alone, beside = {counts for counts in truth if len(counts) == 1}, set()
     for way in range(1, len(ways)):
         mixed = [counts for counts in truth if [each for each, _ in counts] == [0, way]]
-        kinds |= {max(mixed, key=lambda counts: counts[0][1])} if mixed else set()
-    found = simple(ways, room, 0)
+        beside |= {max(mixed, key=lambda counts: counts[0][1])} if mixed else set()
+    found = simple(ways, room, 0, 3)
     assert all(truth[each.counts] == pytest.approx(each.seconds) for each in found)
-    assert {each.counts for each in found} <= kinds
-    assert [each.seconds for each in found] == pytest.approx(sorted(truth[each] for each in kinds)[: len(found)])
-    assert bool(found) == bool(kinds)
+    for kind in (alone, beside):
+        own = [each for each in found if (len(each.counts) == 1) == (kind is alone)]
+        assert {each.counts for each in own} <= kind
+        assert [each.seconds for each in own] == pytest.approx(sorted(truth[each] for each in kind)[:3])
 
 
 def test_more_ways_are_followed_than_functions_may_call_each_other():

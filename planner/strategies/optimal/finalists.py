@@ -1,6 +1,6 @@
 """The compositions that are predicted block by block in order, and the bound on all of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
@@ -23,7 +23,7 @@ from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
-from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.place import Frame, Quarter
 from helmsman.planner.strategies.streaming.question import Question
 
 _GOOD = 0.005
@@ -35,7 +35,7 @@ _EVEN = 1.3
 _FAR, _SHARES = 0.03, (0.95, 0.9, 0.82, 0.74)
 """So far above the bound, as a share, what is composed must keep such shares of its limits."""
 
-_AGAIN: Try = (1, 1.7, "any", 0.0)
+_AGAIN = Try(1, 1.7, "any", 0.0)
 """Among such ways, then."""
 
 _TRIES = 3
@@ -167,12 +167,18 @@ class Finalists:
     def _space(self, each: Try) -> Compositions:
         """What is composed: where accelerators are alike and ways must be smooth, all with one to which anything
         comes."""
-        ahead, most, among, lost = each
-        smooth = np.intersect1d(self._tracks.smooth(most, self.aim.leading), self._rows(among))
-        if self.blocks.alike and most < inf:
+        smooth = np.intersect1d(self._tracks.smooth(each.most, self.aim.leading), self._rows(each.among))
+        if each.whole:
+            smooth = np.intersect1d(smooth, self._not_packed(each.whole))
+        if self.blocks.alike and each.most < inf:
             smooth = np.intersect1d(smooth, self.blocks.lopsided())
-        waiting = lost * self._tracks.waiting if lost else None
-        return Compositions(self.blocks, ahead, self.effort, among=smooth, lost=waiting)
+        waiting = each.lost * self._tracks.waiting if each.lost else None
+        return Compositions(self.blocks, each.ahead, self.effort, among=smooth, lost=waiting)
+
+    def _not_packed(self, whole: Sequence[Quarter]) -> Chosen:
+        """The rows of ways that have nothing of those in 4-bit groups."""
+        packed = [{"kv" if each == "cache" else "weights" for each in way.q4} for way in self.blocks.ways]
+        return np.flatnonzero([each.isdisjoint(whole) for each in packed])
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""

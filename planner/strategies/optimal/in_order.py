@@ -1,5 +1,6 @@
 """Compositions brought into order and predicted: those that take least, in the order that is best for them."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -19,6 +20,15 @@ from helmsman.planner.strategies.streaming.question import Question
 _LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
 """So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
 that, and so many predicted."""
+
+_SIMPLE = 3
+"""So many compositions of one way, and of one and blocks that live on the accelerator, are estimated."""
+
+_SIMPLE_IN_TURNS = 8
+"""The same where several batches take turns: what those add up to says less."""
+
+_LINED_UP_IN_TURNS = 24
+"""So many compositions are brought into their best order where several batches take turns."""
 
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
@@ -44,12 +54,39 @@ class InOrder:
             yield from self._ranged(space, found, beat)
             return
         estimates = self._estimates(space, found, aim or self.aim)
+        if self._in_turns:
+            yield from self._of_every_kind(estimates, beat)
+            return
         best = sorted(self._lined_up(estimates), key=lambda pair: pair[0].seconds)
         for estimate, ends in best[:_FINALISTS]:
             worse = estimate.seconds > best[0][0].seconds * (1 + _APART) and self._several
-            if worse or estimate.seconds >= beat * (inf if quarters(self.question.frame) else _WORSE):
+            if worse or estimate.seconds >= beat * self._worse:
                 return
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
+
+    def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Nearby]], beat: float) -> Iterator[Finalist]:
+        """The first of every kind of composition that seems to beat so many seconds, of batches in turns, as they are
+        predicted: what is estimated of those is too far off to tell kinds apart."""
+        kinds: dict[object, int] = {}
+        lined_up = ((near.lined_up(each), near) for each, near in estimates[:_LINED_UP_IN_TURNS])
+        for estimate, near in sorted(lined_up, key=lambda pair: pair[0].seconds):
+            if estimate.seconds >= beat * self._worse:
+                return
+            kind = self._kind(estimate)
+            kinds[kind] = kinds.get(kind, 0) + 1
+            if kinds[kind] <= _FINALISTS:
+                for each in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
+                    beat = min(beat, each.seconds)
+                    yield each
+
+    @property
+    def _worse(self) -> float:
+        return inf if quarters(self.question.frame) else _WORSE
+
+    def _kind(self, estimate: Estimate) -> object:
+        """Who does what in most blocks."""
+        rows = Counter(estimate.arranged.rows)
+        return self.tracks.blocks.ways[max(rows, key=lambda row: rows[row])].parts
 
     def assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
         """Blocks in order by row, as a composition of a space."""
@@ -64,7 +101,7 @@ class InOrder:
         for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if prompts else ()))):
             near = Nearby(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            plain = near.simple(own) if prompts else ()
+            plain = near.simple(own, _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE) if prompts else ()
             known = sorted(near.estimates((*pool, *plain)), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
@@ -115,6 +152,11 @@ class InOrder:
 
     def _track(self, ends: Ends) -> Track:
         return self.tracks.track(ends, self.aim.weights)
+
+    @property
+    def _in_turns(self) -> bool:
+        """Whether several batches take turns, on one accelerator."""
+        return self.question.frame.workload.batches > 1
 
     @property
     def _several(self) -> bool:

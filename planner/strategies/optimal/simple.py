@@ -9,20 +9,19 @@ import numpy as np
 from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.ways import Numbers, Room, Ways
 
-_TAKEN = 3
-"""So many of them."""
 
+def simple(ways: Ways, room: Room, resident: int | None, most: int) -> tuple[Composition, ...]:
+    """Those that fit and add up to least: at most so many of one way for all blocks, and as many of a way and the way
+    `resident`, for which nothing comes, of which there are as many blocks as there is room for.
 
-def simple(ways: Ways, room: Room, resident: int | None) -> tuple[Composition, ...]:
-    """Those that fit and add up to least: of every way all blocks, or with as many in the way `resident`, for which
-    nothing comes, as there is room for."""
+    The two kinds are not compared: they often add up to the same, and blocks of one way lose least in order. More room
+    for `resident` ones would push out the others, which a question with less room has."""
     counts = [np.zeros(len(ways))]
     found = [_judged(ways, room, counts[0], 0)]
     if resident is not None:
         counts.append(_most(ways, room, resident))
         found.append(np.where(counts[1] > 0, _judged(ways, room, counts[1], resident), inf))
-    places = np.argsort(np.concatenate(found), kind="stable")[:_TAKEN]
-    pairs = (divmod(int(place), len(ways)) for place in places)
+    pairs = [(row, int(way)) for row, seconds in enumerate(found) for way in np.argsort(seconds, kind="stable")[:most]]
     taken = ((way, int(counts[row][way]), float(found[row][way])) for row, way in pairs)
     return tuple(_composed(way, many, room.blocks, resident, seconds) for way, many, seconds in taken if seconds < inf)
 

@@ -1,8 +1,9 @@
 """What is searched for finalists: room for what is on its way, and among which ways."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 from math import inf
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 
@@ -11,47 +12,78 @@ Among = Literal["any", "even", "near", "plain", "undivided"]
 store, those that keep nothing in 4-bit groups where they are used, or those whose prompts have no shares of their
 own."""
 
-Try = tuple[int, float, Among, float]
-"""For how many blocks ahead there is room, for how many times as long as a block works what it waits for may come,
-among which ways, and which share of the time that a block's link and operations wait for each other is lost."""
 
-ALL: Try = (1, inf, "any", 0.0)
+class Try(NamedTuple):
+    """For how many blocks `ahead` there is room, for how many times as long (`most`) as a block works what it waits for
+    may come, `among` which ways, and which share of the time that a block's link and operations wait for each other is
+    `lost`; `whole`: what ways have nothing of in 4-bit groups."""
+
+    ahead: int
+    most: float
+    among: Among
+    lost: float
+    whole: tuple[Quarter, ...] = ()
+
+
+ALL = Try(1, inf, "any", 0.0)
 """All ways, with room for one block ahead."""
 
 _TRIED: tuple[Try, ...] = (
-    (1, inf, "any", 0.05),
-    (1, 1.7, "any", 0.0),
+    Try(1, inf, "any", 0.05),
+    Try(1, 1.7, "any", 0.0),
     ALL,
-    (1, inf, "any", 0.1),
+    Try(1, inf, "any", 0.1),
 )
 """Until a plan is good: few blocks run ahead, so the more evenly they ask for the link the nearer are plans to what
 they add up to."""
 
-_FROM_STORE: tuple[Try, ...] = (ALL, (1, inf, "even", 0.0), (2, inf, "even", 0.0))
+_FROM_STORE: tuple[Try, ...] = (ALL, Try(1, inf, "even", 0.0), Try(2, inf, "even", 0.0))
 """The same where weights come from a store: it is slow, and a block of which much comes from there is waited for."""
 
-_WITHOUT_STORE: tuple[Try, ...] = tuple((*each, "near", 0.0) for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
+_WITHOUT_STORE: tuple[Try, ...] = tuple(Try(*each, "near", 0.0) for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
 """And these, where that was asked for."""
 
-_PACKED: tuple[Try, ...] = ((1, 1.7, "any", 0.0), ALL, (2, inf, "even", 0.0), (1, inf, "plain", 0.0))
+_PACKED: tuple[Try, ...] = (Try(1, 1.7, "any", 0.0), ALL, Try(2, inf, "even", 0.0), Try(1, inf, "plain", 0.0))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
 
-_SEVERAL: tuple[Try, ...] = (ALL, (1, 1.7, "any", 0.0), (1, inf, "any", 0.05))
+_SEVERAL: tuple[Try, ...] = (ALL, Try(1, 1.7, "any", 0.0), Try(1, inf, "any", 0.05))
 """The same for several accelerators, which have buffers of their own."""
 
-_PROMPTS: tuple[Try, ...] = ((1, 1.3, "any", 0.0), (1, 1.7, "undivided", 0.0), (1, inf, "undivided", 0.0))
+_PROMPTS: tuple[Try, ...] = (Try(1, 1.3, "any", 0.0), Try(1, 1.7, "undivided", 0.0), Try(1, inf, "undivided", 0.0))
 """At last, where prompts count: what crosses between sides in prompts delays more than it adds up to, and a prompt
 leaves the host so long that blocks that stream all of their shared rows ask evenly for the link."""
 
 
 def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try, ...]:
     """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`: whether
-    they count."""
+    they count.
+
+    Where batches take turns, what is tried for those of which less may be in groups is tried too: what compositions
+    add up to says too little of their order to find in all ways what was found in some."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:
         return _SEVERAL
-    return tuple(dict.fromkeys((*_of_weights(frame, quarters), *(_PROMPTS if prompts else ()))))
+    found: list[tuple[Sequence[Quarter], tuple[Quarter, ...]]] = [(quarters, ())]
+    if frame.workload.batches > 1:
+        found += [(fewer, _others(quarters, fewer)) for fewer in _fewer(quarters)]
+    return tuple(
+        dict.fromkeys(
+            each._replace(whole=whole)
+            for some, whole in found
+            for each in (*_of_weights(frame, some), *(_PROMPTS if prompts else ()))
+        )
+    )
+
+
+def _fewer(quarters: Sequence[Quarter]) -> Iterator[tuple[Quarter, ...]]:
+    """Every choice of less than all."""
+    for many in reversed(range(len(quarters))):
+        yield from combinations(quarters, many)
+
+
+def _others(quarters: Sequence[Quarter], fewer: Sequence[Quarter]) -> tuple[Quarter, ...]:
+    return tuple(each for each in quarters if each not in fewer)
 
 
 def _of_weights(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
