@@ -235,8 +235,8 @@ def _row(cell: Cell) -> Row:
     keys = ("predicted", "simulated", "measured", "error", "scaled_error", "noise")
     figures: dict[str, Any] = {key: report["step"][key] for key in keys}
     seconds: Interval = plan.predicted.decode.seconds
-    ends = {"low": seconds.low / seconds.mid, "high": seconds.high / seconds.mid}
-    others = {"others_cpu_share": report["others_cpu_share"], "speed_now": report["speed_now"]}
+    ends: dict[str, Any] = {"low": seconds.low / seconds.mid, "high": seconds.high / seconds.mid}
+    others: dict[str, Any] = {"others_cpu_share": report["others_cpu_share"], "speed_now": report["speed_now"]}
     return Row(cell.model.name, cell.format, plan.label, **figures, **ends, **others)
 
 

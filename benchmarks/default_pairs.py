@@ -227,7 +227,7 @@ def _said(plan: Plan) -> str:
 def request_seconds(plan: Plan) -> float:
     """Predicted, of the whole request."""
     assert plan.predicted.request is not None, "a plan of today says it"
-    return plan.predicted.request.mid
+    return plan.predicted.request.seconds.mid
 
 
 def same_plan(one: Plan, other: Plan) -> bool:

@@ -56,4 +56,4 @@ def test_a_pair_of_one_plan_is_equal_and_a_missing_pair_is_no_success() -> None:
 def test_plans_are_the_same_whoever_decided_them() -> None:
     plan = make_plan(small_model("llama"))
     assert same_plan(plan, plan.model_copy(update={"label": "another"}))
-    assert not same_plan(plan, plan.model_copy(update={"activations": "f32"}))
+    assert not same_plan(plan, plan.model_copy(update={"activations": "bf16"}))
