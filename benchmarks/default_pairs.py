@@ -58,6 +58,8 @@ FORMATS = {"bf16": 1.0, "q8_0": 0.53, "q4_0": 0.28}
 WORKS = (Work(1, 64, 32), Work(1, 256, 32), Work(1, 32, 96), Work(4, 64, 32), Work(4, 256, 32))
 BYTES = 1.2e9
 """Of Qwen3-0.6B's weights in bf16."""
+TOKEN_BYTES = 2 * 28 * 8 * 128 * 2
+"""Of its bf16 keys and values of a token: 28 layers, 8 heads of 128."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,11 @@ class Question:
 
     def asked(self, checkpoint: Path) -> dict[str, object]:
         """Options of helm-plan: memories of 0.45 of the weights' bytes on the accelerator, and of 0.9 on the host where
-        neither is to hold all."""
+        neither is to hold all; beside them all caches."""
         weights = BYTES * FORMATS[self.format]
-        memory = {"vram_avail": int(0.45 * weights), "ram_avail": int(0.9 * weights) if self.divided else None}
+        caches = self.work.batch * (self.work.prompt + self.work.output) * TOKEN_BYTES
+        host = int(0.9 * weights) + caches if self.divided else None
+        memory = {"vram_avail": int(0.45 * weights) + caches, "ram_avail": host}
         work = {"batch": self.work.batch, "prompt_tokens": self.work.prompt, "output_tokens": self.work.output}
         formats = {"format": self.format, "kv_format": "bf16"}
         return {"model": checkpoint, "hw": self.record, "objective": "request", **memory, **work, **formats}
