@@ -1,4 +1,5 @@
-"""Predicted against measured on this machine: every model and format all on the CPUs, split twice, and with a window.
+"""Predicted against measured on this machine: every model and format all on the CPUs, as layers split twice, with a
+window, and with the matrices shared as other strategies share them.
 
     python -m benchmarks.accuracy --models Qwen3-0.6B Qwen3-1.7B --formats bf16 q8_0 q4_0 --checkpoints DIR
 
@@ -36,43 +37,49 @@ PROMPT, DEPTH, WINDOW, PAGE = 16, 8192, 2048, 512
 ROOM = 28 << 20
 """Bytes of buffers beside weights and caches."""
 STAGES = ("profile", "plan", "measure", "check")
-MEDIAN, WORST, NOISES = 0.05, 0.12, 2.0
-COVERED, WIDTH = 0.85, 0.20
+MEDIAN, WORST, NOISES = 0.04, 0.10, 2.0
+LEAST_COVERED, MOST_COVERED, WIDTH = 0.85, 0.97, 0.20
 QUIET, ATTEMPTS = 0.08, 3
 """A measurement beside which others took a larger share of the processors is repeated."""
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What a plan may use: parts of the weights' bytes on the loopback accelerator and on the host."""
+class Placement:
+    """Who decides, and what the plan may use: parts of the weights' bytes, on the loopback accelerator and on the
+    host."""
 
     name: str
     accelerator: float
     host: float
     deep: bool = False
+    strategy: str = "layer-split"
 
 
-MEMORIES = (
-    Memory("all-cpu", 0.0, 2.0),
-    Memory("most on the host", 0.6, 0.75),
-    Memory("most on the accelerator", 0.85, 0.4),
-    Memory("window", 0.85, 0.6, deep=True),
+PLACEMENTS = (
+    Placement("all-cpu", 0.0, 2.0),
+    Placement("most on the host", 0.6, 0.75),
+    Placement("most on the accelerator", 0.85, 0.4),
+    Placement("window", 0.85, 0.6, deep=True),
+    Placement("optimal", 0.4, 0.9, strategy="optimal"),
+    Placement("op-split", 0.4, 2.0, strategy="op-split"),
+    Placement("hetegen", 0.4, 2.0, strategy="hetegen"),
+    Placement("twinpilots", 0.4, 2.0, strategy="twinpilots"),
 )
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One model in one format with one size of memories; its files are `work`/name.*."""
+    """One model in one format with one placement; its files are `work`/name.*."""
 
     model: Model
     format: StoredFormat
-    memory: Memory
+    placement: Placement
     work: Path
 
     @property
     def name(self) -> str:
         """Without spaces."""
-        return f"{self.model.name}-{self.format}-{self.memory.name.replace(' ', '-')}"
+        return f"{self.model.name}-{self.format}-{self.placement.name.replace(' ', '-')}"
 
     def file(self, ending: str) -> Path:
         """One of its files."""
@@ -81,15 +88,15 @@ class Cell:
     @property
     def prompt(self) -> int:
         """Tokens before the first step."""
-        return DEPTH if self.memory.deep else PROMPT
+        return DEPTH if self.placement.deep else PROMPT
 
     @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of memory for the accelerator and for the host, which has the caches of a window too."""
         weights = size_of(parameters(self.model), self.format)
-        parts = (int(part * weights) for part in (self.memory.accelerator, self.memory.host))
+        parts = (int(part * weights) for part in (self.placement.accelerator, self.placement.host))
         accelerator, host = (part + ROOM if part else 1 for part in parts)
-        if self.memory.deep:
+        if self.placement.deep:
             token = 2 * self.model.layers * self.model.kv_heads * self.model.head_dim * 2
             accelerator, host = accelerator + WINDOW * token, host + (DEPTH + PAGE) * token
         return accelerator, host
@@ -155,7 +162,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=["Qwen3-0.6B", "Qwen3-1.7B"])
     parser.add_argument("--formats", nargs="+", choices=STORED_FORMATS, default=["bf16", "q8_0", "q4_0"])
-    parser.add_argument("--cells", nargs="+", choices=[each.name for each in MEMORIES], help="default: all")
+    parser.add_argument("--cells", nargs="+", choices=[each.name for each in PLACEMENTS], help="default: all")
     parser.add_argument("--stages", nargs="+", choices=STAGES, default=STAGES)
     parser.add_argument("--checkpoints", type=Path, default=Path("demo/checkpoints"))
     parser.add_argument("--work", type=Path, default=Path("demo/accuracy"))
@@ -168,9 +175,9 @@ def _arguments() -> argparse.Namespace:
 def _cells(args: argparse.Namespace) -> Iterator[Cell]:
     for model in map(load_model, args.models):
         for fmt in args.formats:
-            for memory in MEMORIES:
-                if args.cells is None or memory.name in args.cells:
-                    yield Cell(model, fmt, memory, args.work)
+            for placement in PLACEMENTS:
+                if args.cells is None or placement.name in args.cells:
+                    yield Cell(model, fmt, placement, args.work)
 
 
 def _quietly(measure: Callable[[], float | None], what: str) -> None:
@@ -191,11 +198,11 @@ def _profile(record: Path, vram: str) -> float | None:
 def _plan(cell: Cell, record: Path, args: argparse.Namespace) -> None:
     accelerator, host = cell.sizes
     shape = ("--prompt-tokens", cell.prompt, "--output-tokens", args.output_tokens, "--format", cell.format)
-    sizes = ("--vram-avail", accelerator, "--ram-avail", host, "--strategy", "layer-split")
-    window = ("--kv-window", WINDOW) if cell.memory.deep else ()
-    _command(
-        "helm-plan", "--model", cell.model.name, "--hw", record, *sizes, *shape, *window, "-q", "-o", cell.file("json")
-    )
+    sizes = ("--vram-avail", accelerator, "--ram-avail", host)
+    asked = ("--strategy", cell.placement.strategy, "--objective", "latency")
+    window = ("--kv-window", WINDOW) if cell.placement.deep else ()
+    words = (*asked, *sizes, *shape, *window, "-q", "-o", cell.file("json"))
+    _command("helm-plan", "--model", cell.model.name, "--hw", record, *words)
 
 
 def _measure(cell: Cell, args: argparse.Namespace) -> float | None:
@@ -204,7 +211,7 @@ def _measure(cell: Cell, args: argparse.Namespace) -> float | None:
     if not checkpoint.exists():
         args.checkpoints.mkdir(parents=True, exist_ok=True)
         _command("helm-make-checkpoint", "--model", cell.model.name, "--seed", 1, "-q", "-o", checkpoint)
-    depth, tokens = (cell.prompt - 1 if cell.memory.deep else 0), cell.file("tokens")
+    depth, tokens = (cell.prompt - 1 if cell.placement.deep else 0), cell.file("tokens")
     tokens.write_text(json.dumps([(37 * i) % 256 for i in range(cell.prompt - depth)]))
     run = ("helm-run", cell.file("json"), "--checkpoint", checkpoint, "--tokens", tokens, "--ignore-eos")
     deep = ("--depth", depth) if depth else ()
@@ -228,8 +235,8 @@ def _row(cell: Cell) -> Row:
     keys = ("predicted", "simulated", "measured", "error", "scaled_error", "noise")
     figures: dict[str, Any] = {key: report["step"][key] for key in keys}
     seconds: Interval = plan.predicted.decode.seconds
-    ends = {"low": seconds.low / seconds.mid, "high": seconds.high / seconds.mid}
-    others = {"others_cpu_share": report["others_cpu_share"], "speed_now": report["speed_now"]}
+    ends: dict[str, Any] = {"low": seconds.low / seconds.mid, "high": seconds.high / seconds.mid}
+    others: dict[str, Any] = {"others_cpu_share": report["others_cpu_share"], "speed_now": report["speed_now"]}
     return Row(cell.model.name, cell.format, plan.label, **figures, **ends, **others)
 
 
@@ -240,8 +247,10 @@ def verdict(rows: Sequence[Row]) -> bool:
     beyond = [row for row in rows if not row.within]
     print(f"|scaled error|: median {median(errors):.1%} (bar {MEDIAN:.0%}), worst {max(errors):.1%}, ", end="")
     print(f"{len(beyond)} of {len(rows)} beyond max({WORST:.0%}, {NOISES:.0f} x noise)")
-    print(f"intervals: {covered:.0%} cover (bar {COVERED:.0%}), median width {width:.1%} (bar {WIDTH:.0%})")
-    return median(errors) <= MEDIAN and not beyond and covered >= COVERED and width <= WIDTH
+    bars = (f"bar {LEAST_COVERED:.0%} to {MOST_COVERED:.0%}", f"bar {WIDTH:.0%}")
+    print(f"intervals: {covered:.0%} cover ({bars[0]}), median width {width:.1%} ({bars[1]})")
+    sound = LEAST_COVERED <= covered <= MOST_COVERED and width <= WIDTH
+    return median(errors) <= MEDIAN and not beyond and sound
 
 
 def _command(*command: object, allowed: tuple[int, ...] = (0,)) -> str:

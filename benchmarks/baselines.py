@@ -143,13 +143,13 @@ def fitting(questions: Iterable[str], args: argparse.Namespace) -> Iterator[Exec
 
 
 def planned(asked: str, args: argparse.Namespace) -> Plan:
-    """What helm-plan answers. Raises HelmError with what it says instead."""
+    """What helm-plan answers for one decode step. Raises HelmError with what it says instead."""
     strategy, *options = shlex.split(asked)
     work = {"prompt_tokens": args.prompt_tokens, "output_tokens": args.steps + 1, "batch": args.batch}
     formats = {"format": args.format, "kv_format": args.kv_format}
     memory = {"vram_avail": args.vram_avail, "ram_avail": args.ram_avail}
     named = {"model": args.checkpoint, "hw": args.hardware, "strategy": strategy, "batches": args.batches}
-    return ask(*options, **named, **work, **formats, **memory)
+    return ask(*options, **named, objective="latency", **work, **formats, **memory)
 
 
 def executed_round(plan: Plan, args: argparse.Namespace) -> Row:
@@ -165,12 +165,13 @@ def executed_round(plan: Plan, args: argparse.Namespace) -> Row:
 def _execute(plan: Plan, args: argparse.Namespace) -> Measured:
     """Load, probe, prompt, decode, probe."""
     machine, stored = Machine.this(), any(rule.path in ("bounce", "direct") for rule in plan.residence)
-    request = Request(_tokens(plan), args.steps + 1, ignore_eos=True)
+    request = Request(prompt_of(plan), args.steps + 1, ignore_eos=True)
     with closing(Engine.load(plan, args.checkpoint, machine, storage=args.storage if stored else ())) as engine:
         return measure(engine, request, 1, machine)
 
 
-def _tokens(plan: Plan) -> NDArray[np.int32]:
+def prompt_of(plan: Plan) -> NDArray[np.int32]:
+    """Tokens that a plan's prompts may have, (sequences, prompt)."""
     work = plan.workload
     sequences = work.batch * (work.batches if plan.schedule.order == "layer-major" else 1)
     return np.array([[(37 * i + 11 * b) % 256 for i in range(work.prompt_tokens)] for b in range(sequences)], np.int32)

@@ -1,0 +1,35 @@
+"""Cells of the accuracy benchmark ask for their strategy and for a decode step; the bars on errors and intervals."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from benchmarks import accuracy
+from benchmarks.accuracy import PLACEMENTS, Cell, Row, verdict
+from shapes import small_model
+
+ROW = Row("m", "bf16", "plan", 1.0, 1.0, 1.0, 0.0, 0.0, 0.01, 0.95, 1.05, 0.0, {})
+
+
+def test_every_cell_asks_for_its_strategy_and_a_decode_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(accuracy, "_command", lambda *words: asked.append([str(word) for word in words]))
+    monkeypatch.setattr("sys.argv", ["accuracy", "--work", str(tmp_path)])
+    args = accuracy._arguments()
+    for placement in PLACEMENTS:
+        accuracy._plan(Cell(small_model("llama"), "bf16", placement, tmp_path), tmp_path / "hardware.json", args)
+    strategies = [words[words.index("--strategy") + 1] for words in asked]
+    assert set(strategies) == {"layer-split", "optimal", "op-split", "hetegen", "twinpilots"}
+    assert {words[words.index("--objective") + 1] for words in asked} == {"latency"}
+
+
+@pytest.mark.parametrize(("outside", "within"), [(0, False), (1, True), (3, True), (4, False)])
+def test_intervals_must_cover_most_and_not_all(outside: int, within: bool) -> None:
+    """Of 20 cells; one that covers all is wider than it needs to be."""
+    missed = replace(ROW, scaled_error=0.08)
+    assert verdict([missed] * outside + [ROW] * (20 - outside)) is within
+
+
+@pytest.mark.parametrize(("worst", "within"), [(0.09, True), (0.11, False)])
+def test_the_worst_cell_may_be_a_tenth_off(worst: float, within: bool) -> None:
+    assert verdict([ROW] * 9 + [replace(ROW, scaled_error=worst)]) is within
