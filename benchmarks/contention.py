@@ -59,7 +59,7 @@ def _scaled(link: Link, by: float) -> Link:
 def question(hardware: Hardware, compress: Compression, stored: bool, printed: bool = False) -> OpSplit:
     """OPT-30B, one batch of 50 (Fig 6a, 8a)."""
     options = OpSplitOptions(compress=compress, storage=NVME if stored else (), printed=printed)
-    return OpSplit(Frame(load_model(MODEL), roles(hardware), WORK), options, CostOptions())
+    return OpSplit(Frame(load_model(MODEL), roles(hardware), WORK), options, CostOptions(), "latency")
 
 
 def layer_seconds(asked: OpSplit, layout: Layout, hardware: Hardware) -> float:

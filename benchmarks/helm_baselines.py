@@ -129,7 +129,7 @@ def question(engine: Engine, machine: str, model: str, output_tokens: int) -> En
     hardware = load_hardware(MACHINES[machine], None)
     context = PROMPT_TOKENS + output_tokens
     work = Workload(prompt_tokens=PROMPT_TOKENS, output_tokens=output_tokens, batch=1, context=context)
-    return EngineQuestion(Frame(load_model(model), roles(hardware), work), engine, CostOptions())
+    return EngineQuestion(Frame(load_model(model), roles(hardware), work), engine, CostOptions(), objective="latency")
 
 
 @lru_cache(maxsize=64)

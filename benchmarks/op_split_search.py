@@ -76,7 +76,9 @@ def _timed(run: Callable[[], object]) -> float:
 def _asked(batches: int) -> OpSplit:
     work = Workload(prompt_tokens=512, output_tokens=32, batch=50 // batches, batches=batches, context=544)
     options = OpSplitOptions(chunks=dict.fromkeys(DIVIDED, 8), compress="best", storage=NVME)
-    return OpSplit(Frame(load_model(MODEL), roles(load_hardware(MACHINE, None)), work), options, CostOptions())
+    return OpSplit(
+        Frame(load_model(MODEL), roles(load_hardware(MACHINE, None)), work), options, CostOptions(), "latency"
+    )
 
 
 if __name__ == "__main__":

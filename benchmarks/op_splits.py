@@ -157,7 +157,7 @@ def _question(args: argparse.Namespace) -> OpSplit:
         context=args.prompt_tokens + output,
     )
     frame = Frame(model, roles(load_hardware(args.hardware, None)), work, model.native_format, model.native_format)
-    return OpSplit(frame, OpSplitOptions(), CostOptions())
+    return OpSplit(frame, OpSplitOptions(), CostOptions(), "latency")
 
 
 def _splits(asked: OpSplit) -> Iterator[Split]:

@@ -85,7 +85,7 @@ def _split(machine: str, name: str, output: int, batch: int, offload: bool) -> L
     hardware = load_hardware(MACHINES[machine], None)
     context = PROMPT_TOKENS + output
     work = Workload(prompt_tokens=PROMPT_TOKENS, output_tokens=output, batch=batch, context=context)
-    options = LayerSplitOptions(kv_offload=offload)
+    options = LayerSplitOptions(kv_offload=offload, objective="latency")
     machine = driven(roles(hardware), load_model(name), work, options.weights, options.kv)
     return LayerSplit(load_model(name), machine, work, options, CostModel(machine.hardware))
 

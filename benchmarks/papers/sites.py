@@ -81,5 +81,5 @@ def host_share(site: Site) -> float:
 def replica_on(hardware: Hardware, model: str, options: ReplicaOptions) -> ReplicaCost:
     """A replica on any machine."""
     found, work = load_model(model), Workload()
-    split = LayerSplit(found, roles(hardware), work, LayerSplitOptions(), CostModel(hardware))
+    split = LayerSplit(found, roles(hardware), work, LayerSplitOptions(objective="latency"), CostModel(hardware))
     return replica_cost(split.placement(0), options)

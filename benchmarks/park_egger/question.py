@@ -69,7 +69,7 @@ class Question:
 def strategy(asked: Question, method: Method, printed: bool = False) -> OpSplit | FlexGen:
     """Who answers `asked`; `printed`: op-split by the printed equations instead of L' (E-PARK-05)."""
     if method in ("flexgen", "flexgen cpu"):
-        return FlexGen(asked.frame(), asked.compressed, method == "flexgen cpu", CostOptions())
+        return FlexGen(asked.frame(), asked.compressed, method == "flexgen cpu", CostOptions(), "latency")
     return op_split(asked, offload=method == "op-split", printed=printed)
 
 
@@ -82,4 +82,4 @@ def op_split(asked: Question, offload: bool = True, printed: bool = False) -> Op
         offload=offload,
         printed=printed,
     )
-    return OpSplit(asked.frame(), options, CostOptions())
+    return OpSplit(asked.frame(), options, CostOptions(), "latency")

@@ -285,7 +285,7 @@ def _without_kernel() -> dict[str, Answer]:
         load_model(EXAMPLE),
         roles(machine),
         helm.split("4060", EXAMPLE).workload,
-        LayerSplitOptions(),
+        LayerSplitOptions(objective="latency"),
         CostModel(machine),
     )
     ranked = exhaustive(split.candidates(), split.evaluate).feasible
