@@ -83,7 +83,9 @@ def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
 
 
 def _simplest(contenders: Sequence[Contender]) -> Contender:
-    """The simplest of those that the fastest is not surely faster than."""
+    """The simplest of those that the fastest is not surely faster than; never one beside which another that is no more
+    intricate is faster."""
+    contenders = [each for each in contenders if not any(_rules_out(other, each) for other in contenders)]
     best = min(contenders, key=lambda each: each.seconds.mid)
     limit = min((each.seconds.mid for each in contenders if each.simple), default=float("inf")) * MOST_ABOVE_SIMPLE
     for each in sorted(contenders, key=lambda each: (each.complexity, each.seconds.mid)):
@@ -94,6 +96,10 @@ def _simplest(contenders: Sequence[Contender]) -> Contender:
         if each.seconds.mid <= limit and gain(each.sensitivity, best.sensitivity).low == 0.0:
             return each
     return best
+
+
+def _rules_out(one: Contender, other: Contender) -> bool:
+    return one.complexity <= other.complexity and _faster(one, other)
 
 
 def _faster(one: Contender, other: Contender) -> bool:

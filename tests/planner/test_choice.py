@@ -95,6 +95,12 @@ def test_risks_differ():
     assert choose([gamble, steady], "regret").chosen is gamble
 
 
+def test_a_doubtful_plan_does_not_win_over_one_that_is_simpler_and_faster():
+    """The split is too uncertain to be told apart from the fastest; one device, faster than it, surely is slower."""
+    best, sure, doubtful = shared(8.0, 0.01), one(10.0), layers(10.2, 5.0)
+    assert choose([best, sure, doubtful]).chosen is best
+
+
 def test_one_answer_is_the_answer():
     only = shared(1.0, 5.0)
     assert choose([only]).chosen is only
