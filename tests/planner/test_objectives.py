@@ -39,7 +39,7 @@ def seconds(decision, objective):
 def test_each_objective_is_best_in_the_plan_that_was_made_for_it(strategy, work):
     plans = {objective: decided(strategy, objective, **work) for objective in OBJECTIVES}
     for objective, decision in plans.items():
-        assert decision.seconds == pytest.approx(seconds(decision, objective), rel=2e-3)
+        assert decision.seconds == pytest.approx(seconds(decision, objective), rel=1e-9)
         assert seconds(decision, objective) <= NEAR * min(seconds(each, objective) for each in plans.values())
         proof = decision.plan.certificate
         if proof is not None:

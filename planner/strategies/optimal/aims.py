@@ -24,9 +24,9 @@ def aim_of(objective: Objective, workload: Workload, limits: Mapping[Phase, floa
 
     All batches advance together, so a pass is of all of them."""
     weights = dict(phase_weights(objective, workload, together=workload.batches))
-    if "prefill" in weights:
-        weights.setdefault("decode", _STEPS_TOO)
-    return Aim(_NAMES[objective], weights, limits or {})
+    if "decode" in weights:
+        return Aim(_NAMES[objective], weights, limits or {})
+    return Aim(_NAMES[objective], {**weights, "decode": _STEPS_TOO}, limits or {}, tie="decode")
 
 
 def tokens_of(objective: Objective, workload: Workload) -> int:

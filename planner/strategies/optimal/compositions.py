@@ -39,11 +39,17 @@ _USED = 1e-6
 class Aim:
     """What is minimised: seconds of each phase, as often as they count; and what each may be at most.
 
-    `name`: in words."""
+    `name`: in words; `tie`: a phase whose weight only chooses among plans that are equal in what counts."""
 
     name: str
     weights: Mapping[Phase, float]
     limits: Mapping[Phase, float] = field(default_factory=dict)
+    tie: Phase | None = None
+
+    @property
+    def counted(self) -> Mapping[Phase, float]:
+        """The weights of what the objective counts: those without the tie's."""
+        return {phase: weight for phase, weight in self.weights.items() if phase != self.tie}
 
     @property
     def phases(self) -> tuple[Phase, ...]:
