@@ -17,6 +17,13 @@ from helmsman.schemas.units import format_bytes, format_seconds
 
 SHOWN = 4
 
+_PREFERRED = {
+    "median": "is simpler",
+    "pessimistic": "takes less at the 95th percentile",
+    "regret": "loses less where a figure is off",
+}
+"""By `--risk`, why a plan is recommended instead of a faster one."""
+
 _WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
 
 
@@ -166,12 +173,14 @@ def _others(decision: Decision) -> Iterator[str]:
 
 
 def _passed_over(decision: Decision) -> Iterator[str]:
-    """What a faster plan would gain at best, and why it was not recommended."""
+    """What a faster plan would gain, and at best, and why it was not recommended."""
+    why = _PREFERRED[str(decision.plan.strategy.options.get("risk", "median"))]
     for each in decision.plan.passed_over:
-        most = f"{format_seconds(each.gain.high)} ({each.gain.high / decision.seconds:.0%})"
+        share = each.gain.mid / decision.seconds if decision.seconds else 0.0
         yield (
-            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves {most} at best"
-            f"{' and may save nothing' if each.gain.low == 0.0 else ''}: the plan above is simpler"
+            f"passed over  {each.label}: {format_seconds(each.seconds)} expected; it saves "
+            f"{format_seconds(each.gain.mid)} ({share:.1%}), {format_seconds(each.gain.high)} at best"
+            f"{', and may save nothing' if each.gain.low == 0.0 else ''}: the plan above {why}"
         )
 
 

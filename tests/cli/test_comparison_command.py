@@ -47,6 +47,11 @@ def test_the_same_question_gives_the_same_text(capfd, document):
     assert (code, out, err) == (0, document, "")
 
 
+def test_a_risk_is_not_of_all_strategies(capfd):
+    code, _, err = run(capfd, *ASKED, "--strategy", "all", "--risk", "regret")
+    assert code == 2 and "--risk: does not go with several plans" in err
+
+
 @pytest.mark.parametrize("strategy", ["layer-split", "hetegen", "flexgen-lp"])
 def test_rows_are_what_the_strategy_alone_plans(capfd, document, strategy):
     _, out, _ = run(capfd, *ASKED, "--strategy", strategy, "--json")

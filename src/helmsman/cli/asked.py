@@ -4,6 +4,7 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from helmsman.cli.best import BEST_STRATEGY
 from helmsman.cli.strategies import STRATEGIES, decide, own_options
 
 if TYPE_CHECKING:
@@ -65,4 +66,4 @@ class Asked:
 
 def defaults() -> dict[str, object]:
     """Of every option that not all strategies have."""
-    return {name: default for strategy in STRATEGIES for name, default in own_options(strategy).items()}
+    return {name: default for each in (BEST_STRATEGY, *STRATEGIES) for name, default in own_options(each).items()}

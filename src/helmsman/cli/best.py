@@ -2,7 +2,8 @@
 the one to recommend."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,9 @@ from helmsman.schemas.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.choice import Choice, Contender
+    from helmsman.planner.costs import CostOptions
     from helmsman.planner.decide import Decision
+    from helmsman.planner.tensor_formats import Formats
     from helmsman.schemas.plan import Certificate, Plan
 
 BEST_STRATEGY = "best"
@@ -37,17 +40,40 @@ def recommended(args: argparse.Namespace, ask: Ask) -> "Decision":
         searched = ask(SEARCHED, {})
     except InfeasibleError as error:
         refused = error
-    decisions = [] if args.explain else list(_simple(ask))
-    contenders = [each for decision in decisions for each in _contender(args, decision, simple=True)]
+    simple = {(each.plan.strategy.name, each.plan.label): each for each in _simple(ask)}
+    contenders = [each for decision in simple.values() for each in _contender(args, decision, simple=True)]
     if searched is not None:
         contenders += _contender(args, searched, simple=False)
-    if not contenders:
+    if not contenders or (args.explain and searched is None):
         assert refused is not None, "a search without a plan says why"
         raise refused
     from helmsman.planner.choice import choose
 
     choice = choose(contenders, args.risk)
+    if args.explain and searched is not None:
+        _warn_of_explained(choice.chosen, searched)
+        return searched
     return _decision(args, choice, contenders, searched)
+
+
+def recommended_of(args: argparse.Namespace, decisions: "Sequence[Decision]") -> "Decision":
+    """The one to recommend of decisions that were recommended, each for weights in another format at first."""
+    from helmsman.planner.choice import choose
+
+    contenders = [
+        (each, decision)
+        for decision in decisions
+        for each in _contender(args, decision, simple=decision.plan.strategy.name != SEARCHED)
+    ]
+    chosen = choose([each for each, _ in contenders], args.risk).chosen
+    return next(decision for each, decision in contenders if each is chosen)
+
+
+def _warn_of_explained(chosen: "Contender", searched: "Decision") -> None:
+    """Say on standard error that another plan is recommended than the one that is explained, where that is so."""
+    if chosen.decision.plan.label != searched.plan.label:
+        what = f"the search's own plan is explained; without --explain, {chosen.decision.plan.label} is recommended"
+        print(f"helm-plan: warning: {what}", file=sys.stderr)
 
 
 def _simple(ask: Ask) -> "Iterator[Decision]":
@@ -64,18 +90,15 @@ def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> 
     from helmsman.cli.optimum import limits_of
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.choice import Contender
-    from helmsman.planner.costs import CostModel, CostOptions
-    from helmsman.planner.mixed_formats import with_formats
+    from helmsman.planner.costs import CostOptions
     from helmsman.planner.objective import objective_seconds, phase_weights
 
     options = CostOptions(not args.no_corrections, args.l3_blend)
-    formats = getattr(args, "tensor_formats", {})
-    if formats and simple:
+    if simple:
         try:
-            plan = with_formats(decision.plan, formats, CostModel(decision.plan.hardware, options))
+            decision = _at_same_prices(decision, getattr(args, "tensor_formats", {}), options)
         except InfeasibleError:
             return
-        decision = replace(decision, plan=plan, runner_ups=(), rejected=())
     plan, together = decision.plan, batches_together(decision.plan)
     seconds = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
     if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
@@ -84,7 +107,28 @@ def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> 
         return
     weights = phase_weights(args.objective, plan.workload, together)
     took = objective_seconds(plan.predicted, plan.workload, together, args.objective)
-    yield Contender(decision, took, simple, weights, options)
+    yield Contender(replace(decision, seconds=took.mid), took, simple, weights, options)
+
+
+def _at_same_prices(decision: "Decision", formats: "Formats", options: "CostOptions") -> "Decision":
+    """The decision of a simple strategy as the search prices plans: every tensor in its own one of `formats`, and by
+    the operation table that fits. Candidates that were compared at other prices have no place beside it.
+
+    Raises InfeasibleError where the memories do not hold the formats."""
+    from helmsman.planner.costs import CostModel
+    from helmsman.planner.footprint import at_footprint
+    from helmsman.planner.mixed_formats import with_formats
+    from helmsman.planner.predict import predict
+    from helmsman.planner.table_prices import table_prices
+
+    plan = decision.plan
+    if formats:
+        plan = with_formats(plan, formats, CostModel(plan.hardware, options))
+    costs = CostModel(at_footprint(plan), options, table_prices(plan))
+    if costs.table is not None and not plan.strategy.options.get("operation_table", False):
+        strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "operation_table": True}})
+        plan = plan.model_copy(update={"strategy": strategy, "predicted": predict(plan, costs)})
+    return decision if plan is decision.plan else replace(decision, plan=plan, runner_ups=(), rejected=())
 
 
 def _decision(
@@ -129,7 +173,7 @@ def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certifi
         return None
     times = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
     turns = plan.workload.batches / batches_together(plan)
-    weights = aim_of(args.objective, plan.workload).weights
+    weights = aim_of(args.objective, plan.workload).counted
     seconds = turns * weighted_seconds(weights, times.__getitem__)
     bound = min(searched.certificate.lower_bound, seconds)
     return Certificate(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.cli.best import BEST_STRATEGY, recommended_of
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from helmsman.planner.tensor_formats import Formats
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
+    from helmsman.schemas.objective import Objective
     from helmsman.schemas.plan import Plan
 
 NATIVE = "native"
@@ -92,18 +94,24 @@ def decide_mixed(
         except (InfeasibleError, UsageError) as error:
             refused = error
             continue
-        found.append((_mixed(decision, plan), searched, parts))
+        found.append((_mixed(decision, plan, args.objective), searched, parts))
     if not found:
         assert refused is not None
         raise refused
+    if args.strategy == BEST_STRATEGY:
+        best = recommended_of(args, [decision for decision, _, _ in found])
+        return next(each for each in found if each[0] is best)
     return min(found, key=lambda each: seconds(planned(each[0].plan), args.objective))
 
 
-def _mixed(decision: "Decision", plan: "Plan") -> "Decision":
+def _mixed(decision: "Decision", plan: "Plan", objective: "Objective") -> "Decision":
     """The decision for a plan with all formats; candidates that were compared in one have no place beside it."""
+    from helmsman.analysis.comparison import planned, seconds
+
     if plan is decision.plan:
         return replace(decision, explained=None)
-    return replace(decision, plan=plan, explained=None, runner_ups=(), rejected=())
+    took = seconds(planned(plan), objective)
+    return replace(decision, plan=plan, seconds=took, explained=None, runner_ups=(), rejected=())
 
 
 def _sizes(model: "Model", formats: "Formats") -> dict[StoredFormat, int]:

@@ -57,7 +57,8 @@ def add_optimal_arguments(group: "argparse._ArgumentGroup") -> None:
     text = "optimal: partial compositions that a search follows; it ends with its best plan and the gap (default: 100)"
     group.add_argument("--effort", type=int, metavar="N", help=text)
     text = (
-        "optimal: what binds, shadow prices, what every rule is worth; --json prints that, --out still writes the plan"
+        "what binds in the search's own plan (--strategy optimal), shadow prices, what every rule is worth; --json "
+        "prints that, --out still writes the plan"
     )
     group.add_argument("--explain", action="store_true", help=text)
 

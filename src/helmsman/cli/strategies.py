@@ -188,8 +188,12 @@ def _asked_of(
     strategy: str,
     options: Mapping[str, object],
 ) -> "Decision":
-    """What one strategy decides, without the options that it does not have, and with `options`."""
+    """What one strategy decides, without the options that it does not have, and with `options`; all of them know the
+    user's table."""
     own = own_options(strategy)
+    if args.table is not None and "table" not in own:
+        tables = frame_of(args, model, hardware, workload).roles.hardware.tables
+        hardware = hardware.model_copy(update={"tables": tables})
     usual = {name: default for name, default in own_options(BEST_STRATEGY).items() if name not in own}
     return decide(
         argparse.Namespace(**{**vars(args), **usual, **options, "strategy": strategy}), model, hardware, workload
