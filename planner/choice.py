@@ -85,10 +85,10 @@ def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
 def _simplest(contenders: Sequence[Contender]) -> Contender:
     """The simplest of those that the fastest is not surely faster than; never one beside which another that is no more
     intricate is faster."""
-    contenders = [each for each in contenders if not any(_rules_out(other, each) for other in contenders)]
     best = min(contenders, key=lambda each: each.seconds.mid)
     limit = min((each.seconds.mid for each in contenders if each.simple), default=float("inf")) * MOST_ABOVE_SIMPLE
-    for each in sorted(contenders, key=lambda each: (each.complexity, each.seconds.mid)):
+    left = [each for each in contenders if not any(_rules_out(other, each) for other in contenders)]
+    for each in sorted(left, key=lambda each: (each.complexity, each.seconds.mid)):
         if not _faster(best, each):
             return each
         if each.seconds.mid <= min(limit, best.seconds.mid * NEVER_TOLD_APART):

@@ -101,6 +101,13 @@ def test_a_doubtful_plan_does_not_win_over_one_that_is_simpler_and_faster():
     assert choose([best, sure, doubtful]).chosen is best
 
 
+def test_a_simple_plan_sets_the_limit_though_another_is_simpler_and_faster_than_it():
+    """What people have without Helm streams weights; the search has whole layers that are faster, and doubtful."""
+    engine = Made(Complexity.OPERATIONS, 7.0)
+    found = Made(Complexity.LAYERS, 5.6, 3.0, simple=False, cause=("crossings", "overhead"))
+    assert choose([engine, found, one(7.0 * MOST_ABOVE_SIMPLE * 1.01)]).chosen is found
+
+
 def test_one_answer_is_the_answer():
     only = shared(1.0, 5.0)
     assert choose([only]).chosen is only
