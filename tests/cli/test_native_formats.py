@@ -1,6 +1,7 @@
 """Plans of GGUF files: every tensor in the format of the file."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from helmsman.cli.plan import main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
+from helmsman.planner import choice
+from helmsman.planner.choice import MOST_ABOVE_SIMPLE, Contender, choose
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -52,6 +55,23 @@ def test_a_mixed_file_is_planned_tensor_by_tensor(
     whole = planned(capsys, tmp_path, "--model", str(place), "--strategy", strategy, "--format", "q8_0")
     assert weights < sum(use.weights for use in whole.predicted.memory)
     assert set(kept(whole).values()) == {"q8_0"}
+
+
+def test_the_recommended_plan_is_chosen_once_among_strategies_with_all_formats(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not once for each format that a strategy may begin with: a strategy has a plan from some of them only."""
+    contenders: list[Sequence[Contender]] = []
+    monkeypatch.setattr(choice, "choose", lambda each, risk: contenders.append(each) or choose(each, risk))
+    write_gguf(MODEL, tmp_path / "m.gguf", fmt="q4_k_m")
+    plan = planned(capsys, tmp_path, "--model", str(tmp_path / "m.gguf"))
+    [pool] = contenders
+    plans = [each.decision.plan for each in pool]
+    assert {each.strategy.name for each in plans} == {"layer-split", "llama-cpp", "optimal"}
+    assert all(kept(each) == kept(plan) and each.predicted.request is not None for each in plans)
+    simple = [each.seconds.mid for each in pool if each.simple]
+    assert plan.predicted.request is not None
+    assert plan.predicted.request.seconds.mid <= MOST_ABOVE_SIMPLE * min(simple)
 
 
 def test_a_file_of_one_format_is_planned_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

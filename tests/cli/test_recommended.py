@@ -1,16 +1,12 @@
 """`--strategy best` and its contenders: the same prices for all, what is said of those passed over, and its proof."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helmsman.cli.best import recommended_of
 from helmsman.cli.plan import main
-from helmsman.planner.decide import Decision
-from helmsman.planner.objective import objective_seconds
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -74,17 +70,3 @@ def test_the_proof_of_a_prompt_is_of_nothing_else(
     assert plan.certificate is not None
     assert plan.certificate.seconds == pytest.approx(plan.predicted.ttft.seconds.mid, rel=1e-12)
     assert plan.certificate.lower_bound <= plan.predicted.ttft.seconds.mid
-
-
-def test_of_several_formats_recommendations_the_simplest_that_may_be_as_fast(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    """Not the fastest by prediction: what is passed over in one format is not chosen because of another."""
-    question = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
-    plans = [planned(capfd, *question, "--strategy", name) for name in ("optimal", "best")]
-    decisions = [
-        Decision(plan, objective_seconds(plan.predicted, plan.workload, 1, "request").mid, (), ()) for plan in plans
-    ]
-    assert decisions[0].seconds < decisions[1].seconds
-    args = argparse.Namespace(no_corrections=False, l3_blend=False, slo=None, objective="request", risk="median")
-    assert recommended_of(args, decisions) is decisions[1]

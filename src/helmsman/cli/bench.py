@@ -150,7 +150,7 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     workload = Workload(prompt_tokens=prompt, output_tokens=context - prompt, batch=args.batch, context=context)
     formats = resolve_formats(args, model)
     answer = partial(decide, args, model, hardware, workload)
-    return (decide_mixed(args, model, hardware, formats, answer) if formats else answer())[0].plan
+    return decide_mixed(args, model, formats, answer)[0].plan
 
 
 def _document(args: argparse.Namespace, engine: "Engine", results: "tuple[BenchTest, ...]") -> "Bench":

@@ -3,7 +3,7 @@ the one to recommend."""
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from helmsman.planner.choice import Choice, Contender
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.decide import Decision
-    from helmsman.planner.tensor_formats import Formats
+    from helmsman.schemas.objective import Objective
     from helmsman.schemas.plan import Certificate, Plan
 
 BEST_STRATEGY = "best"
@@ -56,19 +56,6 @@ def recommended(args: argparse.Namespace, ask: Ask) -> "Decision":
     return _decision(args, choice, contenders, searched)
 
 
-def recommended_of(args: argparse.Namespace, decisions: "Sequence[Decision]") -> "Decision":
-    """The one to recommend of decisions that were recommended, each for weights in another format at first."""
-    from helmsman.planner.choice import choose
-
-    contenders = [
-        (each, decision)
-        for decision in decisions
-        for each in _contender(args, decision, simple=decision.plan.strategy.name != SEARCHED)
-    ]
-    chosen = choose([each for each, _ in contenders], args.risk).chosen
-    return next(decision for each, decision in contenders if each is chosen)
-
-
 def _warn_of_explained(chosen: "Contender", searched: "Decision") -> None:
     """Say on standard error that another plan is recommended than the one that is explained, where that is so."""
     if chosen.decision.plan.label != searched.plan.label:
@@ -95,10 +82,7 @@ def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> 
 
     options = CostOptions(not args.no_corrections, args.l3_blend)
     if simple:
-        try:
-            decision = _at_same_prices(decision, getattr(args, "tensor_formats", {}), options)
-        except InfeasibleError:
-            return
+        decision = _at_same_prices(decision, options, args.objective)
     plan, together = decision.plan, batches_together(decision.plan)
     seconds = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
     if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
@@ -107,28 +91,27 @@ def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> 
         return
     weights = phase_weights(args.objective, plan.workload, together)
     took = objective_seconds(plan.predicted, plan.workload, together, args.objective)
-    yield Contender(replace(decision, seconds=took.mid), took, simple, weights, options)
+    yield Contender(decision, took, simple, weights, options)
 
 
-def _at_same_prices(decision: "Decision", formats: "Formats", options: "CostOptions") -> "Decision":
-    """The decision of a simple strategy as the search prices plans: every tensor in its own one of `formats`, and by
-    the operation table that fits. Candidates that were compared at other prices have no place beside it.
-
-    Raises InfeasibleError where the memories do not hold the formats."""
+def _at_same_prices(decision: "Decision", options: "CostOptions", objective: "Objective") -> "Decision":
+    """The decision of a simple strategy as the search prices plans: by the operation table that fits. Candidates that
+    were compared at other prices have no place beside it."""
+    from helmsman.lowering.placement import batches_together
     from helmsman.planner.costs import CostModel
     from helmsman.planner.footprint import at_footprint
-    from helmsman.planner.mixed_formats import with_formats
+    from helmsman.planner.objective import objective_seconds
     from helmsman.planner.predict import predict
     from helmsman.planner.table_prices import table_prices
 
     plan = decision.plan
-    if formats:
-        plan = with_formats(plan, formats, CostModel(plan.hardware, options))
     costs = CostModel(at_footprint(plan), options, table_prices(plan))
-    if costs.table is not None and not plan.strategy.options.get("operation_table", False):
-        strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "operation_table": True}})
-        plan = plan.model_copy(update={"strategy": strategy, "predicted": predict(plan, costs)})
-    return decision if plan is decision.plan else replace(decision, plan=plan, runner_ups=(), rejected=())
+    if costs.table is None or plan.strategy.options.get("operation_table", False):
+        return decision
+    strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "operation_table": True}})
+    plan = plan.model_copy(update={"strategy": strategy, "predicted": predict(plan, costs)})
+    took = objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
+    return replace(decision, plan=plan, seconds=took, runner_ups=(), rejected=())
 
 
 def _decision(

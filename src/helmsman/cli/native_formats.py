@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.best import BEST_STRATEGY, recommended_of
+from helmsman.cli.best import BEST_STRATEGY
 from helmsman.schemas.errors import BadInputError, HelmError, InfeasibleError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from helmsman.cli.strategies import Decided
     from helmsman.planner.decide import Decision
     from helmsman.planner.tensor_formats import Formats
-    from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.objective import Objective
     from helmsman.schemas.plan import Plan
@@ -65,32 +64,34 @@ def file_formats(path: Path, model: "Model") -> "Formats":
 def decide_mixed(
     args: argparse.Namespace,
     model: "Model",
-    hardware: "Hardware",
     formats: "Formats",
     decide: Callable[[], "Decided"],
 ) -> "Decided":
-    """The fastest of the plans that `decide` makes for weights in one of the formats, each with all formats then;
-    `optimal` compares with all formats from the start.
+    """What `decide` decides; where tensors have `formats` of their own, the fastest of the plans that it makes for
+    weights in one of them, each with all formats then. `optimal` compares with all formats from the start, and the
+    recommended plan is chosen among strategies that were each asked about all formats.
 
     Raises what the last one raises where none fits."""
     from helmsman.analysis.comparison import planned, seconds
     from helmsman.planner.costs import CostModel, CostOptions
     from helmsman.planner.mixed_formats import with_formats
 
+    args.tensor_formats = formats
+    if not formats or args.strategy == BEST_STRATEGY:
+        return decide()
     if args.explain:
         raise UsageError("plans of mixed formats are not explained", field="--explain", remedy="name one --format")
     if args.compress in ("weights", "all", "best"):
         remedy = "leave it out, or name one --format that is not quantised"
         message = "every tensor is kept in the format of the file"
         raise UsageError(message, field="--compress", value=args.compress, remedy=remedy)
-    costs = CostModel(hardware, CostOptions(not args.no_corrections, args.l3_blend))
-    args.tensor_formats = formats
+    options = CostOptions(not args.no_corrections, args.l3_blend)
     found: list[Decided] = []
     refused: HelmError | None = None
     for args.format in _sizes(model, formats):
         try:
             decision, searched, parts = decide()
-            plan = with_formats(decision.plan, formats, costs)
+            plan = with_formats(decision.plan, formats, CostModel(decision.plan.hardware, options))
         except (InfeasibleError, UsageError) as error:
             refused = error
             continue
@@ -98,9 +99,6 @@ def decide_mixed(
     if not found:
         assert refused is not None
         raise refused
-    if args.strategy == BEST_STRATEGY:
-        best = recommended_of(args, [decision for decision, _, _ in found])
-        return next(each for each in found if each[0] is best)
     return min(found, key=lambda each: seconds(planned(each[0].plan), args.objective))
 
 

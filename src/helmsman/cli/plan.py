@@ -74,7 +74,7 @@ def execute(args: argparse.Namespace) -> int:
         return _print_longest(args, layer_split(args, model, hardware, workload))
     began = perf_counter()
     answer = partial(_answer, args, model, hardware, workload)
-    decision, searched, parts = decide_mixed(args, model, hardware, formats, answer) if formats else answer()
+    decision, searched, parts = decide_mixed(args, model, formats, answer)
     seconds = perf_counter() - began
     decision, disturbed = _told_disturbance(decision)
     if args.plot and searched is not None:

@@ -13,6 +13,7 @@ from helmsman.cli.best import BEST_STRATEGY, recommended
 from helmsman.cli.engines import ENGINES, add_engine_arguments, planned
 from helmsman.cli.formats import add_format_arguments
 from helmsman.cli.host_shares import HOST_SHARES, shared
+from helmsman.cli.native_formats import decide_mixed
 from helmsman.cli.offloading import add_offloading_arguments, offloaded
 from helmsman.cli.op_splits import op_split, write_table
 from helmsman.cli.optimum import OPTIMAL, add_optimal_arguments, composed
@@ -195,9 +196,9 @@ def _asked_of(
         tables = frame_of(args, model, hardware, workload).roles.hardware.tables
         hardware = hardware.model_copy(update={"tables": tables})
     usual = {name: default for name, default in own_options(BEST_STRATEGY).items() if name not in own}
-    return decide(
-        argparse.Namespace(**{**vars(args), **usual, **options, "strategy": strategy}), model, hardware, workload
-    )[0]
+    asked = argparse.Namespace(**{**vars(args), **usual, **options, "strategy": strategy})
+    answer = partial(decide, asked, model, hardware, workload)
+    return decide_mixed(asked, model, getattr(args, "tensor_formats", {}), answer)[0]
 
 
 def layer_split(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "LayerSplit":
