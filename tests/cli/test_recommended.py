@@ -1,13 +1,18 @@
 """`--strategy best` and its contenders: the same prices for all, what is said of those passed over, and its proof."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helmsman.cli.plan import main
-from helmsman.schemas.plan import Plan
+from helmsman.planner import choice
+from helmsman.planner.choice import Contender, choose
+from helmsman.planner.decide import Decision
+from helmsman.planner.explain import explain
+from helmsman.schemas.plan import Interval, PassedOver, Plan
 from helmsman.schemas.read import parse_document
 
 SMALL = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--output-tokens", "4")
@@ -46,12 +51,33 @@ def test_a_table_prices_simple_plans_too(tmp_path: Path, capfd: pytest.CaptureFi
     assert slow.certificate.lower_bound > 2 * usual.certificate.lower_bound
 
 
-def test_each_plan_is_passed_over_once_and_for_the_reason_that_was_asked(capfd: pytest.CaptureFixture[str]) -> None:
-    """One device alone and the best split are one plan where everything fits the accelerator."""
-    out, _ = run(capfd, "--model", "Qwen3-14B", "--hw", "gh200-96gb", "--risk", "regret")
-    lines = [line for line in out.splitlines() if line.startswith("passed over")]
-    assert lines and len({line.split(":")[0] for line in lines}) == len(lines)
-    assert all(line.endswith("the plan above loses less where a figure is off") for line in lines)
+def test_a_plan_that_two_strategies_have_is_one_contender(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One device alone and the best split are one plan where there is one device."""
+    contenders: list[Sequence[Contender]] = []
+    monkeypatch.setattr(choice, "choose", lambda each, risk: contenders.append(each) or choose(each, risk))
+    planned(capfd, "--model", "opt-125m", "--hw", "epyc9554-cpu", "--output-tokens", "4")
+    [pool] = contenders
+    names = [(each.decision.plan.strategy.name, each.decision.plan.label) for each in pool]
+    assert ("layer-split", "cpu(14)") in names and len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("risk", "why"),
+    [("median", "is simpler"), ("pessimistic", "95th percentile"), ("regret", "loses less where a figure is off")],
+)
+def test_what_is_passed_over_says_why_and_what_is_expected(
+    risk: str, why: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Shares are of what is expected to be saved: at best it may be more than the plan is expected to take."""
+    plan = planned(capfd, *SMALL)
+    saved = Interval(low=0.0, mid=0.25 * 2.0, high=8.0)
+    strategy = plan.strategy.model_copy(update={"options": {**plan.strategy.options, "risk": risk}})
+    other = PassedOver(strategy="optimal", label="other", seconds=1.5, gain=saved)
+    plan = plan.model_copy(update={"strategy": strategy, "passed_over": (other,)})
+    [line] = [each for each in explain(Decision(plan, 2.0, (), ())).splitlines() if each.startswith("passed over")]
+    assert "saves 500 ms (25.0%), 8 s at best, and may save nothing" in line and why in line
 
 
 def test_the_explained_plan_is_said_to_be_another_than_the_recommended_one(capfd: pytest.CaptureFixture[str]) -> None:
