@@ -29,7 +29,7 @@ _Moments = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Contribution:
     """Signed seconds that one operation on one resource adds to the difference."""
 
     op: str
@@ -42,10 +42,10 @@ class Difference:
     """Measured less predicted seconds (at the speeds of each run) and its parts, which add up to it, largest first."""
 
     seconds: float
-    parts: tuple[Part, ...]
+    parts: tuple[Contribution, ...]
 
     @property
-    def shown(self) -> tuple[Part, ...]:
+    def shown(self) -> tuple[Contribution, ...]:
         """The few parts that make up most of it."""
         left, few = self.seconds, 0
         while few < min(MAX_SHOWN, len(self.parts)) and abs(left) > (1.0 - SHOWN_SHARE) * abs(self.seconds):
@@ -55,7 +55,7 @@ class Difference:
 
 
 def difference(groups: Sequence[Sequence[Pass]]) -> Difference:
-    """Of steps, each a group of one pass, or of prompts, whose group is all passes of a run; at least one group.
+    """The mean difference over steps, each a group of one pass, or over prompts, each all prompt passes of a run.
 
     The mean over the groups in the middle half of all differences: one that was held up says nothing of the rest."""
     middle = _middle_half(sorted(groups, key=_excess))
@@ -63,9 +63,9 @@ def difference(groups: Sequence[Sequence[Pass]]) -> Difference:
     parts = [_parts(group) for group in middle]
     for term in dict.fromkeys(term for each in parts for term in each):
         terms[term] = [each.get(term, 0.0) for each in parts]
-    found = [Part(*term, fmean(seconds)) for term, seconds in terms.items()]
-    found.sort(key=lambda part: (-abs(part.seconds), part.op, part.resource))
-    return Difference(sum(part.seconds for part in found), tuple(found))
+    means = [Contribution(*term, fmean(seconds)) for term, seconds in terms.items()]
+    means.sort(key=lambda part: (-abs(part.seconds), part.op, part.resource))
+    return Difference(sum(part.seconds for part in means), tuple(means))
 
 
 def prompt_groups(passes: Sequence[Pass]) -> list[list[Pass]]:

@@ -23,8 +23,10 @@ from helmsman.schemas.trace import Trace
 from helmsman.simulator.stream import Progress
 
 _NOISES = 2.0
-_DISTURBANCE, _OTHERS = "disturbance.", "others_cpu_share."
-"""What notes on a run are called."""
+_DISTURBANCE = "disturbance."
+"""Notes on runs that begin so hold the share of time that others took from them."""
+_OTHERS = "others_cpu_share."
+"""Notes on runs that begin so hold the others' share of all processor time."""
 
 
 @dataclass(frozen=True, slots=True)

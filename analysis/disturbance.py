@@ -1,4 +1,4 @@
-"""What disturbed figures of a record do to a plan: which it rests on, and how much wider its intervals are for them."""
+"""The disturbed figures that a plan rests on, and how much wider they make its interval."""
 
 from dataclasses import dataclass
 
@@ -14,8 +14,11 @@ REMEDY = "run helm-profile when nothing else runs"
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """`figures` of a plan's devices and links of which others took up to `most` of the time, and the plan's decode step
-    as predicted (`step`) and as it would be if only samples made the spread (`quiet`)."""
+    """What others took from the figures of a plan.
+
+    `figures`: the disturbed ones of its devices and links; `most`: the largest share of the time
+    that others took from one; `step`: the decode step as predicted; `quiet`: as it would be if only samples made the
+    spread."""
 
     figures: tuple[str, ...]
     most: float
@@ -30,16 +33,16 @@ class Disturbance:
 
 
 def disturbance_of(plan: Plan) -> Disturbance | None:
-    """None where no figure of a device or link that the plan uses was disturbed."""
+    """The disturbance of a plan; None where no figure was disturbed of a device or link that it uses."""
     phases = (plan.predicted.prefill, plan.predicted.decode)
     used = {lane_owner(term.resource) for phase in phases for term in phase.terms}
-    found = [(f"{owner} {what}", figure) for owner, what, figure in disturbed_figures(plan.hardware) if owner in used]
-    if not found:
+    named = [(f"{owner} {what}", figure) for owner, what, figure in disturbed_figures(plan.hardware) if owner in used]
+    if not named:
         return None
     calm = plan.model_copy(update={"hardware": undisturbed(plan.hardware)})
     quiet = predict(calm, cost_model(calm)).decode.seconds
-    most = max(figure.disturbed or 0.0 for _, figure in found)
-    return Disturbance(tuple(name for name, _ in found), most, plan.predicted.decode.seconds, quiet)
+    most = max(figure.disturbed or 0.0 for _, figure in named)
+    return Disturbance(tuple(name for name, _ in named), most, plan.predicted.decode.seconds, quiet)
 
 
 def with_evidence(plan: Plan, disturbance: Disturbance) -> Plan:
@@ -51,7 +54,7 @@ def with_evidence(plan: Plan, disturbance: Disturbance) -> Plan:
 
 
 def disturbance_line(disturbance: Disturbance) -> str:
-    """What helm-plan prints."""
+    """The line of helm-plan's answer that names the disturbed figures, the wider interval and the remedy."""
     names = ", ".join(disturbance.figures[:2]) + (", .." if len(disturbance.figures) > 2 else "")
     low, high = format_seconds(disturbance.quiet.low), format_seconds(disturbance.quiet.high)
     return (

@@ -49,7 +49,7 @@ class Simulator:
 
 
 def from_spans(spans: Sequence[Span], begins: float) -> Simulated:
-    """What the spans of one pass say, at least one, which began so many seconds after the end of the pass before."""
+    """The simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before ended."""
     return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins)
 
 

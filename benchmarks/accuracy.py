@@ -37,7 +37,7 @@ PROMPT, DEPTH, WINDOW, PAGE = 16, 8192, 2048, 512
 ROOM = 28 << 20
 """Bytes of buffers beside weights and caches."""
 STAGES = ("profile", "plan", "measure", "check")
-MEDIAN, WORST, NOISES = 0.04, 0.10, 2.0
+MEDIAN, WORST = 0.04, 0.10
 LEAST_COVERED, MOST_COVERED, WIDTH = 0.85, 0.97, 0.20
 QUIET, ATTEMPTS = 0.08, 3
 """A measurement beside which others took a larger share of the processors is repeated."""
@@ -45,8 +45,8 @@ QUIET, ATTEMPTS = 0.08, 3
 
 @dataclass(frozen=True)
 class Placement:
-    """Who decides, and what the plan may use: parts of the weights' bytes, on the loopback accelerator and on the
-    host."""
+    """A strategy and the memory that its plan may use: parts of the weights' bytes on the loopback accelerator and on
+    the host."""
 
     name: str
     accelerator: float
@@ -133,7 +133,7 @@ class Row:
     @property
     def within(self) -> bool:
         """Whether the scaled error is one that the worst cell may have."""
-        return abs(self.scaled_error) <= max(WORST, NOISES * self.noise)
+        return abs(self.scaled_error) <= WORST
 
 
 def main() -> int:
@@ -199,9 +199,9 @@ def _plan(cell: Cell, record: Path, args: argparse.Namespace) -> None:
     accelerator, host = cell.sizes
     shape = ("--prompt-tokens", cell.prompt, "--output-tokens", args.output_tokens, "--format", cell.format)
     sizes = ("--vram-avail", accelerator, "--ram-avail", host)
-    asked = ("--strategy", cell.placement.strategy, "--objective", "latency")
+    method = ("--strategy", cell.placement.strategy, "--objective", "latency")
     window = ("--kv-window", WINDOW) if cell.placement.deep else ()
-    words = (*asked, *sizes, *shape, *window, "-q", "-o", cell.file("json"))
+    words = (*method, *sizes, *shape, *window, "-q", "-o", cell.file("json"))
     _command("helm-plan", "--model", cell.model.name, "--hw", record, *words)
 
 
@@ -246,7 +246,7 @@ def verdict(rows: Sequence[Row]) -> bool:
     covered, width = sum(row.covered for row in rows) / len(rows), median(row.width for row in rows)
     beyond = [row for row in rows if not row.within]
     print(f"|scaled error|: median {median(errors):.1%} (bar {MEDIAN:.0%}), worst {max(errors):.1%}, ", end="")
-    print(f"{len(beyond)} of {len(rows)} beyond max({WORST:.0%}, {NOISES:.0f} x noise)")
+    print(f"{len(beyond)} of {len(rows)} beyond {WORST:.0%}")
     bars = (f"bar {LEAST_COVERED:.0%} to {MOST_COVERED:.0%}", f"bar {WIDTH:.0%}")
     print(f"intervals: {covered:.0%} cover ({bars[0]}), median width {width:.1%} ({bars[1]})")
     sound = LEAST_COVERED <= covered <= MOST_COVERED and width <= WIDTH

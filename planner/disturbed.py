@@ -1,15 +1,14 @@
 """Figures of a record that others disturbed while they were measured: which, how much, and the record without."""
 
 from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any
 
 from pydantic import BaseModel
 
 from helmsman.schemas.figures import Figure, undisturbed_figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 
-PartT = TypeVar("PartT")
-_DEVICE = ("read", "launch", "overhead", "request", "elementwise")
+_DEVICE = ("read", "launch", "overhead", "join", "request", "elementwise")
 
 
 def disturbed_figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure]]:
@@ -21,7 +20,8 @@ def disturbed_figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure]]:
 
 def undisturbed(hardware: Hardware) -> Hardware:
     """The record as if nothing had been disturbed: the same values, spreads of their samples alone."""
-    return _without(hardware)
+    sound: Hardware = _without(hardware)
+    return sound
 
 
 def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
@@ -33,6 +33,7 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
             yield link.name, what, figure
     for memory in hardware.memories:
         yield memory.name, "bandwidth", memory.bandwidth
+        yield memory.name, "joint bandwidth", memory.joint
 
 
 def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
@@ -48,18 +49,19 @@ def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
 def _of_link(link: Link) -> Iterator[tuple[str, Figure | None]]:
     yield "bandwidth", link.bandwidth
     yield "latency", link.latency
+    yield "hand-over", link.handover
     for device, slowing in (link.slows or {}).items():
         yield f"slows {device}", slowing
 
 
-def _without(part: PartT) -> PartT:
-    """`part` with every Figure within as its samples say."""
+def _without(part: Any) -> Any:
+    """A value of a document, of the same type, with every Figure within as its samples say."""
     if isinstance(part, Figure):
-        return undisturbed_figure(part)  # type: ignore[return-value]
+        return undisturbed_figure(part)
     if isinstance(part, BaseModel):
         return part.model_copy(update={name: _without(getattr(part, name)) for name in type(part).model_fields})
     if isinstance(part, tuple):
-        return tuple(_without(each) for each in part)  # type: ignore[return-value]
+        return tuple(_without(each) for each in part)
     if isinstance(part, dict):
-        return {key: _without(value) for key, value in part.items()}  # type: ignore[return-value]
+        return {key: _without(value) for key, value in part.items()}
     return part

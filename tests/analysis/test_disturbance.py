@@ -63,6 +63,19 @@ def test_what_a_plan_does_not_use_disturbs_it_not(plan: Plan) -> None:
     assert disturbance_of(plan.model_copy(update={"hardware": hardware})) is None
 
 
+def test_time_between_tasks_and_joint_rates_are_named_too(plan: Plan) -> None:
+    usual = plan.hardware.devices[0].read
+    memory, device, link = plan.hardware.memories[0], plan.hardware.devices[0], plan.hardware.links[0]
+    shaken = disturbed_figure(usual, 0.2)
+    changed = {
+        "memories": (memory.model_copy(update={"joint": shaken}),),
+        "devices": (device.model_copy(update={"join": shaken}),),
+        "links": (link.model_copy(update={"handover": shaken}),),
+    }
+    named = {f"{owner} {what}" for owner, what, _ in disturbed_figures(plan.hardware.model_copy(update=changed))}
+    assert named == {f"{memory.name} joint bandwidth", f"{device.name} join", f"{link.name} hand-over"}
+
+
 def test_without_disturbance_a_record_is_what_its_samples_said(plan: Plan) -> None:
     back = undisturbed(disturbed(plan.hardware))
     assert back.devices[0].read.p10 == pytest.approx(plan.hardware.devices[0].read.p10)
