@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include <sched.h>
+
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
@@ -61,10 +63,12 @@ void Pool::run_erased(Task task, void* context) {
   done_.wait(lock, [this] { return unfinished_.load(std::memory_order_acquire) == 0; });
 }
 
-// The epoch after `seen`: spins, then sleeps.
+// The epoch after `seen`: spins, then sleeps. Others may have the processor meanwhile: whoever waits for this call has
+// to run on one of them to begin the next.
 uint64_t Pool::await(uint64_t seen) {
   const double deadline = now() + kSpinSeconds;
   do {
+    sched_yield();
     for (int i = 0; i < 64; ++i) {
       const uint64_t epoch = epoch_.load(std::memory_order_acquire);
       if (epoch != seen) return epoch;

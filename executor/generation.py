@@ -73,7 +73,7 @@ class Progress:
 
     def __init__(self, iterations: tuple[Iteration, ...], sequences: int, eos: Sequence[int]) -> None:
         self._iterations = iterations
-        self._eos = eos
+        self._eos = np.array(eos, np.int32)
         self.prompt_passes = max(1, sum(iteration.phase == "prefill" for iteration in iterations))
         self._chosen = np.zeros((len(iterations), sequences), np.int32)
         self._lengths, self._running = np.zeros(sequences, np.int64), np.ones(sequences, bool)
@@ -100,7 +100,7 @@ class Progress:
         if making:
             self._lengths += self._running
             ended = on_token(chosen)
-            self._running &= ~np.isin(chosen, self._eos)
+            self._running &= ~(chosen[:, None] == self._eos).any(axis=1)
             if ended is not None:
                 self._running &= ~ended
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.costs import STRETCH, CostModel
-from helmsman.planner.handovers import submissions
+from helmsman.planner.handovers import ends_on, submissions
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval, Term
@@ -32,9 +32,10 @@ def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
     yield from (_term(JOIN, lane, count, joins[lane], costs) for lane, count in joined.items() if count)
     if hardware.between_passes is not None:
         pieces, between = submissions(graph), hardware.between_passes
-        each, once = _interval(pieces, between.submission), _interval(1, between.begin)
+        begin = between.after(ends_on(graph))
+        each, once = _interval(pieces, between.submission), _interval(1, begin)
         ends = {end: getattr(each, end) + getattr(once, end) for end in ("low", "mid", "high")}
-        yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(between.begin))
+        yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(begin))
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:

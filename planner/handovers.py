@@ -46,7 +46,7 @@ class Handovers:
         if between is None:
             return 0.0
         read = READ[self.end]
-        return read(between.begin) + submissions(graph) * read(between.submission)
+        return read(between.after(ends_on(graph))) + submissions(graph) * read(between.submission)
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -64,6 +64,11 @@ class Handovers:
 
     def _seconds(self, figure: Figure | None) -> float:
         return 0.0 if figure is None else READ[self.end](figure)
+
+
+def ends_on(graph: TaskGraph) -> str:
+    """The device whose operation is the last of a pass: the head's, wherever there is one."""
+    return next(task.resource for task in reversed(graph.tasks) if task.kind != "transfer")
 
 
 def submissions(graph: TaskGraph) -> int:

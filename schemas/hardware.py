@@ -218,11 +218,16 @@ def lane_owner(lane: str) -> str:
 
 
 class BetweenPasses(Frozen):
-    """Seconds from the end of a pass to the start of the next: `begin`, and `submission` for everything that lanes are
-    given to do in one piece."""
+    """Seconds from the end of a pass to the start of the next: `begin` by the device that ends it, since one of several
+    threads takes longer to wake whoever waits for it; and `submission` for everything that lanes are given to do in one
+    piece."""
 
-    begin: Delay
+    begin: Annotated[dict[Name, Delay], Field(min_length=1)]
     submission: Delay
+
+    def after(self, device: str) -> Figure:
+        """Seconds after a pass that ends on `device`: of one that nobody measured, what the slowest takes."""
+        return self.begin.get(device) or max(self.begin.values(), key=lambda figure: figure.value)
 
 
 class Reading(Frozen):
@@ -370,7 +375,8 @@ def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, device in enumerate(hardware.devices):
         yield from ((f"devices.{place}", figure.source) for figure in _figures(device))
     if hardware.between_passes is not None:
-        yield "between_passes.begin.source", hardware.between_passes.begin.source
+        for name, figure in hardware.between_passes.begin.items():
+            yield f"between_passes.begin.{name}.source", figure.source
         yield "between_passes.submission.source", hardware.between_passes.submission.source
     for place, reading in enumerate(hardware.readings):
         yield f"readings.{place}.figure.source", reading.figure.source

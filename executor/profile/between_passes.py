@@ -1,7 +1,8 @@
 """What passes between the passes of a run: choosing a token, and handing the next pass to lanes piece by piece.
 
-A model so small that its operations take next to nothing is run twice, for real: once by the host alone, in one piece,
-and once with its operations in turns on both devices, in as many pieces as there are operations and moves."""
+A model of few and small operations is run for real, by every device alone, in one piece, and by two with the operations
+in turns, in as many pieces as there are operations and moves. Its head is several times what the caches hold: a run's
+weights drive what the next pass begins with out of them, and so does this one's."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,16 +17,18 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.profile.samples import BetweenPassesSamples
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
+from helmsman.lowering.tensors import parameters
 from helmsman.planner.costs import CostModel
 from helmsman.planner.decide import plan_document
-from helmsman.planner.handovers import submissions
+from helmsman.planner.handovers import ends_on, submissions
 from helmsman.planner.predict import mean_step, predict
+from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy
 from helmsman.schemas.workload import Workload
 
-MODEL = Model(
+_SMALL = Model(
     name="profile-passes",
     family="qwen3",
     layers=24,
@@ -47,23 +50,36 @@ MODEL = Model(
 WORK = Workload(prompt_tokens=8, output_tokens=40, context=64)
 SETTLED = 8
 """Steps before those that count."""
+CACHES, MOST_HIDDEN = 3, 1024
+"""Times what the caches hold that a head takes, and the widest that a model is made for that."""
 THERE = ("q", "o", "up")
 """Operations of blocks on the second device: no two of them follow each other."""
 
 
 def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPassesSamples:
-    """Seconds from the end of a decode step to the start of the next, by the pieces of a pass, on the host of
-    `hardware` and the loopback accelerator, if it has one."""
-    host = hardware.devices[0]
-    other = next((device for device in hardware.devices if device.kind == "loopback"), None)
-    found: BetweenPassesSamples = {}
+    """Seconds from the end of a decode step to the start of the next, by the device that ends a pass and the pieces
+    of one, on the processors of `hardware` and the loopback accelerator, if it has one with room for the model."""
+    host, *others = (device for device in hardware.devices if device.kind != "cuda")
+    other = next((device for device in others if device.kind == "loopback"), None)
+    model, found = _model(machine), BetweenPassesSamples()
+    needed = 2 * size_of(parameters(model), "bf16")
+    roomy = {memory.name for memory in hardware.memories if memory.available >= needed}
+    alone = [_plan(model, hardware, each, each, ()) for each in (host, *others) if each is host or each.memory in roomy]
+    divided = [_plan(model, hardware, host, other, THERE)] if other is not None else []
     with TemporaryDirectory(prefix="helm-profile-") as folder:
         checkpoint = Path(folder) / "checkpoint"
-        write_checkpoint(MODEL, checkpoint, fmt="bf16")
-        for there in ((), THERE) if other is not None else ((),):
-            plan = _plan(hardware, host, other, there)
-            found[submissions(lower(plan, mean_step(WORK)))] = _run(plan, checkpoint, machine)
+        write_checkpoint(model, checkpoint, fmt="bf16")
+        for plan in (*alone, *divided):
+            graph = lower(plan, mean_step(WORK))
+            found[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
     return found
+
+
+def _model(machine: Machine) -> Model:
+    """The small one, as wide as its head needs to be."""
+    heads = -(-CACHES * machine.cache_bytes // (_SMALL.vocab * 2 * _SMALL.head_dim))
+    heads = max(_SMALL.heads, min(heads, MOST_HIDDEN // _SMALL.head_dim))
+    return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})
 
 
 def _run(plan: Plan, checkpoint: Path, machine: Machine) -> list[float]:
@@ -79,10 +95,9 @@ def _pauses(made: Generation) -> Iterator[float]:
     yield from (starts[SETTLED:] - ends[SETTLED - 1 : -1]).tolist()
 
 
-def _plan(hardware: Hardware, host: Device, other: Device | None, there: tuple[str, ...]) -> Plan:
-    far = other or host
+def _plan(model: Model, hardware: Hardware, host: Device, far: Device, there: tuple[str, ...]) -> Plan:
     placed = Placement(
-        model=MODEL,
+        model=model,
         hardware=hardware,
         workload=WORK,
         residence=(

@@ -57,14 +57,21 @@ def _part(taken: Sequence[tuple[float, float]]) -> Figure:
 
 
 def between(samples: BetweenPassesSamples) -> BetweenPasses:
-    """The line through the fewest pieces and the most; of every sample, the other constant given, the spread."""
-    few, most = min(samples), max(samples)
-    once, often = quantile(samples[few], 0.5), quantile(samples[most], 0.5)
+    """What a piece takes, from the device whose passes were handed over in few pieces and in many; less those, what
+    each device takes anyway. Of every sample, the other constant given, the spread."""
+    fewest = {device: min(pieces for name, pieces in samples if name == device) for device, _ in samples}
+    divided, most = max(samples, key=lambda each: each[1])
+    few = fewest[divided]
+    once, often = quantile(samples[divided, few], 0.5), quantile(samples[divided, most], 0.5)
     each = max(0.0, often - once) / (most - few) if most > few else 0.0
-    begin = max(0.0, once - few * each)
-    begins = [max(0.0, seconds - few * each) for seconds in samples[few]]
-    pieces = [max(0.0, seconds - begin) / most for seconds in samples[most]] if most > few else [0.0]
-    return BetweenPasses(begin=_chosen(begin, begins), submission=_chosen(each, pieces))
+    begin = {device: _begin(samples[device, pieces], pieces * each) for device, pieces in fewest.items()}
+    rest = [max(0.0, seconds - begin[divided].value) / most for seconds in samples[divided, most]]
+    return BetweenPasses(begin=begin, submission=_chosen(each, rest if most > few else [0.0]))
+
+
+def _begin(samples: Sequence[float], pieces: float) -> Figure:
+    """Less the seconds that all `pieces` take."""
+    return _chosen(max(0.0, quantile(samples, 0.5) - pieces), [max(0.0, each - pieces) for each in samples])
 
 
 def _chosen(value: float, samples: Sequence[float]) -> Figure:

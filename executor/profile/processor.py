@@ -5,6 +5,7 @@ survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import median
 from typing import Any
 
@@ -13,6 +14,7 @@ from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.quality import Point
 from helmsman.executor.profile.samples import ProcessorSamples
+from helmsman.hwdb.fit import quantile
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
@@ -124,6 +126,12 @@ class _Shares:
     shares: list[float]
     reads: list[float]
 
+    @property
+    def spread(self) -> float:
+        """From the 10th to the 90th percentile of the shares, over their median."""
+        low, mid, high = (quantile(self.shares, at) for at in (0.1, 0.5, 0.9))
+        return (high - low) / mid
+
 
 Run = Callable[[int], list[float]]
 
@@ -170,7 +178,7 @@ def _product_point(
         samples.disturbed["linear", fmt, size] = share
         samples.add_reads(found.reads, share)
 
-    return Point(group, run, keep)
+    return Point(group, run, keep, attrgetter("spread"))
 
 
 def _in_turn(
@@ -248,7 +256,7 @@ def _attention_point(
         samples.disturbed["attention", fmt, size] = share
         samples.add_reads(found.reads, share)
 
-    return Point(group, run, keep)
+    return Point(group, run, keep, attrgetter("spread"))
 
 
 def _attention(pool: Pool, bench: Bench, fmt: Format, heads: int, context: int, capacity: int) -> Run:

@@ -1,8 +1,10 @@
 """The quality of a profile: every point is measured in a quiet spell if there is one, and again while it was disturbed.
 
 A point is the smallest thing that is measured at once: one size of one format, one stage, one link. How much others
-took while it was measured is kept with it (`executor.interference.disturbance`). Clock, readings of the system and
-sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
+took while it was measured is kept with it (`executor.interference.disturbance`). Others on the same memory outside this
+machine take no processor time that it sees: what they do shows in how far the samples of a point lie apart, and such a
+point is measured again as well. Clock, readings of the system and sleep are passed in, so that all this is tested on a
+virtual machine with a virtual load."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -24,18 +26,23 @@ FIRST_WAITS_S = 15.0
 ATTEMPTS = 4
 """A point that stays disturbed so often is measured beside a load that does not end."""
 
+UNSTEADY = 0.15
+"""Spread of a point's pairs, 10th to 90th percentile over the median, beyond which it is measured again: nine tenths of
+those of a calm profile are within 0.13 (2 cores of an AMD EPYC, Zen 5), half of those of one in a bad spell beyond."""
+
 SamplesT = TypeVar("SamplesT")
 
 
 @dataclass(frozen=True)
 class Point(Generic[SamplesT]):
     """`measure` returns samples and stores nothing, so that it may be called again; `keep` stores the samples of the
-    least disturbed attempt together with the share of the time that others took from it. Points of one `group` that
-    follow each other need the same buffers."""
+    least disturbed attempt together with the share of the time that others took from it; `spread`: how far samples lie
+    apart, as a share of their median. Points of one `group` that follow each other need the same buffers."""
 
     group: str
     measure: Callable[[], SamplesT]
     keep: Callable[[SamplesT, float], None]
+    spread: Callable[[SamplesT], float] = lambda _: 0.0
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,18 @@ class Watch:
 
 @dataclass
 class _Attempted:
-    """A point, the samples of its least disturbed attempt, their disturbance, and seconds of the latest attempt."""
+    """A point, the samples of its least disturbed attempt, the share of the time that others took from it, and seconds
+    of the latest attempt."""
 
     point: Point[Any]
     samples: Any
     share: float
     seconds: float
+
+    @property
+    def disturbance(self) -> float:
+        """Of the worse of both signs, as a multiple of what is accepted."""
+        return max(self.share / DISTURBED, self.point.spread(self.samples) / UNSTEADY)
 
 
 class Session:
@@ -87,16 +100,17 @@ class Session:
         return len(self._disturbed())
 
     def _disturbed(self) -> list[_Attempted]:
-        return [one for one in self._attempted if one.share > DISTURBED]
+        return [one for one in self._attempted if one.disturbance > 1.0]
 
     def _again(self, one: _Attempted) -> None:
         """Another attempt, if it can end in time; the less disturbed one counts."""
         self._wait(min(SPELL_S, self._left() - one.seconds))
         if self._left() < one.seconds:
             return
-        samples, share, one.seconds = self._measured(one.point)
-        if share < one.share:
-            one.samples, one.share = samples, share
+        again = _Attempted(one.point, *self._measured(one.point))
+        one.seconds = again.seconds
+        if again.disturbance < one.disturbance:
+            one.samples, one.share = again.samples, again.share
 
     def _left(self) -> float:
         return self._end - self._watch.now().seconds

@@ -1,6 +1,7 @@
 """What is measured, before it is fitted."""
 
 from dataclasses import dataclass, field
+from statistics import median
 
 from helmsman.executor.profile.settings import Loopback
 from helmsman.schemas.formats import KvFormat, StoredFormat
@@ -28,9 +29,10 @@ class ProcessorSamples:
     """The same for every one of `read`."""
 
     def add_reads(self, rates: list[float], share: float) -> None:
-        """More plain reads, from which others took `share` of the time."""
-        self.read += rates
-        self.reads_disturbed += [share] * len(rates)
+        """Plain reads of one point, from which others took `share` of the time. Their median is one sample: a pass
+        takes longer than one of them, so that it sees a mean as well."""
+        self.read.append(median(rates))
+        self.reads_disturbed.append(share)
 
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
@@ -92,8 +94,9 @@ class HandoverSamples:
     disturbed: float = 0.0
 
 
-BetweenPassesSamples = dict[int, list[float]]
-"""Seconds from the end of a decode step to the start of the next, by the pieces in which a pass is handed over."""
+BetweenPassesSamples = dict[tuple[str, int], list[float]]
+"""Seconds from the end of a decode step to the start of the next, by the device that ends it and the pieces in which
+a pass is handed over."""
 
 
 @dataclass

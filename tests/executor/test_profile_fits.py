@@ -17,15 +17,17 @@ def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
 
 
 def test_the_time_between_passes_is_a_line_through_the_fewest_pieces_and_the_most() -> None:
-    found = between({1: [11e-6, 13e-6, 12e-6], 101: [212e-6, 211e-6, 213e-6]})
+    samples = {("cpu", 1): [11e-6, 13e-6, 12e-6], ("cpu", 101): [212e-6, 211e-6, 213e-6], ("cpu-all", 2): [54e-6]}
+    found = between(samples)
     assert found.submission.value == pytest.approx(2e-6)
-    assert found.begin.value == pytest.approx(10e-6)
+    assert found.begin["cpu"].value == pytest.approx(10e-6)
+    assert found.begin["cpu-all"].value == pytest.approx(50e-6)
     assert found.submission.p10 <= found.submission.value <= found.submission.p90
 
 
 def test_a_host_alone_hands_over_in_one_piece() -> None:
-    found = between({1: [70e-6, 80e-6]})
-    assert found.begin.value == pytest.approx(75e-6)
+    found = between({("cpu", 1): [70e-6, 80e-6]})
+    assert found.begin["cpu"].value == pytest.approx(75e-6)
     assert found.submission.value == 0.0
 
 

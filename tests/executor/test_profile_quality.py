@@ -7,7 +7,7 @@ from test_profile import found, synthetic_profile
 
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
-from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, Point, Session, Watch
+from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, Point, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.schemas.figures import Figure, disturbed_figure, undisturbed_figure
 from helmsman.schemas.hardware import Hardware
@@ -39,7 +39,7 @@ class Machine:
         self.slept += seconds
         self._pass(seconds, working=False)
 
-    def point(self, name: str, kept: dict, seconds: float = 0.5, group: str = "all") -> Point:
+    def point(self, name: str, kept: dict, seconds: float = 0.5, group: str = "all", spread=lambda _: 0.0) -> Point:
         def run() -> str:
             self.ran.append(name)
             self._pass(seconds, working=True)
@@ -48,7 +48,7 @@ class Machine:
         def keep(samples: str, share: float) -> None:
             kept[name] = samples, share
 
-        return Point(group, run, keep)
+        return Point(group, run, keep, spread)
 
     def _pass(self, seconds: float, working: bool) -> None:
         start, end = self.seconds, self.seconds + seconds
@@ -94,6 +94,17 @@ def test_the_least_disturbed_attempt_counts_and_its_disturbance_is_kept():
     assert machine.ran == ["a"] * ATTEMPTS and left == 1
     assert kept["a"][0] in ("a#1", "a#2")
     assert kept["a"][1] == pytest.approx(0.25, abs=0.05)
+
+
+def test_a_point_whose_samples_lie_apart_is_measured_again():
+    """Nobody took processor time from it: the second attempt is a little steadier, the third as it should be."""
+    machine, kept = Machine(), {}
+    spread = {"a#1": 3 * UNSTEADY, "a#2": 2 * UNSTEADY, "a#3": UNSTEADY / 2}
+    session = Session(Watch(machine.now, machine.sleep), lambda: None)
+    session.take([machine.point("a", kept, spread=spread.get), machine.point("b", kept)])
+    assert session.finish() == 0
+    assert machine.ran == list("abaa")
+    assert kept == {"a": ("a#3", 0.0), "b": ("b#1", 0.0)}
 
 
 def test_nothing_is_measured_again_after_the_budget():

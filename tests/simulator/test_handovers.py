@@ -108,10 +108,20 @@ def test_a_pass_is_handed_over_in_pieces(task: MakeTask, graph: MakeGraph) -> No
         on(task, "more", "cuda", 0, (4,)),
     )
     assert submissions(dag) == 4
-    passes = BetweenPasses(begin=figure(0.5), submission=figure(0.25))
+    passes = BetweenPasses(begin={"cpu": figure(0.1), "cuda": figure(0.5)}, submission=figure(0.25))
     hardware = plain().model_copy(update={"between_passes": passes})
     assert Handovers(hardware).begins(dag) == pytest.approx(1.5)
     assert Handovers(plain()).begins(dag) == 0.0
+
+
+def test_a_pass_begins_when_the_device_that_ended_the_one_before_says_so(task: MakeTask, graph: MakeGraph) -> None:
+    """A device that nobody measured takes as long as the slowest."""
+    passes = BetweenPasses(begin={"cpu": figure(0.5), "cuda": figure(0.25)}, submission=figure(0.0))
+    hardware = plain().model_copy(update={"between_passes": passes})
+    for device, seconds in {"cpu": 0.5, "cuda": 0.25, "other": 0.5}.items():
+        token = task("token", "d2h", 0, ("vram",), (1,))._replace(kind="transfer")
+        dag = graph(on(task, "a", "cpu", 0), on(task, "b", device, 0, (0,)), token)
+        assert Handovers(hardware).begins(dag) == seconds
 
 
 def test_a_replay_can_begin_later(task: MakeTask, graph: MakeGraph) -> None:
