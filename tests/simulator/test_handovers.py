@@ -116,11 +116,11 @@ def test_a_pass_is_handed_over_in_pieces(task: MakeTask, graph: MakeGraph) -> No
 
 def test_a_pass_begins_when_the_device_that_ended_the_one_before_says_so(task: MakeTask, graph: MakeGraph) -> None:
     """A device that nobody measured takes as long as the slowest."""
-    passes = BetweenPasses(begin={"cpu": figure(0.5), "cuda": figure(0.25)}, submission=figure(0.0))
-    hardware = plain().model_copy(update={"between_passes": passes})
-    for device, seconds in {"cpu": 0.5, "cuda": 0.25, "other": 0.5}.items():
-        token = task("token", "d2h", 0, ("vram",), (1,))._replace(kind="transfer")
-        dag = graph(on(task, "a", "cpu", 0), on(task, "b", device, 0, (0,)), token)
+    both = {"cpu": figure(0.25), "cuda": figure(0.5)}
+    for begin, last, seconds in ((both, "cpu", 0.25), (both, "cuda", 0.5), ({"cuda": figure(0.5)}, "cpu", 0.5)):
+        passes = BetweenPasses(begin=begin, submission=figure(0.0))
+        hardware = plain().model_copy(update={"between_passes": passes})
+        dag = graph(on(task, "a", "cpu", 0), on(task, "b", last, 0, (0,)), on(task, "token", "d2h", 0, (1,)))
         assert Handovers(hardware).begins(dag) == seconds
 
 
