@@ -61,7 +61,7 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
     of one, on the processors of `hardware` and the loopback accelerator, if it has one with room for the model."""
     host, *others = (device for device in hardware.devices if device.kind != "cuda")
     other = next((device for device in others if device.kind == "loopback"), None)
-    model, found = _model(machine), BetweenPassesSamples()
+    model, found = _model(machine), dict[tuple[str, int], list[float]]()
     needed = 2 * size_of(parameters(model), "bf16")
     roomy = {memory.name for memory in hardware.memories if memory.available >= needed}
     alone = [_plan(model, hardware, each, each, ()) for each in (host, *others) if each is host or each.memory in roomy]
@@ -72,7 +72,7 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
         for plan in (*alone, *divided):
             graph = lower(plan, mean_step(WORK))
             found[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
-    return found
+    return BetweenPassesSamples(found)
 
 
 def _model(machine: Machine) -> Model:

@@ -7,7 +7,7 @@ from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import BusySamples, CudaSamples, InplaceSamples, ProcessorSamples, Profile
 from helmsman.hwdb.fit import exact
 from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, Memory, Reading
+from helmsman.schemas.hardware import BetweenPasses, Device, Efficiency, Hardware, Link, Memory, Reading
 
 DISTURBANCE = "disturbance"
 """Of a reading: the share of the time that others took from a point, beyond `DISTURBED`."""
@@ -22,7 +22,13 @@ def marked(hardware: Hardware, profile: Profile) -> Hardware:
     memories = tuple(_memory(memory, profile) for memory in hardware.memories)
     devices = tuple(_device(device, profile) for device in hardware.devices)
     links = tuple(_link(link, profile) for link in hardware.links)
-    parts = {"memories": memories, "devices": devices, "links": links, "readings": readings}
+    parts = {
+        "memories": memories,
+        "devices": devices,
+        "links": links,
+        "between_passes": _between(hardware.between_passes, profile),
+        "readings": readings,
+    }
     return hardware.model_copy(update=parts)
 
 
@@ -108,6 +114,14 @@ def _link(link: Link, profile: Profile) -> Link:
     return link.model_copy(update={"bandwidth": bandwidth, "latency": latency, "slows": slows, "handover": handover})
 
 
+def _between(found: BetweenPasses | None, profile: Profile) -> BetweenPasses | None:
+    if found is None or profile.between_passes is None:
+        return found
+    share = profile.between_passes.disturbed
+    begin = {device: _wider(figure, share) for device, figure in found.begin.items()}
+    return found.model_copy(update={"begin": begin, "submission": _wider(found.submission, share)})
+
+
 def _handed(profile: Profile) -> float:
     """What others took from the time in which hand-overs were measured."""
     return profile.handovers.disturbed if profile.handovers is not None else 0.0
@@ -137,6 +151,8 @@ def _readings(profile: Profile) -> Iterator[Reading]:
     if profile.joint is not None:
         yield from _whole(profile.joint.names[0], "joint", profile.joint.disturbed)
     yield from _whole(profile.processors[0].name, "hand-over", _handed(profile))
+    if profile.between_passes is not None:
+        yield from _whole(profile.processors[0].name, "between passes", profile.between_passes.disturbed)
     if profile.cuda is not None:
         yield from _whole("cuda", "all", profile.cuda.disturbed)
 

@@ -1,11 +1,11 @@
 """From samples of two devices at once, and of the time between tasks, to the figures of a record."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, median
 
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.readings import MEASURED
-from helmsman.executor.profile.samples import BetweenPassesSamples, HandoverSamples, JointSamples
+from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import BetweenPasses, Interrupts
@@ -56,7 +56,7 @@ def _part(taken: Sequence[tuple[float, float]]) -> Figure:
     return figure([share / (1.0 - share) for share in (min(_MOST, max(0.0, each)) for each in shares)], MEASURED)
 
 
-def between(samples: BetweenPassesSamples) -> BetweenPasses:
+def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses:
     """What a piece takes, from the device whose passes were handed over in few pieces and in many; less those, what
     each device takes anyway. Of every sample, the other constant given, the spread."""
     fewest = {device: min(pieces for name, pieces in samples if name == device) for device, _ in samples}

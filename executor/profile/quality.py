@@ -104,15 +104,17 @@ class Session:
 
     def _again(self, one: _Attempted) -> None:
         """Another attempt, if it can end in time; the less disturbed one counts."""
-        self._wait(min(SPELL_S, self._left() - one.seconds))
-        if self._left() < one.seconds:
+        self._wait(min(SPELL_S, self.left - one.seconds))
+        if self.left < one.seconds:
             return
         again = _Attempted(one.point, *self._measured(one.point))
         one.seconds = again.seconds
         if again.disturbance < one.disturbance:
             one.samples, one.share = again.samples, again.share
 
-    def _left(self) -> float:
+    @property
+    def left(self) -> float:
+        """Seconds of the budget."""
         return self._end - self._watch.now().seconds
 
     def _measured(self, point: Point[SamplesT]) -> tuple[SamplesT, float, float]:

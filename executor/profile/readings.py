@@ -33,8 +33,9 @@ def readings(profile: Profile) -> Iterator[Reading]:
         yield from _joint(profile.joint)
     if profile.handovers is not None:
         yield from _handovers(profile.handovers)
-    for (device, pieces), seconds in profile.between_passes.items():
-        yield _reading("between passes", device, "s", seconds, {"pieces": pieces})
+    if profile.between_passes is not None:
+        for (device, pieces), seconds in profile.between_passes.seconds.items():
+            yield _reading("between passes", device, "s", seconds, {"pieces": pieces})
     if profile.cuda is not None:
         yield from _processor("cuda", profile.cuda.samples, {})
         for name, link in profile.cuda.links.items():

@@ -29,7 +29,7 @@ def record(profile: Profile) -> Hardware:
         links=(*_links(profile), *_cuda_links(profile)),
         sources={MEASURED: source, "configured": Source(kind="user", where="the profiler's arguments")},
         host=profile.host,
-        between_passes=between(profile.between_passes) if profile.between_passes else None,
+        between_passes=between(profile.between_passes.seconds) if profile.between_passes else None,
         readings=tuple(readings(profile)),
     )
 

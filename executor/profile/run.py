@@ -20,6 +20,7 @@ from helmsman.executor.profile.quality import Point, SamplesT, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests
 from helmsman.executor.profile.samples import (
+    BetweenPassesSamples,
     BusySamples,
     CudaSamples,
     HandoverSamples,
@@ -111,9 +112,12 @@ def profile(
         cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
     )
-    passes = measure_between_passes(record(measured), machine)
+    passes: list[BetweenPassesSamples] = []
+    rest = Session(watch, bench.drop, session.left)
+    rest.take([_passes_point(record(measured), machine, passes)])
+    rest.finish()
     tell("between passes")
-    measured = replace(measured, between_passes=passes)
+    measured = replace(measured, between_passes=passes[0])
     return marked(record(measured), measured)
 
 
@@ -183,6 +187,17 @@ def _joint_point(
         kept.append(replace(samples, disturbed=share))
 
     return Point("joint", run, keep)
+
+
+def _passes_point(
+    hardware: Hardware, machine: Machine, kept: list[BetweenPassesSamples]
+) -> Point[BetweenPassesSamples]:
+    """What passes between the passes of a run."""
+
+    def keep(samples: BetweenPassesSamples, share: float) -> None:
+        kept.append(replace(samples, disturbed=share))
+
+    return Point("between passes", lambda: measure_between_passes(hardware, machine), keep)
 
 
 def _handover_point(

@@ -94,9 +94,13 @@ class HandoverSamples:
     disturbed: float = 0.0
 
 
-BetweenPassesSamples = dict[tuple[str, int], list[float]]
-"""Seconds from the end of a decode step to the start of the next, by the device that ends it and the pieces in which
-a pass is handed over."""
+@dataclass(frozen=True)
+class BetweenPassesSamples:
+    """`seconds` from the end of a decode step to the start of the next, by the device that ends it and the pieces in
+    which a pass is handed over; `disturbed`: the share of the time that others took."""
+
+    seconds: dict[tuple[str, int], list[float]]
+    disturbed: float = 0.0
 
 
 @dataclass
@@ -154,7 +158,7 @@ class Profile:
     busy: BusySamples | None = None
     handovers: HandoverSamples | None = None
     joint: JointSamples | None = None
-    between_passes: BetweenPassesSamples = field(default_factory=dict)
+    between_passes: BetweenPassesSamples | None = None
     cuda: CudaSamples | None = None
     others: float | None = None
 

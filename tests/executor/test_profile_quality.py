@@ -9,6 +9,7 @@ from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, Point, Session, Watch
 from helmsman.executor.profile.record import record
+from helmsman.executor.profile.samples import BetweenPassesSamples
 from helmsman.schemas.figures import Figure, disturbed_figure, undisturbed_figure
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.read import parse_document
@@ -187,3 +188,12 @@ def test_reads_are_disturbed_as_far_as_their_samples_are():
     hardware = marked(record(profile), profile)
     assert hardware.device("cpu").read.disturbed == pytest.approx(0.18)
     assert hardware.memory("dram").bandwidth.disturbed == pytest.approx(0.18)
+
+
+def test_a_disturbed_time_between_passes_is_wider_and_says_so():
+    profile = synthetic_profile()
+    alone = replace(profile, between_passes=BetweenPassesSamples({("cpu", 1): [1e-4, 1.1e-4, 1.2e-4]}))
+    beside = replace(alone, between_passes=replace(alone.between_passes, disturbed=0.5))
+    calm, wide = (marked(record(each), each).between_passes.begin["cpu"] for each in (alone, beside))
+    assert calm.disturbed is None and wide.disturbed == 0.5
+    assert wide.value == calm.value and wide.p90 == pytest.approx(2.0 * calm.p90)
