@@ -9,8 +9,10 @@ between probes, again while others are at work on this machine; A against A give
 in `--work`, so that `--stages measure` goes on where it stopped, after `--measure-s` seconds for example.
 
 Prints, per pair, the margin (how much longer the simple plan takes): predicted, measured, and at the speeds of the
-profile. Exit code 4 where the default is slower by more than noise, where less than 70 % of a margin is realised that
-is predicted to be 10 % or more, and where pairs are not measured yet."""
+profile. Exit code 4 where the default is slower by more than noise, where less than 70 % of a margin of 10 % or more is
+realised at the speeds of the profile, and where pairs are not measured yet. A pair beside which
+others were at work in every attempt was not measured, and a question for which no simple plan fits has no pair: both
+are listed and judged neither way. A further `--stages measure` tries disturbed pairs again."""
 
 import argparse
 import json
@@ -40,6 +42,7 @@ STAGES = ("plan", "measure", "report")
 SIMPLE = ("layer-split", "all-cpu", "llama-cpp --same-software")
 WORTH, REALISED = 0.10, 0.70
 """A predicted margin that is to be seen, and how much of it."""
+NO_SIMPLE = "no simple plan fits"
 NOISE = 0.03
 """What two runs of one plan differ by at least, on a machine shared with others."""
 
@@ -116,6 +119,11 @@ class Pair:
         return not self.runs
 
     @property
+    def disturbed(self) -> bool:
+        """Whether others took too much of a run: such a pair says nothing."""
+        return any((run.others or 0.0) > QUIET for run in self.runs)
+
+    @property
     def predicted(self) -> float:
         """How much longer the simple plan takes."""
         return self.simple_s / self.default_s - 1
@@ -146,13 +154,16 @@ class Pair:
 
     @property
     def unrealised(self) -> bool:
-        """Whether too little of a predicted margin was there, as run and at the speeds of the profile."""
+        """Whether too little of a predicted margin was there at the speeds of the profile (rule 7 of measuring)."""
         worth = not self.same and self.predicted >= WORTH
-        return worth and max(self.measured, self.scaled) < REALISED * self.predicted
+        return worth and self.scaled < REALISED * self.predicted
 
     def __str__(self) -> str:
         if self.same:
             return f"{self.name:44s} equal: {self.default}"
+        if self.disturbed:
+            most = max(run.others or 0.0 for run in self.runs)
+            return f"{self.name:44s} not measured: others took up to {most:.0%}  {self.default} | {self.simple}"
         figures = f"predicted {self.predicted:+7.1%} measured {self.measured:+7.1%} scaled {self.scaled:+7.1%}"
         marks = ("  SLOWER" if self.slower else "") + ("  less than promised" if self.unrealised else "")
         return f"{self.name:44s} {figures} noise {self.noise:5.1%}  {self.default} | {self.simple}{marks}"
@@ -174,7 +185,8 @@ def main() -> int:
         return 0
     files = [_file(question, args, "pair") for question in questions]
     pairs = [_read(file) for file in files if file.exists()]
-    return 0 if verdict(pairs, len(questions)) else 4
+    without = [question.name for question in questions if _file(question, args, "none").exists()]
+    return 0 if verdict(pairs, len(questions), without) else 4
 
 
 def _arguments() -> argparse.Namespace:
@@ -199,11 +211,16 @@ def _file(question: Question, args: argparse.Namespace, kind: str) -> Path:
 
 
 def _plan(question: Question, args: argparse.Namespace) -> None:
-    """Write the two plans; of one and the same, the pair."""
+    """Write the two plans; of one and the same, the pair; where no simple plan fits, a note that says so."""
     asked = question.asked(args.checkpoint)
     simple = min(_simple(asked), key=request_seconds, default=None)
+    note = _file(question, args, "none")
+    note.unlink(missing_ok=True)
     if simple is None:
-        sys.exit(f"{question.name}: no simple plan fits")
+        _file(question, args, "pair").unlink(missing_ok=True)
+        note.write_text("{}\n")
+        print(f"{question.name:44s} {NO_SIMPLE}", flush=True)
+        return
     default = ask(strategy="best", **asked)
     for kind, plan in (("default", default), ("simple", simple)):
         _file(question, args, kind).write_text(plan.model_dump_json())
@@ -241,20 +258,19 @@ def same_plan(one: Plan, other: Plan) -> bool:
 
 
 def _measure(questions: Sequence[Question], args: argparse.Namespace) -> None:
-    """Run the pairs that were not run yet."""
+    """Run the pairs that were not run yet, and those again that others disturbed."""
     start = time.monotonic()
     for question in questions:
         file = _file(question, args, "pair")
-        if file.exists():
+        if _file(question, args, "none").exists() or (file.exists() and not _read(file).disturbed):
             continue
         if args.measure_s is not None and time.monotonic() - start > args.measure_s:
             return
         default, simple = (read_document(Plan, _file(question, args, kind)) for kind in ("default", "simple"))
         for _ in range(ATTEMPTS):
-            runs = tuple(_in_turns(default, simple, args.checkpoint))
-            if max(run.others or 0.0 for run in runs) <= QUIET:
+            pair = _pair(question, default, simple, tuple(_in_turns(default, simple, args.checkpoint)))
+            if not pair.disturbed:
                 break
-        pair = _pair(question, default, simple, runs)
         _write(pair, file)
         print(pair, flush=True)
 
@@ -305,19 +321,27 @@ def _read(file: Path) -> Pair:
     return Pair(**{**content, "runs": tuple(Execution(**run) for run in content["runs"])})
 
 
-def verdict(pairs: Sequence[Pair], asked: int) -> bool:
-    """Print all pairs and what they say together, and whether that is within the bars."""
+def verdict(pairs: Sequence[Pair], asked: int, without: Sequence[str] = ()) -> bool:
+    """Print all pairs and what they say together, and whether that is within the bars; `without`: the questions that
+    have no simple plan. A disturbed pair is not measured: it is neither slower nor as fast, and misses like one that
+    was not run."""
     for pair in pairs:
         print(pair)
-    run = [pair for pair in pairs if not pair.same]
+    for name in without:
+        print(f"{name:44s} {NO_SIMPLE}")
+    measured = [pair for pair in pairs if not pair.disturbed]
+    run = [pair for pair in measured if not pair.same]
     slower, unrealised = [pair for pair in run if pair.slower], [pair for pair in run if pair.unrealised]
     worth = [pair for pair in run if pair.predicted >= WORTH]
-    print(f"{len(pairs)} of {asked} pairs: {len(pairs) - len(run)} of one plan, {len(run)} run; {len(slower)} slower")
+    one_plan, missing = len(measured) - len(run), asked - len(without) - len(measured)
+    print(f"{len(measured)} of {asked} pairs: {one_plan} of one plan, {len(run)} run; {len(slower)} slower")
+    disturbed = len(pairs) - len(measured)
+    print(f"{missing} not measured, {disturbed} of them disturbed; {len(without)} without a simple plan")
     if run:
         noise = median(pair.noise for pair in run)
         print(f"measured margins: median {median(pair.measured for pair in run):+.1%}, noise {noise:.1%}")
     print(f"{len(worth) - len(unrealised)} of {len(worth)} margins of {WORTH:.0%} and more are realised")
-    return len(pairs) == asked and not slower and not unrealised
+    return not missing and not slower and not unrealised
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ somewhere."""
 from collections.abc import Iterator
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.costs import STRETCH, CostModel
+from helmsman.planner.costs import CostModel
 from helmsman.planner.handovers import ends_on, submissions
+from helmsman.planner.percentiles import ENDS, duration_at
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Interval, Term
@@ -34,7 +35,7 @@ def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
         pieces, between = submissions(graph), hardware.between_passes
         begin = between.after(ends_on(graph))
         each, once = _interval(pieces, between.submission), _interval(1, begin)
-        ends = {end: getattr(each, end) + getattr(once, end) for end in ("low", "mid", "high")}
+        ends = {end: getattr(each, end) + getattr(once, end) for end in ENDS}
         yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(begin))
 
 
@@ -56,6 +57,5 @@ def _made(op: str, resource: str, count: int, seconds: Interval, source: str) ->
 
 
 def _interval(count: int, figure: Figure) -> Interval:
-    low = max(0.0, figure.value - STRETCH * (figure.value - figure.p10))
-    high = figure.value + STRETCH * (figure.p90 - figure.value)
-    return Interval(low=count * low, mid=count * figure.value, high=count * high)
+    low, mid, high = (count * duration_at(figure, end) for end in ENDS)
+    return Interval(low=low, mid=mid, high=high)

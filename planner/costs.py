@@ -5,7 +5,7 @@ E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfe
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import exp, hypot, log, prod
 from typing import Literal, Protocol
 
@@ -14,10 +14,12 @@ from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import OPPOSITE, READ, End, Slowed, Slowings, beside, slowings
+from helmsman.planner.interference import Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
+from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
+from helmsman.planner.unmeasured import with_assumed
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
@@ -30,12 +32,6 @@ _ATTENDING = ("attention", "scores", "wv")
 """Kinds that read caches."""
 
 Bound = Literal["memory", "compute", "launch", "link", "overhead"]
-
-_Z90 = 1.2815515655446004
-_Z95 = 1.6448536269514722
-
-STRETCH = _Z95 / _Z90
-"""From the distance of the 10th and 90th percentile to that of the 5th and 95th."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +122,7 @@ class CostModel:
     def slowed(self, end: End = "mid") -> Slowed | None:
         """The links that slow a task while they are busy, without one that its price counts; None: no link slows."""
         if end not in self._slowings:
-            self._slowings[end] = slowings(self.hardware, end)
+            self._slowings[end] = slowings(self._together, end)
         known = self._slowings[end]
         if not known:
             return None
@@ -140,13 +136,13 @@ class CostModel:
     def between(self, end: End = "mid") -> Handovers:
         """The time between tasks at one end of its interval; none without corrections."""
         if end not in self._between:
-            self._between[end] = Handovers(self.hardware if self.options.corrections else _bare(self.hardware), end)
+            self._between[end] = Handovers(self._together if self.options.corrections else _bare(self.hardware), end)
         return self._between[end]
 
     def sharing(self, end: End = "mid") -> Sharing:
         """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass."""
         if end not in self._sharing:
-            self._sharing[end] = Sharing(Pools(self.hardware, READ[OPPOSITE[end]]))
+            self._sharing[end] = Sharing(Pools(self._together, partial(rate_at, end=OPPOSITE[end])))
         return self._sharing[end]
 
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
@@ -166,6 +162,11 @@ class CostModel:
         source = measured.source or parts[0].source
         memory, compute = part * derived.memory, part * derived.compute
         return Estimate(low, mid, high, derived.bound, source, memory, compute, measured.beside)
+
+    @cached_property
+    def _together(self) -> Hardware:
+        """The record, with what is assumed of devices that nobody measured together; without corrections, as it is."""
+        return with_assumed(self.hardware) if self.options.corrections else self.hardware
 
     @cached_property
     def pools(self) -> Pools:
@@ -300,8 +301,7 @@ class CostModel:
 
     def _constant(self, figure: Figure, bound: Bound) -> Estimate:
         """A duration; its spread is widened from p10..p90 to the 5th..95th percentile."""
-        low = max(0.0, figure.value - STRETCH * (figure.value - figure.p10))
-        high = figure.value + STRETCH * (figure.p90 - figure.value)
+        low, high = duration_at(figure, "low"), duration_at(figure, "high")
         return Estimate(low, figure.value, high, bound, self.source(figure))
 
     def source(self, figure: Figure) -> str:

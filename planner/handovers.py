@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.interference import READ, End
+from helmsman.planner.percentiles import End, duration_at
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
 
@@ -45,8 +45,8 @@ class Handovers:
         between = self.hardware.between_passes
         if between is None:
             return 0.0
-        read = READ[self.end]
-        return read(between.after(ends_on(graph))) + submissions(graph) * read(between.submission)
+        once = duration_at(between.after(ends_on(graph)), self.end)
+        return once + submissions(graph) * duration_at(between.submission, self.end)
 
     @cached_property
     def _devices(self) -> dict[str, Device]:
@@ -63,7 +63,7 @@ class Handovers:
         return {name: seconds for name, seconds in devices.items() if seconds > 0.0}
 
     def _seconds(self, figure: Figure | None) -> float:
-        return 0.0 if figure is None else READ[self.end](figure)
+        return 0.0 if figure is None else duration_at(figure, self.end)
 
 
 def ends_on(graph: TaskGraph) -> str:

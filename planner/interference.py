@@ -16,32 +16,19 @@ bandwidth (`lowering.pools`) lowers the speed further only where it leaves less 
 """
 
 from collections.abc import Callable, Container, Mapping
-from typing import Literal
 
 from helmsman.lowering.graph import Task
-from helmsman.schemas.figures import Figure
+from helmsman.planner.percentiles import End, duration_at
 from helmsman.schemas.hardware import Hardware, Link, is_small, lane_owner
 
 Slowings = tuple[tuple[str, float], ...]
 """Traffic that slows a task while it is under way, and by how much each."""
 
 Slowed = Callable[[Task], Slowings]
-End = Literal["low", "mid", "high"]
 
 
 SIZES = ("small", "large")
 """Of transfers that interrupt."""
-
-READ: dict[End, Callable[[Figure], float]] = {
-    "low": lambda f: f.p10,
-    "mid": lambda f: f.value,
-    "high": lambda f: f.p90,
-}
-"""A figure at the end of its interval."""
-
-
-OPPOSITE: dict[End, End] = {"low": "high", "mid": "mid", "high": "low"}
-"""The end of a rate that makes seconds of one end."""
 
 
 def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
@@ -52,7 +39,7 @@ def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
         for device, parts in (link.interrupts or {}).items():
             each += [(device, _sized(link.name, size), getattr(parts, size)) for size in SIZES]
         for device, traffic, figure in each:
-            if (extra := READ[end](figure)) > 0.0:
+            if (extra := duration_at(figure, end)) > 0.0:
                 found[device] = (*found.get(device, ()), (traffic, extra))
     return found
 

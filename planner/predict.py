@@ -13,9 +13,10 @@ from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import CostModel, Estimate, work_of
 from helmsman.planner.delayed import delayed_makespan
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import End, Slowed
+from helmsman.planner.interference import Slowed
 from helmsman.planner.memory import memory_use
 from helmsman.planner.objective import objective_seconds
+from helmsman.planner.percentiles import ENDS, End
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.schedule import works_makespan
 from helmsman.planner.sharing import Sharing
@@ -29,8 +30,6 @@ _PERCENT = 100
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
-
-_ENDS: tuple[End, ...] = ("low", "mid", "high")
 
 
 def predict(placed: Placed, costs: CostModel) -> Predicted:
@@ -54,7 +53,7 @@ def _added(found: Sequence[tuple[PhasePrediction, float]], context: int, hardwar
     def total(values: Iterable[float]) -> float:
         return sum(weight * value for value, (_, weight) in zip(values, found, strict=True))
 
-    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in found) for end in _ENDS})
+    seconds = Interval(**{end: total(getattr(one.seconds, end) for one, _ in found) for end in ENDS})
     groups: dict[tuple[str, str], list[tuple[Term, float]]] = {}
     for one, weight in found:
         for term in one.terms:
@@ -77,7 +76,7 @@ def _added_term(members: Sequence[tuple[Term, float]]) -> Term:
     def total(name: str) -> float:
         return sum((weight * getattr(term, name) for term, weight in members), 0.0)
 
-    ends = {end: sum(weight * getattr(term.seconds, end) for term, weight in members) for end in _ENDS}
+    ends = {end: sum(weight * getattr(term.seconds, end) for term, weight in members) for end in ENDS}
     return main.model_copy(
         update={
             "tasks": max(1, round(total("tasks"))),
@@ -121,7 +120,7 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     terms = _terms(works, prices)
-    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in _ENDS}
+    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in ENDS}
     mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
     if costs.table is not None:  # what was measured happened, whatever the record's rates allow
         bound = min(bound, mid)

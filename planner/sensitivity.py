@@ -15,7 +15,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
 from helmsman.planner.costs import CostModel, work_of
-from helmsman.planner.interference import End
+from helmsman.planner.percentiles import End
 from helmsman.planner.predict import mean_step, works_seconds
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.works import Works, alike
@@ -112,7 +112,7 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
     most = _most_added(works, causes, [price.high - price.low for price in prices])
     telling = [cause for cause, added in most.items() if added > _NEGLIGIBLE * usual]
     if works.overlap:
-        telling += [SHARED_MEMORIES] if costs.slowed() is None else [BUSY_LINKS, SHARED_MEMORIES]
+        telling += [SHARED_MEMORIES] if costs.slowed("high") is None else [BUSY_LINKS, SHARED_MEMORIES]
     telling += [HANDOVERS]
     moved = {cause: (seconds(cause, "low") - usual, seconds(cause, "high") - usual) for cause in telling}
     return Sensitivity(usual, {cause: ends for cause, ends in moved.items() if any(ends)})

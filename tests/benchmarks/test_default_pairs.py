@@ -47,6 +47,27 @@ def test_margins_at_the_speeds_of_the_profile_leave_out_a_slow_spell_of_one_side
     assert judged.measured == pytest.approx(1.4) and judged.scaled == pytest.approx(0.2)
 
 
+def test_margins_are_judged_at_the_speeds_of_the_profile() -> None:
+    """As run, the simple plan took 1.3 times as long, because both of its runs met a slower machine."""
+    fast, slow = Execution(1.0, 1.0, 0.0), Execution(1.3, 1.56, 0.0)
+    judged = Pair("question", "default", "simple", 1.0, 1.2, (fast, slow, slow, fast))
+    assert judged.measured == pytest.approx(0.3) and judged.scaled == pytest.approx(0.0)
+    assert judged.unrealised
+
+
+def test_a_pair_that_stayed_disturbed_is_not_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    beside = [Execution(took, 1.0, 0.3) for took in (2.0, 1.0, 1.0, 2.0)]
+    judged = Pair("question", "default", "simple", 1.0, 1.0, tuple(beside))
+    assert judged.disturbed and "not measured" in str(judged)
+    assert not verdict([judged], 1)
+    assert "0 slower" in (said := capsys.readouterr().out) and "1 not measured, 1 of them disturbed" in said
+
+
+def test_a_question_without_a_simple_plan_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert verdict([pair(1.0, 1.0)], 2, ["another"])
+    assert "another" in capsys.readouterr().out
+
+
 def test_a_pair_of_one_plan_is_equal_and_a_missing_pair_is_no_success() -> None:
     equal = pair(1.0, 1.0)
     assert equal.same and not equal.slower and "equal" in str(equal)

@@ -6,7 +6,7 @@ from shapes import small_model
 
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import predict
-from helmsman.planner.sensitivity import Sensitivity, gain, regrets, sensitivity
+from helmsman.planner.sensitivity import HANDOVERS, Sensitivity, gain, regrets, sensitivity
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 
@@ -41,7 +41,7 @@ def test_with_all_figures_at_their_medians_it_is_the_prediction(on_cpu):
 def test_a_cause_moves_a_plan_by_the_part_that_rests_on_it():
     plan = make_plan(MODEL, 2, hardware=uncertain(cpu=2.0))
     causes = moved(plan).moved
-    assert set(causes) == {("cpu", "memory")}
+    assert set(causes) == {("cpu", "memory"), HANDOVERS}
     low, high = causes["cpu", "memory"]
     assert low < 0 < high < moved(plan).seconds
 

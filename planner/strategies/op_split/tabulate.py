@@ -5,7 +5,8 @@ from dataclasses import replace
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.ops import LINEAR_OPS
-from helmsman.planner.costs import STRETCH, CostModel, Estimate
+from helmsman.planner.costs import CostModel, Estimate
+from helmsman.planner.percentiles import STRETCH
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.op_split.work import layer_tasks
 from helmsman.planner.strategies.streaming.division import layer_operations

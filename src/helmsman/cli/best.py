@@ -26,6 +26,9 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
 """Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
 llama.cpp's placement, priced with the executor that would run it."""
 
+_ROUNDING = 1e-9
+"""Relative difference that is none."""
+
 Ask = Callable[[str, Mapping[str, object]], "Decision"]
 """What a strategy decides with options of its own. Raises what it raises."""
 
@@ -145,8 +148,8 @@ def _decision(
 
 
 def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certificate | None":
-    """The proof of the search for another plan than its own: no composition takes less than its bound; where the plan
-    takes less, being none of them, it is its own bound."""
+    """The proof of the search for another plan than its own: none that it could have made takes less than its bound.
+    No proof where the plan, being none of those, takes less: the bound says nothing about it."""
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.objective import weighted_seconds
     from helmsman.planner.strategies.optimal.aims import aim_of
@@ -158,7 +161,10 @@ def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certifi
     turns = plan.workload.batches / batches_together(plan)
     weights = aim_of(args.objective, plan.workload).counted
     seconds = turns * weighted_seconds(weights, times.__getitem__)
-    bound = min(searched.certificate.lower_bound, seconds)
+    bound = searched.certificate.lower_bound
+    if bound > seconds * (1.0 + _ROUNDING):
+        return None
+    bound = min(bound, seconds)
     return Certificate(
         objective=searched.certificate.objective,
         seconds=seconds,
