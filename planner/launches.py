@@ -25,6 +25,9 @@ from helmsman.schemas.workload import Workload
 
 _ENDS = ("value", "p10", "p90")
 
+_ROUNDING = 1e-9
+"""Relative difference of seconds that is none."""
+
 
 def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> Roles:
     """The machine with the least times per operation that launching leaves its devices in a decode step; the same
@@ -82,12 +85,14 @@ def ceiling(work: Sequence[float], total: float) -> float:
     That is the level H at which the sum of min(work, H) is `total`; the longest where their sum is no more."""
     left = total
     rising = sorted(work)
+    if sum(rising) <= total * (1 + _ROUNDING):
+        return rising[-1] if rising else 0.0
     for place, each in enumerate(rising):
         level = left / (len(rising) - place)
         if level <= each:
             return level
         left -= each
-    return rising[-1] if rising else 0.0
+    return rising[-1]
 
 
 def _work(placed: Placement, device: Device) -> list[tuple[Task, float]]:
