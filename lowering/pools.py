@@ -12,9 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.host_thread import HostThread
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
+
+THREAD = "host thread"
+"""The pool of seconds of the thread that launches for all devices, a second a second (`lowering.host_thread`)."""
 
 _LINK, _LANES = "link ", "lanes "
 """Before the name of a link's pool and of its lanes': memories and links may have equal names."""
@@ -34,7 +38,8 @@ def together(memory: Memory) -> Figure:
 
 
 class Pools:
-    """The physical memories and links of a machine and what each can deliver, bytes/s.
+    """The physical memories and links of a machine and what each can deliver, bytes/s; and the thread of the host,
+    where one launches for all devices, of which tasks draw seconds.
 
     Lanes of one link, and links that share another's lanes, draw from one pool; where those lanes carry more than
     that link alone reaches, from one for each and one for the lanes (PARK-43)."""
@@ -48,6 +53,9 @@ class Pools:
             self.capacity[_LINK + link.name] = link.bandwidth.value
             if link.carries is not None:
                 self.capacity[_LANES + link.name] = link.carries.value
+        self._thread = HostThread(hardware, median_rate)
+        if self._thread.known:
+            self.capacity[THREAD] = 1.0
 
     def uses(self, task: Task) -> dict[str, int]:
         """How many times a task's bytes count in each pool."""
@@ -57,7 +65,9 @@ class Pools:
         return uses
 
     def called(self, pool: str) -> str:
-        """A pool in words: `dram bandwidth`, `h2d bandwidth`."""
+        """A pool in words: `dram bandwidth`, `h2d bandwidth`, `host thread`."""
+        if pool == THREAD:
+            return THREAD
         return f"{pool.removeprefix(_LINK).removeprefix(_LANES)} bandwidth"
 
     def of_link(self, name: str) -> tuple[str, ...]:
@@ -91,7 +101,9 @@ class Pools:
         A task that alone already exceeds what a pool nominally has counts as using all of it."""
         uses = self.uses(task)
         moved = min(float(task.bytes), self.most(uses) * alone)
-        return {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
+        drawn = {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
+        held = self._thread.seconds(task, alone)
+        return drawn | {THREAD: held} if held else drawn
 
     @property
     def rates(self) -> list[float]:

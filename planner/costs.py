@@ -142,7 +142,8 @@ class CostModel:
     def sharing(self, end: End = "mid") -> Sharing:
         """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass."""
         if end not in self._sharing:
-            self._sharing[end] = Sharing(Pools(self._together, partial(rate_at, end=OPPOSITE[end])))
+            hardware = self.between(end).hardware
+            self._sharing[end] = Sharing(Pools(hardware, partial(rate_at, end=OPPOSITE[end])))
         return self._sharing[end]
 
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
@@ -325,9 +326,9 @@ def least_seconds(device: Device) -> Figure | None:
 
 
 def _bare(hardware: Hardware) -> Hardware:
-    """The machine without time between tasks."""
+    """The machine without time between tasks and for launching them."""
     links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
-    devices = tuple(device.model_copy(update={"join": None}) for device in hardware.devices)
+    devices = tuple(device.model_copy(update={"join": None, "launching": None}) for device in hardware.devices)
     return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
 
 

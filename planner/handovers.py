@@ -4,13 +4,15 @@ A task that waits for a transfer begins the link's `handover` after that ended: 
 that waits for it goes on. A task that waits for other lanes begins, whatever ended last, the device's `join` after the
 task before it on its own lane, since it is handed over by itself and looks at every event. A pass of a run begins when
 it has been handed over in so many pieces (`between_passes`): the time of one process, however many devices there are.
-The simulator and predictions add the same seconds to the same tasks."""
+The simulator and predictions add the same seconds to the same tasks. Where one thread of the host launches for all
+devices, a pass takes no less than that thread works (`thread`)."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.host_thread import HostThread
 from helmsman.planner.percentiles import End, duration_at
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, lane_owner
@@ -39,6 +41,11 @@ class Handovers:
         lanes."""
         join = self._joins.get(lane, 0.0)
         return join if join and any(other != lane for other in waited) else 0.0
+
+    @cached_property
+    def thread(self) -> HostThread:
+        """The thread of the host that launches for all devices."""
+        return HostThread(self.hardware, partial(duration_at, end=self.end))
 
     def begins(self, graph: TaskGraph) -> float:
         """Seconds from the end of the pass before to the start of this one."""

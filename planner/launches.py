@@ -25,6 +25,9 @@ from helmsman.schemas.workload import Workload
 
 _ENDS = ("value", "p10", "p90")
 
+_ROUNDING = 1e-9
+"""Relative difference of seconds that is none."""
+
 
 def driven(roles: Roles, model: Model, workload: Workload, weights: StoredFormat, kv: KvFormat) -> Roles:
     """The machine with the least times per operation that launching leaves its devices in a decode step; the same
@@ -46,7 +49,9 @@ def launched(hardware: Hardware, name: str, dispatch: Dispatch, tasks: Sequence[
         return _with_device(hardware, _driven(device, "overhead", figure.model_copy(update=added)))
     least = device.launch.value if device.launch else 0.0
     floors = {end: max(least, floor(work, getattr(figure, end) * total)) for end in _ENDS}
-    return _with_device(hardware, _driven(device, "launch", figure.model_copy(update=floors)))
+    held = {end: ceiling([max(each, floors[end]) for each in work], getattr(figure, end) * total) for end in _ENDS}
+    driven = _driven(device, "launch", figure.model_copy(update=floors))
+    return _with_device(hardware, _driven(driven, "launching", figure.model_copy(update=held)))
 
 
 def _driven(device: Device, name: str, figure: Figure) -> Device:
@@ -72,6 +77,22 @@ def floor(work: Sequence[float], total: float) -> float:
         if level >= rising[count - 1]:
             return level
     return 0.0
+
+
+def ceiling(work: Sequence[float], total: float) -> float:
+    """The most time of an operation that counts, so that operations of `work` seconds count `total` in all.
+
+    That is the level H at which the sum of min(work, H) is `total`; the longest where their sum is no more."""
+    left = total
+    rising = sorted(work)
+    if sum(rising) <= total * (1 + _ROUNDING):
+        return rising[-1] if rising else 0.0
+    for place, each in enumerate(rising):
+        level = left / (len(rising) - place)
+        if level <= each:
+            return level
+        left -= each
+    return rising[-1]
 
 
 def _work(placed: Placement, device: Device) -> list[tuple[Task, float]]:

@@ -164,11 +164,19 @@ def works_seconds(
     works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing, between: Handovers | None
 ) -> float:
     """Seconds of a pass whose kinds of work take `times` alone, with what busy links and shared memories cost, and the
-    time `between` tasks."""
-    alone = works_makespan(works, times, slowed, between)
-    if not sharing.matters(works, times):
-        return alone
-    return max(alone, delayed_makespan(works, times, slowed, sharing, between))
+    time `between` tasks; no less than one thread of the host works that launches them all."""
+    found = works_makespan(works, times, slowed, between)
+    if sharing.matters(works, times):
+        found = max(found, delayed_makespan(works, times, slowed, sharing, between))
+    return max(found, _launching(works, times, between))
+
+
+def _launching(works: Works, times: Sequence[float], between: Handovers | None) -> float:
+    """Seconds that the thread works which launches for all devices of an eager host; 0 where none does."""
+    if between is None or not between.thread.known:
+        return 0.0
+    held = [between.thread.seconds(task, alone) for task, alone in zip(works.kinds, times, strict=True)]
+    return sum(held[kind] for kind in works.kind)
 
 
 def gap(seconds: float, bound: float) -> float:

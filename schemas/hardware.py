@@ -83,7 +83,8 @@ class Device(Frozen):
 
     `read`: sustained bytes/s from its memory (the roofline's M); `compute`: P; `efficiency`: eta.
     `launch`: least seconds between two operations on the device; `dispatch`: what launching them takes on the host,
-    where that is not a captured graph or native code;
+    where that is not a captured graph or native code; `launching`: in a plan, how long a launch keeps the one thread of
+    the host at most, which launches for all devices in turn and computes what its CPUs do (`lowering.host_thread`);
     `overhead`: seconds added to every operation;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on the host in an online pass, beside its bytes;
@@ -104,6 +105,7 @@ class Device(Frozen):
     efficiency: Annotated[tuple[Efficiency, ...], Field(max_length=256)] = ()
     launch: Delay | None = None
     dispatch: Dispatch | None = None
+    launching: Delay | None = Field(default=None, description="of an operation: seconds of the host's thread, at most")
     overhead: Delay | None = None
     join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
     request: Delay | None = Field(default=None, description="of attention on the host: by request and layer")
@@ -394,6 +396,7 @@ def _figures(device: Device) -> list[Figure]:
     optional = (
         device.launch,
         None if device.dispatch is None else device.dispatch.seconds,
+        device.launching,
         device.overhead,
         device.join,
         device.request,

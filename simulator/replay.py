@@ -85,8 +85,9 @@ def replay(
     time between tasks, by default that of the record (`planner.handovers`).
 
     A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
-    done, and handed over. Running tasks share bandwidth (`lowering.pools`). Deterministic; cost O(tasks x log), and x
-    running under contention.
+    done, and handed over. Running tasks share bandwidth (`lowering.pools`). Where one thread of the host launches for
+    all devices, the makespan is no less than that thread works (`lowering.host_thread`), and the rest of it idle.
+    Deterministic; cost O(tasks x log), and x running under contention.
     Raises ValueError for a graph with a cycle, and for seconds that are negative or not a number."""
     start, end = [0.0] * len(graph.tasks), [0.0] * len(graph.tasks)
 
@@ -152,6 +153,7 @@ class _Run:
         self.tasks, self.price, self.done = tasks, price, done
         self.slowed = slowed if any(link.slows or link.interrupts for link in hardware.links) else None
         self.between = _Between(between) if between.known else None
+        self.thread, self.held = between.thread if between.thread.known else None, 0.0
         self.links = {link.name: link for link in hardware.links}
         self.kinds_of_traffic: dict[str, int] = {}
         self.traffic: dict[tuple[str, ...], int] = {(): -1}
@@ -183,6 +185,8 @@ class _Run:
                 raise ValueError(f"task {task.id} cannot take {alone} s")
             lane, drawn, most = self.seats.get((task.resource, task.memories)) or self._seat(task)
             self.moved[lane] += size
+            if self.thread is not None:
+                self.held += self.thread.seconds(task, alone)
             rate = min(size / alone, most) if alone else 0.0
             lanes.append(lane)
             seconds.append(alone)
@@ -244,7 +248,7 @@ class _Run:
                 self.done(index, self.pending.pop(index), start, end)
 
     def _summary(self) -> Summary:
-        return Summary(
+        made = Summary(
             makespan=self.loop.now,
             busy=dict(zip(self.lanes, self.loop.busy, strict=True)),
             moved=dict(zip(self.lanes, self.moved, strict=True)),
@@ -252,6 +256,7 @@ class _Run:
             shares=self.kinds.shares(self.loop.masks),
             tasks=self.count,
         )
+        return made.later(self.held - made.makespan) if self.held > made.makespan else made
 
 
 class _Between:

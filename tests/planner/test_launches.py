@@ -1,0 +1,98 @@
+"""Launches of an eager host's one thread: how they are counted, and what is planned with them."""
+
+import json
+import random
+
+import pytest
+
+from helmsman.cli.plan import main
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.lower import lower
+from helmsman.lowering.pools import THREAD, Pools
+from helmsman.planner.complexity import Complexity, complexity
+from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.launches import ceiling, driven, floor
+from helmsman.planner.machine import roles
+from helmsman.planner.predict import mean_step
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import parse_document
+from helmsman.schemas.workload import Workload
+from helmsman.simulator.replay import replay
+
+EAGER = ("l40s-epyc7413", "rtx3090-epyc7h12")
+WORK = Workload(prompt_tokens=128, output_tokens=128, batch=1, context=256)
+
+
+def planned(capsys, model, machine, *options) -> Plan:
+    assert main(["--model", model, "--hw", machine, *options, "--json"]) == 0
+    return parse_document(Plan, capsys.readouterr().out.encode(), "plan")
+
+
+def test_the_ceiling_counts_so_many_seconds():
+    rng = random.Random(3)
+    for _ in range(50):
+        work = [rng.expovariate(1.0) for _ in range(rng.randint(1, 40))]
+        total = rng.random() * 2 * sum(work)
+        level = ceiling(work, total)
+        assert sum(min(each, level) for each in work) == pytest.approx(min(sum(work), total))
+        assert level <= max(work) * (1 + 1e-9)
+    assert ceiling([], 1.0) == 0.0
+
+
+def test_what_is_launched_takes_the_thread_all_of_its_launches():
+    """The floor and the ceiling of operations both add up to the seconds of all launches, whatever is longer."""
+    work = [1.0, 2.0, 30.0, 4.0]
+    for total in (8.0, 60.0):
+        prices = [max(each, floor(work, total)) for each in work]
+        held = sum(min(each, ceiling(prices, total)) for each in prices)
+        assert held == pytest.approx(total)
+        assert sum(prices) == pytest.approx(max(sum(work), total))
+
+
+@pytest.mark.parametrize("machine", EAGER)
+@pytest.mark.parametrize("model", ["Qwen3-0.6B", "Qwen3-1.7B", "opt-1.3b"])
+def test_a_model_that_fits_stays_on_the_card(machine, model, capsys):
+    """Each block shared with the CPU seemed a tenth faster while the CPU's work was beside the GPU's launches."""
+    plan = planned(capsys, model, machine)
+    assert complexity(plan) == Complexity.ONE_DEVICE
+
+
+@pytest.mark.parametrize("machine", EAGER)
+def test_the_search_finds_nothing_faster_than_the_card_and_proves_it(machine, capsys):
+    """By the search's own prediction, proof and replay, for any step of a model that launches bound."""
+    plan = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "optimal", "--objective", "latency")
+    card = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "llama-cpp", "--ngl", "999", "--same-software")
+    seconds = plan.predicted.decode.seconds.mid
+    assert seconds == pytest.approx(card.predicted.decode.seconds.mid, rel=1e-3)
+    assert seconds * 0.999 <= plan.certificate.lower_bound <= seconds * (1 + 1e-9)
+    costs = CostModel(plan.hardware)
+    done = replay(lower(plan, mean_step(plan.workload)), lambda task: costs.price(task).mid, plan.hardware)
+    assert done.makespan == pytest.approx(seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("machine", EAGER)
+def test_dividing_is_never_slower_than_not_dividing(machine, capsys):
+    """Where the model does not fit, so that the CPU computes beside what is launched."""
+    little = ["--vram-avail", "700MB", "--objective", "latency"]
+    whole = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "layer-split", *little)
+    split = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "optimal", *little)
+    more = planned(capsys, "Qwen3-0.6B", machine, "--strategy", "optimal", "--effort", "1000", *little)
+    took = [plan.predicted.decode.seconds.mid for plan in (whole, split, more)]
+    assert took[1] <= took[0] * (1 + 1e-9) and took[2] <= took[1] * (1 + 1e-9)
+    assert split.certificate.lower_bound <= took[1] * (1 + 1e-9)
+
+
+def test_only_eager_machines_have_such_a_thread():
+    eager = driven(roles(load_hardware(EAGER[0], None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
+    assert eager.device("cuda").launching is not None and THREAD in Pools(eager).capacity
+    assert json.loads(eager.to_json())["devices"][1]["launching"]["source"] == "helm-launch"
+    for machine in ("rtx4060-laptop", "a10-xeon6342", "epyc9554-cpu"):
+        other = driven(roles(load_hardware(machine, None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
+        assert THREAD not in Pools(other).capacity
+
+
+def test_without_corrections_nothing_is_launched():
+    eager = driven(roles(load_hardware(EAGER[0], None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
+    bare = CostModel(eager, CostOptions(corrections=False))
+    assert not bare.between().thread.known and THREAD not in bare.pools.capacity
