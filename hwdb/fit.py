@@ -1,9 +1,12 @@
 """Samples to figures and curves: order statistics, nothing assumed about their distribution."""
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency
+
+_Z90 = 1.2815515655446004
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -26,13 +29,26 @@ def figure(values: Sequence[float], source: str) -> Figure:
     )
 
 
+def settled(values: Sequence[float], source: str) -> Figure:
+    """Median and count of `values` (at least one), and the 10th and 90th percentile of that median: what matters where
+    a pass takes the sum of many. Order statistics, by the normal approximation of their binomial ranks (Conover 1999)."""
+    aside = _Z90 * 0.5 / sqrt(len(values))
+    return Figure(
+        value=quantile(values, 0.5),
+        p10=quantile(values, max(0.0, 0.5 - aside)),
+        p90=quantile(values, min(1.0, 0.5 + aside)),
+        n=len(values),
+        source=source,
+    )
+
+
 def exact(value: float, source: str) -> Figure:
     """A configured or counted number: no spread, no samples."""
     return Figure(value=value, p10=value, p90=value, source=source)
 
 
 def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
-    """An efficiency curve from the samples of its share at each `at`."""
+    """An efficiency curve from the samples of its share at each `at`; a pass has many operations of a kind."""
     points = sorted(shares)
     return Efficiency.model_validate(
         {
@@ -40,6 +56,6 @@ def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]]
             "op": op,
             "format": fmt,
             "at": tuple(points),
-            "share": tuple(figure(shares[at], source) for at in points),
+            "share": tuple(settled(shares[at], source) for at in points),
         }
     )

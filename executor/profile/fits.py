@@ -1,7 +1,7 @@
 """From samples of two devices at once, and of the time between tasks, to the figures of a record."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, median
+from statistics import fmean, harmonic_mean
 
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.readings import MEASURED
@@ -20,9 +20,9 @@ _TOGETHER = 5
 def joint_rate(samples: JointSamples) -> Figure:
     """Bytes/s of both devices together while the link is idle: every format and size of matrices is a sample, and so is
     every plain read, which probes beside runs repeat."""
-    rates = [median(one) + median(two) for (link, *_), (one, two) in samples.rates.items() if link == "idle"]
-    rates += samples.read["idle"]
-    return figure(rates, MEASURED)
+    both = [each for (link, *_), each in samples.rates.items() if link == "idle"]
+    rates = [harmonic_mean(one) + harmonic_mean(two) for one, two in both]
+    return figure(rates + samples.read["idle"], MEASURED)
 
 
 def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:

@@ -6,7 +6,7 @@ survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
@@ -194,12 +194,12 @@ def _in_turn(
 
 
 def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:
-    """`run`, which reads `size` bytes, against plain reads, pair by pair."""
+    """`run`, which reads `size` bytes, against plain reads, pair by pair; the mean of many runs, as a step has many."""
     read = bench.read(pool)
     repeats = max(3, round(SLICE_S * read / size))
     found = _Shares([], [])
     for _ in range(pairs):
-        rate = size / median(run(repeats))
+        rate = size / fmean(run(repeats))
         after = bench.read(pool)
         found.shares.append(rate / ((read + after) / 2))
         found.reads.append(after)

@@ -8,7 +8,7 @@ from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
-from helmsman.hwdb.fit import curve, exact, figure, quantile
+from helmsman.hwdb.fit import curve, exact, figure, quantile, settled
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import StoredFormat
@@ -153,9 +153,9 @@ def _small_operations(samples: InplaceSamples) -> tuple[Figure, Figure]:
 
 
 def _chosen(value: float, samples: Sequence[float]) -> Figure:
-    """`value`, with the spread of the samples it was chosen from."""
-    low, high = quantile(samples, 0.1), quantile(samples, 0.9)
-    return Figure(value=value, p10=min(low, value), p90=max(high, value), n=len(samples), source=MEASURED)
+    """`value`, with the spread of the median of the samples it was chosen from."""
+    spread = settled(samples, MEASURED)
+    return spread.model_copy(update={"value": value, "p10": min(spread.p10, value), "p90": max(spread.p90, value)})
 
 
 def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """What is measured, before it is fitted."""
 
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import harmonic_mean
 
 from helmsman.executor.profile.settings import Loopback
 from helmsman.schemas.formats import KvFormat, StoredFormat
@@ -29,9 +29,9 @@ class ProcessorSamples:
     """The same for every one of `read`."""
 
     def add_reads(self, rates: list[float], share: float) -> None:
-        """Plain reads of one point, from which others took `share` of the time. Their median is one sample: a pass
-        takes longer than one of them, so that it sees a mean as well."""
-        self.read.append(median(rates))
+        """Plain reads of one point, from which others took `share` of the time. All together are one sample: a pass
+        takes longer than one of them, so that it sees the sum of their seconds as well."""
+        self.read.append(harmonic_mean(rates))
         self.reads_disturbed.append(share)
 
     @property

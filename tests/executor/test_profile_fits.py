@@ -12,7 +12,8 @@ def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
     samples.rates["idle", "bf16", 1 << 20] = ([20e9, 21e9, 22e9], [23e9, 24e9, 25e9])
     samples.rates["busy", "bf16", 1 << 20] = ([1e9], [1e9])
     found = joint_rate(samples)
-    assert found.value == pytest.approx(47.5e9)
+    products = 3 / (1 / 20e9 + 1 / 21e9 + 1 / 22e9) + 3 / (1 / 23e9 + 1 / 24e9 + 1 / 25e9)
+    assert found.value == pytest.approx((50e9 + products) / 2)
     assert found.n == 2
 
 
