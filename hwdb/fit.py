@@ -30,8 +30,9 @@ def figure(values: Sequence[float], source: str) -> Figure:
 
 
 def settled(values: Sequence[float], source: str) -> Figure:
-    """Median and count of `values` (at least one), and the 10th and 90th percentile of that median: what matters where
-    a pass takes the sum of many. Order statistics, by the normal approximation of their binomial ranks (Conover 1999)."""
+    """Median and count of `values` (at least one), and the 10th and 90th percentile of that median, not of a sample:
+    what matters where a pass takes the sum of hundreds. Order statistics, by the normal approximation of their ranks
+    (Conover 1999)."""
     aside = _Z90 * 0.5 / sqrt(len(values))
     return Figure(
         value=quantile(values, 0.5),
@@ -48,7 +49,10 @@ def exact(value: float, source: str) -> Figure:
 
 
 def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]], source: str) -> Efficiency:
-    """An efficiency curve from the samples of its share at each `at`; a pass has many operations of a kind."""
+    """An efficiency curve from the samples of its share at each `at`.
+
+    With the spread of single samples, although a pass has many: it has them between other work, which none had (a wait
+    for the slower thread behind every second product took 2 us of 20 to 40)."""
     points = sorted(shares)
     return Efficiency.model_validate(
         {
@@ -56,6 +60,6 @@ def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]]
             "op": op,
             "format": fmt,
             "at": tuple(points),
-            "share": tuple(settled(shares[at], source) for at in points),
+            "share": tuple(figure(shares[at], source) for at in points),
         }
     )

@@ -238,10 +238,12 @@ def test_small_operations_spread_around_what_was_chosen():
     one = ProcessorProfile("cpu", "cpu", 1, (), samples, stage)
     (device,) = record(Profile(Host(cpu="a test", cores=1, ram=2**34), 2**33, "2026-01-01", "test", (one,))).devices
     assert device.overhead.value == pytest.approx(OVERHEAD)
-    assert device.overhead.p10 <= OVERHEAD * 1.001 and device.overhead.p90 == pytest.approx(7.6 * OVERHEAD)
+    rank = 3 * (0.5 + 1.2815515655446004 * 0.5 / 4**0.5)
+    assert device.overhead.p10 <= OVERHEAD * 1.001
+    assert device.overhead.p90 == pytest.approx((2 + 8 * (rank - 2)) * OVERHEAD)
     assert (device.overhead.n, device.elementwise.n) == (4, 4)
     assert device.elementwise.value == pytest.approx(ELEMENTWISE)
-    assert device.elementwise.p10 == pytest.approx(0.325 * ELEMENTWISE)
+    assert 0.325 * ELEMENTWISE < device.elementwise.p10 < ELEMENTWISE
 
 
 def synthetic_gpu() -> CudaSamples:
