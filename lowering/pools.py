@@ -102,8 +102,7 @@ class Pools:
         uses = self.uses(task)
         moved = min(float(task.bytes), self.most(uses) * alone)
         drawn = {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
-        held = self._thread.seconds(task, alone)
-        return drawn | {THREAD: held} if held else drawn
+        return drawn | {THREAD: self._thread.seconds(task, alone)} if self._thread.known else drawn
 
     @property
     def rates(self) -> list[float]:
