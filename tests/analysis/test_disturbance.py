@@ -7,12 +7,13 @@ import pytest
 
 from helmsman.analysis.disturbance import disturbance_line, disturbance_of, disturbed_record, with_evidence
 from helmsman.cli import plan as helm_plan
+from helmsman.hwdb.fit import exact
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.decide import evidence
 from helmsman.planner.disturbed import disturbed_figures, undisturbed
 from helmsman.planner.predict import predict
 from helmsman.schemas.figures import disturbed_figure
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import BetweenPasses, Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.pricing import cost_model
 
@@ -22,6 +23,15 @@ def disturbed(hardware: Hardware, share: float = 0.3) -> Hardware:
     host = hardware.devices[0]
     host = host.model_copy(update={"read": disturbed_figure(host.read, share)})
     return hardware.model_copy(update={"devices": (host, *hardware.devices[1:])})
+
+
+def without_time_between(hardware: Hardware) -> Hardware:
+    """The record with no time between tasks, measured: what would be assumed is more than all of a small step."""
+    none = exact(0.0, hardware.devices[0].read.source)
+    links = tuple(link.model_copy(update={"handover": none}) for link in hardware.links)
+    devices = tuple(device.model_copy(update={"join": none}) for device in hardware.devices)
+    passes = BetweenPasses(begin={hardware.devices[0].name: none}, submission=none)
+    return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": passes})
 
 
 def on(plan: Plan, hardware: Hardware) -> Plan:
@@ -35,12 +45,13 @@ def test_an_undisturbed_plan_says_nothing(plan: Plan) -> None:
 
 
 def test_the_interval_is_wider_and_the_line_says_by_how_much(plan: Plan) -> None:
-    found = disturbance_of(on(plan, disturbed(plan.hardware)))
+    quiet = on(plan, without_time_between(plan.hardware))
+    found = disturbance_of(on(plan, disturbed(quiet.hardware)))
     assert found is not None and found.figures == ("cpu read",) and found.most == 0.3
-    assert found.quiet.low == pytest.approx(plan.predicted.decode.seconds.low)
-    assert found.quiet.high == pytest.approx(plan.predicted.decode.seconds.high)
-    assert found.step.mid == plan.predicted.decode.seconds.mid
-    assert found.step.high > found.quiet.high and found.step.low < found.quiet.low and found.wider > 0.0
+    assert found.quiet.low == pytest.approx(quiet.predicted.decode.seconds.low)
+    assert found.quiet.high == pytest.approx(quiet.predicted.decode.seconds.high)
+    assert found.step.mid == quiet.predicted.decode.seconds.mid
+    assert found.step.high > found.quiet.high and found.step.low < found.quiet.low and found.wider > 0.3
     line = disturbance_line(found)
     assert "1 figures (cpu read): others took up to 30%" in line and f"{found.wider:.0%} wider" in line
     assert "run helm-profile when nothing else runs" in line and "\n" not in line
