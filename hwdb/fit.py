@@ -6,7 +6,8 @@ from math import sqrt
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency
 
-_Z90 = 1.2815515655446004
+Z90 = 1.2815515655446004
+"""The 90th percentile of the standard normal distribution."""
 
 
 def quantile(values: Sequence[float], q: float) -> float:
@@ -33,7 +34,7 @@ def settled(values: Sequence[float], source: str) -> Figure:
     """Median and count of `values` (at least one), and the 10th and 90th percentile of that median, not of a sample:
     what matters where a pass takes the sum of hundreds. Order statistics, by the normal approximation of their ranks
     (Conover 1999)."""
-    aside = _Z90 * 0.5 / sqrt(len(values))
+    aside = Z90 * 0.5 / sqrt(len(values))
     return Figure(
         value=quantile(values, 0.5),
         p10=quantile(values, max(0.0, 0.5 - aside)),

@@ -6,12 +6,12 @@ a profile are too few (5 to 75 a figure) to say their own 5th percentile better.
 
 from typing import Literal
 
+from helmsman.hwdb.fit import Z90
 from helmsman.schemas.figures import Figure
 
-_Z90 = 1.2815515655446004
 _Z95 = 1.6448536269514722
 
-STRETCH = _Z95 / _Z90
+STRETCH = _Z95 / Z90
 """From the distance of the 10th and 90th percentile to that of the 5th and 95th."""
 
 End = Literal["low", "mid", "high"]

@@ -25,7 +25,7 @@ from helmsman.executor.profile.samples import (
     Profile,
 )
 from helmsman.executor.profile.settings import Loopback
-from helmsman.hwdb.fit import figure, quantile
+from helmsman.hwdb.fit import Z90, figure, quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.costs import CostModel
@@ -238,7 +238,7 @@ def test_small_operations_spread_around_what_was_chosen():
     one = ProcessorProfile("cpu", "cpu", 1, (), samples, stage)
     (device,) = record(Profile(Host(cpu="a test", cores=1, ram=2**34), 2**33, "2026-01-01", "test", (one,))).devices
     assert device.overhead.value == pytest.approx(OVERHEAD)
-    rank = 3 * (0.5 + 1.2815515655446004 * 0.5 / 4**0.5)
+    rank = 3 * (0.5 + Z90 * 0.5 / 4**0.5)
     assert device.overhead.p10 <= OVERHEAD * 1.001
     assert device.overhead.p90 == pytest.approx((2 + 8 * (rank - 2)) * OVERHEAD)
     assert (device.overhead.n, device.elementwise.n) == (4, 4)
