@@ -13,7 +13,7 @@ from helmsman.schemas.hardware import Hardware, lane_owner
 
 
 class HostThread:
-    """What the tasks of a pass take of that thread; `known`: whether any device is launched by it.
+    """The launching thread's seconds by task; `known`: whether any device is launched by it.
 
     Where one is, the host runs such software, so that operations of its CPUs are its thread's, too."""
 

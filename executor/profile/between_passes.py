@@ -1,4 +1,4 @@
-"""What passes between the passes of a run: choosing a token, and handing the next pass to lanes piece by piece.
+"""The time between the passes of a run: waking who waits, and handing the next pass to lanes piece by piece.
 
 A model of few and small operations is run for real, by every device alone, in one piece, and by two with the operations
 in turns, in as many pieces as there are operations and moves. Its head is many times what the caches hold: a run's

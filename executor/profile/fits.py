@@ -57,8 +57,8 @@ def _part(taken: Sequence[tuple[float, float]]) -> Figure:
 
 
 def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses:
-    """What a piece takes, from the device whose passes were handed over in few pieces and in many; less those, what
-    each device takes anyway. Of every sample, the other constant given, the spread."""
+    """Seconds of a submission, from the device whose passes were handed over in few pieces and in many; and seconds
+    before a pass by device, less its submissions. The spread is of every sample, the other constant given."""
     fewest = {device: min(pieces for name, pieces in samples if name == device) for device, _ in samples}
     divided, most = max(samples, key=lambda each: each[1])
     few = fewest[divided]

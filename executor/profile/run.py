@@ -192,7 +192,7 @@ def _joint_point(
 def _passes_point(
     hardware: Hardware, machine: Machine, kept: list[BetweenPassesSamples]
 ) -> Point[BetweenPassesSamples]:
-    """What passes between the passes of a run."""
+    """The point that measures the time between the passes of a run, into `kept`."""
 
     def keep(samples: BetweenPassesSamples, share: float) -> None:
         kept.append(replace(samples, disturbed=share))
