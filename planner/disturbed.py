@@ -34,6 +34,10 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
     for memory in hardware.memories:
         yield memory.name, "bandwidth", memory.bandwidth
         yield memory.name, "joint bandwidth", memory.joint
+    if hardware.between_passes is not None:
+        for name, figure in hardware.between_passes.begin.items():
+            yield name, "time between passes", figure
+        yield hardware.devices[0].name, "submission", hardware.between_passes.submission
 
 
 def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:

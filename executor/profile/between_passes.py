@@ -17,12 +17,11 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.profile.samples import BetweenPassesSamples
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
-from helmsman.lowering.tensors import parameters
 from helmsman.planner.costs import CostModel
 from helmsman.planner.decide import plan_document
 from helmsman.planner.handovers import ends_on, submissions
+from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict
-from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Schedule, Select, Strategy
@@ -45,6 +44,7 @@ _SMALL = Model(
     norm_eps=1e-6,
     position=Rope(theta=1e4, rotary_dim=64),
     qk_norm=True,
+    tied_embeddings=True,
 )
 """With as many tokens to choose from as current models have: choosing is most of the time that is always there."""
 WORK = Workload(prompt_tokens=8, output_tokens=40, context=64)
@@ -59,25 +59,23 @@ THERE = ("q", "o", "up")
 
 def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPassesSamples:
     """Seconds from the end of a decode step to the start of the next, by the device that ends a pass and the pieces
-    of one, on the processors of `hardware` and the loopback accelerator, if it has one with room for the model."""
+    of one, on the processors of `hardware` and the loopback accelerator, of those plans that fit their memories."""
     host, *others = (device for device in hardware.devices if device.kind != "cuda")
     other = next((device for device in others if device.kind == "loopback"), None)
     model, found = _model(machine), dict[tuple[str, int], list[float]]()
-    needed = 2 * size_of(parameters(model), "bf16")
-    roomy = {memory.name for memory in hardware.memories if memory.available >= needed}
-    alone = [_plan(model, hardware, each, each, ()) for each in (host, *others) if each is host or each.memory in roomy]
+    alone = [_plan(model, hardware, device, device, ()) for device in (host, *others)]
     divided = [_plan(model, hardware, host, other, THERE)] if other is not None else []
     with TemporaryDirectory(prefix="helm-profile-") as folder:
         checkpoint = Path(folder) / "checkpoint"
         write_checkpoint(model, checkpoint, fmt="bf16")
-        for plan in (*alone, *divided):
+        for plan in (plan for plan in (*alone, *divided) if not shortages(memory_use(plan))):
             graph = lower(plan, mean_step(WORK))
             found[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
     return BetweenPassesSamples(found)
 
 
 def _model(machine: Machine) -> Model:
-    """The small one, as wide as its head needs to be."""
+    """The small model, so wide that its head takes `CACHES` times the last-level cache."""
     heads = -(-CACHES * machine.cache_bytes // (_SMALL.vocab * 2 * _SMALL.head_dim))
     heads = max(_SMALL.heads, min(heads, MOST_HIDDEN // _SMALL.head_dim))
     return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})

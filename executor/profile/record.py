@@ -22,6 +22,7 @@ USABLE = 0.9
 def record(profile: Profile) -> Hardware:
     """The hardware document of the profile."""
     source = Source(kind="measured", where=profile.host.cpu, date=profile.date, tool=profile.tool)
+    passes = profile.between_passes
     return Hardware(
         name="this",
         memories=tuple(_memories(profile)),
@@ -29,7 +30,7 @@ def record(profile: Profile) -> Hardware:
         links=(*_links(profile), *_cuda_links(profile)),
         sources={MEASURED: source, "configured": Source(kind="user", where="the profiler's arguments")},
         host=profile.host,
-        between_passes=between(profile.between_passes.seconds) if profile.between_passes else None,
+        between_passes=between(passes.seconds) if passes is not None and passes.seconds else None,
         readings=tuple(readings(profile)),
     )
 

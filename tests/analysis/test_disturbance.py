@@ -103,3 +103,13 @@ def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert helm_plan.main([*words, "--json"]) == 0
     marked = [each for each in json.loads(capsys.readouterr().out)["evidence"] if "disturbed" in each]
     assert [each["disturbed"] for each in marked] == [0.3]
+
+
+def test_a_disturbed_time_between_passes_is_named(plan: Plan) -> None:
+    quiet = without_time_between(plan.hardware)
+    name = quiet.devices[0].name
+    begin = disturbed_figure(exact(1e-4, quiet.devices[0].read.source), 0.3)
+    assert quiet.between_passes is not None
+    passes = quiet.between_passes.model_copy(update={"begin": {name: begin}})
+    found = disturbance_of(on(plan, quiet.model_copy(update={"between_passes": passes})))
+    assert found is not None and found.figures == (f"{name} time between passes",)

@@ -12,6 +12,7 @@ from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers, copies, inplace, processor, run
+from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
@@ -228,6 +229,18 @@ def test_every_figure_of_a_device_is_a_distribution():
         figures += [compute.flops for compute in device.compute]
         figures += [share for curve in device.efficiency for share in curve.share]
         assert all(each.n > 0 for each in figures)
+
+
+def test_a_record_without_room_to_run_passes_has_no_time_between_them():
+    """Of a machine whose memories hold no model of that size nothing is said, and so it is assumed."""
+    hardware = synthetic_record()
+    small = tuple(memory.model_copy(update={"available": 1 << 20}) for memory in hardware.memories)
+    found = measure_between_passes(
+        hardware.model_copy(update={"memories": small}), Machine(cpus=(0,), memory=2**30, cache_bytes=2**20)
+    )
+    assert found.seconds == {}
+    with_nothing = replace(synthetic_profile(), between_passes=found)
+    assert record(with_nothing).between_passes is None
 
 
 def test_small_operations_spread_around_what_was_chosen():
