@@ -14,7 +14,7 @@ REMEDY = "run helm-profile when nothing else runs"
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """What others took from the figures of a plan.
+    """How other processes disturbed the figures of a plan.
 
     `figures`: the disturbed ones of its devices and links; `most`: the largest share of the time
     that others took from one; `step`: the decode step as predicted; `quiet`: as it would be if only samples made the

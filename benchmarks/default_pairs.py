@@ -9,10 +9,10 @@ between probes, again while others are at work on this machine; A against A give
 in `--work`, so that `--stages measure` goes on where it stopped, after `--measure-s` seconds for example.
 
 Prints, per pair, the margin (how much longer the simple plan takes): predicted, measured, and at the speeds of the
-profile. Exit code 4 where the default is slower by more than noise, where less than 70 % of a margin of 10 % or more is
-realised at the speeds of the profile, and where pairs are not measured yet. A pair beside which
-others were at work in every attempt was not measured, and a question for which no simple plan fits has no pair: both
-are listed and judged neither way. A further `--stages measure` tries disturbed pairs again."""
+profile. Exit code 4 where the default is slower by more than noise, where less than 70 % of a predicted margin of 10
+% or more is realised at the speeds of the profile, and where pairs are not measured yet: those beside which others
+were at work in every attempt are among these, and a further `--stages measure` tries them again. A question for which
+no simple plan fits has no pair; it is listed and not judged."""
 
 import argparse
 import json

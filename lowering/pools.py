@@ -27,7 +27,7 @@ _LINK, _LANES = "link ", "lanes "
 Rate = Callable[[Figure], float]
 
 
-def median_rate(figure: Figure) -> float:
+def median_of(figure: Figure) -> float:
     """What is expected of a figure."""
     return figure.value
 
@@ -44,7 +44,7 @@ class Pools:
     Lanes of one link, and links that share another's lanes, draw from one pool; where those lanes carry more than
     that link alone reaches, from one for each and one for the lanes (PARK-43)."""
 
-    def __init__(self, hardware: Hardware, of: Rate = median_rate) -> None:
+    def __init__(self, hardware: Hardware, of: Rate = median_of) -> None:
         """`of`: which end of the interval of what several users of a memory reach together."""
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
         self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
@@ -53,7 +53,7 @@ class Pools:
             self.capacity[_LINK + link.name] = link.bandwidth.value
             if link.carries is not None:
                 self.capacity[_LANES + link.name] = link.carries.value
-        self._thread = HostThread(hardware, median_rate)
+        self._thread = HostThread(hardware, median_of)
         if self._thread.known:
             self.capacity[THREAD] = 1.0
 

@@ -34,8 +34,8 @@ def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
     if hardware.between_passes is not None:
         pieces, between = submissions(graph), hardware.between_passes
         begin = between.after(ends_on(graph))
-        each, once = _interval(pieces, between.submission), _interval(1, begin)
-        ends = {end: getattr(each, end) + getattr(once, end) for end in ENDS}
+        submitting, once = _interval(pieces, between.submission), _interval(1, begin)
+        ends = {end: getattr(submitting, end) + getattr(once, end) for end in ENDS}
         yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(begin))
 
 

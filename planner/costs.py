@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import exp, hypot, log, prod
-from typing import Literal, Protocol
+from typing import Literal
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
+from helmsman.planner.curves import Curve, interpolate
 from helmsman.planner.expansion import Expansion, expansion, pieces
-from helmsman.planner.handovers import Handovers
+from helmsman.planner.handovers import Handovers, without_time_between
 from helmsman.planner.interference import Slowed, Slowings, beside, slowings
 from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
@@ -127,16 +128,18 @@ class CostModel:
         if not known:
             return None
 
-        def found(task: Task) -> Slowings:
+        def slowings_of(task: Task) -> Slowings:
             links = known.get(lane_owner(task.resource), ())
             return beside(links, self.price(task).beside) if links else ()
 
-        return found
+        return slowings_of
 
     def between(self, end: End = "mid") -> Handovers:
         """The time between tasks at one end of its interval; none without corrections."""
         if end not in self._between:
-            self._between[end] = Handovers(self._together if self.options.corrections else _bare(self.hardware), end)
+            corrected = self.options.corrections
+            hardware = self._together if corrected else without_time_between(self.hardware)
+            self._between[end] = Handovers(hardware, end)
         return self._between[end]
 
     def sharing(self, end: End = "mid") -> Sharing:
@@ -325,13 +328,6 @@ def least_seconds(device: Device) -> Figure | None:
     return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
 
 
-def _bare(hardware: Hardware) -> Hardware:
-    """The machine without time between tasks and for launching them."""
-    links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
-    devices = tuple(device.model_copy(update={"join": None, "launching": None}) for device in hardware.devices)
-    return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
-
-
 def _together(task: Task) -> int:
     """Tokens that share what is read: in a decode step each has a cache of its own."""
     return 1 if task.phase == "decode" and task.kind in _ATTENDING else max(task.tokens, 1)
@@ -351,38 +347,6 @@ def blended(device: Device, bytes_read: int) -> Figure:
 def cache_rate(device: Device) -> float:
     """B_L3, estimated as 3 M where it was not measured (HELM-23)."""
     return device.cache_read.value if device.cache_read else 3 * device.read.value
-
-
-class Curve(Protocol):
-    """Shares at rising points."""
-
-    @property
-    def at(self) -> tuple[float, ...]:
-        """The points."""
-
-    @property
-    def share(self) -> tuple[Figure, ...]:
-        """The share at each."""
-
-
-def interpolate(curve: Curve, at: float) -> Figure:
-    """The curve's share at `at`: piecewise linear in log(at), constant outside."""
-    points, shares = curve.at, curve.share
-    if at <= points[0]:
-        return shares[0]
-    for index in range(1, len(points)):
-        if at <= points[index]:
-            left, right = log(points[index - 1]), log(points[index])
-            return _between(shares[index - 1], shares[index], (log(at) - left) / (right - left))
-    return shares[-1]
-
-
-def _between(a: Figure, b: Figure, weight: float) -> Figure:
-    def mix(x: float, y: float) -> float:
-        return x + weight * (y - x)
-
-    low, mid, high = mix(a.p10, b.p10), mix(a.value, b.value), mix(a.p90, b.p90)
-    return a.model_copy(update={"value": mid, "p10": min(low, mid), "p90": max(high, mid)})
 
 
 def product_rate(device: Device, phase: Phase, fmt: StoredFormat, tokens: int) -> float:

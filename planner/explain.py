@@ -173,7 +173,7 @@ def _others(decision: Decision) -> Iterator[str]:
 
 
 def _passed_over(decision: Decision) -> Iterator[str]:
-    """What a faster plan would gain, and at best, and why it was not recommended."""
+    """Lines on faster plans: the gain that is expected, the largest one, and why they were not recommended."""
     why = _PREFERRED[str(decision.plan.strategy.options.get("risk", "median"))]
     for each in decision.plan.passed_over:
         share = each.gain.mid / decision.seconds if decision.seconds else 0.0

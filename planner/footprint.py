@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import exp
 
 from helmsman.lowering.placement import Placed
-from helmsman.planner.costs import interpolate
+from helmsman.planner.curves import interpolate
 from helmsman.planner.memory import memory_use
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Footprint, Hardware, Link

@@ -73,6 +73,13 @@ class Handovers:
         return 0.0 if figure is None else duration_at(figure, self.end)
 
 
+def without_time_between(hardware: Hardware) -> Hardware:
+    """The machine without time between tasks and for launching them."""
+    links = tuple(link.model_copy(update={"handover": None}) for link in hardware.links)
+    devices = tuple(device.model_copy(update={"join": None, "launching": None}) for device in hardware.devices)
+    return hardware.model_copy(update={"links": links, "devices": devices, "between_passes": None})
+
+
 def ends_on(graph: TaskGraph) -> str:
     """The device whose operation is the last of a pass: the head's, wherever there is one."""
     return next(task.resource for task in reversed(graph.tasks) if task.kind != "transfer")

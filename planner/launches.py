@@ -50,8 +50,8 @@ def launched(hardware: Hardware, name: str, dispatch: Dispatch, tasks: Sequence[
     least = device.launch.value if device.launch else 0.0
     floors = {end: max(least, floor(work, getattr(figure, end) * total)) for end in _ENDS}
     held = {end: ceiling([max(each, floors[end]) for each in work], getattr(figure, end) * total) for end in _ENDS}
-    driven = _driven(device, "launch", figure.model_copy(update=floors))
-    return _with_device(hardware, _driven(driven, "launching", figure.model_copy(update=held)))
+    floored = _driven(device, "launch", figure.model_copy(update=floors))
+    return _with_device(hardware, _driven(floored, "launching", figure.model_copy(update=held)))
 
 
 def _driven(device: Device, name: str, figure: Figure) -> Device:

@@ -165,10 +165,10 @@ def works_seconds(
 ) -> float:
     """Seconds of a pass whose kinds of work take `times` alone, with what busy links and shared memories cost, and the
     time `between` tasks; no less than one thread of the host works that launches them all."""
-    found = works_makespan(works, times, slowed, between)
+    seconds = works_makespan(works, times, slowed, between)
     if sharing.matters(works, times):
-        found = max(found, delayed_makespan(works, times, slowed, sharing, between))
-    return max(found, _launching(works, times, between))
+        seconds = max(seconds, delayed_makespan(works, times, slowed, sharing, between))
+    return max(seconds, _launching(works, times, between))
 
 
 def _launching(works: Works, times: Sequence[float], between: Handovers | None) -> float:

@@ -1,4 +1,4 @@
-"""What is assumed where nobody measured what devices cost each other: wide intervals around typical values that stay.
+"""Assumed figures of what devices cost each other, for records that lack measured ones: wide intervals, medians stay.
 
 Profiles measure what devices that share a memory reach together, and the time between tasks. Records of data sheets,
 of papers and of older profiles have no such figures. Their typical values stay what they were: a latency of a PCIe link
@@ -17,8 +17,9 @@ from itertools import combinations
 
 from helmsman.lowering.pools import Pools
 from helmsman.planner.nearest_format import ASSUMED
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import BetweenPasses, Device, Hardware, Interrupts, Link, Memory
+from helmsman.schemas.hardware import Device, Hardware, Interrupts, Link, Memory
 
 JOINT_SHARE = 0.7
 """Of a memory's bandwidth that its devices reach together, products of their own each: medians of 0.89 to 0.98 and 10th
@@ -78,12 +79,13 @@ def _with_joint(memory: Memory, hardware: Hardware) -> Memory:
 
 def _with_handover(link: Link, hardware: Hardware) -> Link:
     users = [device for device in hardware.devices if device.memory in (link.source_memory, link.target_memory)]
-    found = link if link.handover is not None else link.model_copy(update={"handover": _up_to(_handover(users))})
+    handover = link.handover or _up_to(_handover(users))
+    filled = link.model_copy(update={"handover": handover})
     copying = [device.name for device in users if device.kind == "loopback"]
     if link.interrupts is not None or not copying or any(name in (link.slows or {}) for name in copying):
-        return found
+        return filled
     taken = Interrupts(small=_up_to(0.0), large=_up_to(INTERRUPTED))
-    return found.model_copy(update={"interrupts": dict.fromkeys(copying, taken)})
+    return filled.model_copy(update={"interrupts": dict.fromkeys(copying, taken)})
 
 
 def _with_join(device: Device, hardware: Hardware) -> Device:

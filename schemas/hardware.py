@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.operation_table import OperationTable
@@ -217,19 +218,6 @@ def activation_lane(link: str) -> str:
 def lane_owner(lane: str) -> str:
     """The link or device that a lane belongs to."""
     return lane.partition(":")[0]
-
-
-class BetweenPasses(Frozen):
-    """Seconds from the end of a pass to the start of the next: `begin` by the device that ends it, since one of several
-    threads takes longer to wake whoever waits for it; and `submission` for everything that lanes are given to do in one
-    piece."""
-
-    begin: Annotated[dict[Name, Delay], Field(min_length=1)]
-    submission: Delay
-
-    def after(self, device: str) -> Figure:
-        """Seconds after a pass that ends on `device`: of one that nobody measured, what the slowest takes."""
-        return self.begin.get(device) or max(self.begin.values(), key=lambda figure: figure.value)
 
 
 class Reading(Frozen):

@@ -62,7 +62,7 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
     of one, on the processors of `hardware` and the loopback accelerator, of those plans that fit their memories."""
     host, *others = (device for device in hardware.devices if device.kind != "cuda")
     other = next((device for device in others if device.kind == "loopback"), None)
-    model, found = _model(machine), dict[tuple[str, int], list[float]]()
+    model, pauses = _model(machine), dict[tuple[str, int], list[float]]()
     alone = [_plan(model, hardware, device, device, ()) for device in (host, *others)]
     divided = [_plan(model, hardware, host, other, THERE)] if other is not None else []
     with TemporaryDirectory(prefix="helm-profile-") as folder:
@@ -70,8 +70,8 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
         write_checkpoint(model, checkpoint, fmt="bf16")
         for plan in (plan for plan in (*alone, *divided) if not shortages(memory_use(plan))):
             graph = lower(plan, mean_step(WORK))
-            found[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
-    return BetweenPassesSamples(found)
+            pauses[ends_on(graph), submissions(graph)] = _run(plan, checkpoint, machine)
+    return BetweenPassesSamples(pauses)
 
 
 def _model(machine: Machine) -> Model:

@@ -6,8 +6,9 @@ from statistics import fmean
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import BusySamples, CudaSamples, InplaceSamples, ProcessorSamples, Profile
 from helmsman.hwdb.fit import exact
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
-from helmsman.schemas.hardware import BetweenPasses, Device, Efficiency, Hardware, Link, Memory, Reading
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, Memory, Reading
 
 DISTURBANCE = "disturbance"
 """Of a reading: the share of the time that others took from a point, beyond `DISTURBED`."""

@@ -7,8 +7,9 @@ from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.readings import MEASURED
 from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 from helmsman.hwdb.fit import figure, quantile
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import BetweenPasses, Interrupts
+from helmsman.schemas.hardware import Interrupts
 
 _MOST = 0.95
 """Of a copy's time that it takes from a processor: more would mean that work stands still."""
@@ -60,13 +61,13 @@ def between(samples: Mapping[tuple[str, int], Sequence[float]]) -> BetweenPasses
     """Seconds of a submission, from the device whose passes were handed over in few pieces and in many; and seconds
     before a pass by device, less its submissions. The spread is of every sample, the other constant given."""
     fewest = {device: min(pieces for name, pieces in samples if name == device) for device, _ in samples}
-    divided, most = max(samples, key=lambda each: each[1])
+    divided, most = max(samples, key=lambda key: key[1])
     few = fewest[divided]
     once, often = quantile(samples[divided, few], 0.5), quantile(samples[divided, most], 0.5)
-    each = max(0.0, often - once) / (most - few) if most > few else 0.0
-    begin = {device: _begin(samples[device, pieces], pieces * each) for device, pieces in fewest.items()}
+    submission = max(0.0, often - once) / (most - few) if most > few else 0.0
+    begin = {device: _begin(samples[device, pieces], pieces * submission) for device, pieces in fewest.items()}
     rest = [max(0.0, seconds - begin[divided].value) / most for seconds in samples[divided, most]]
-    return BetweenPasses(begin=begin, submission=_chosen(each, rest if most > few else [0.0]))
+    return BetweenPasses(begin=begin, submission=_chosen(submission, rest if most > few else [0.0]))
 
 
 def _begin(samples: Sequence[float], pieces: float) -> Figure:

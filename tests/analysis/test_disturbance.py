@@ -12,8 +12,9 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.decide import evidence
 from helmsman.planner.disturbed import disturbed_figures, undisturbed
 from helmsman.planner.predict import predict
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import disturbed_figure
-from helmsman.schemas.hardware import BetweenPasses, Hardware
+from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.pricing import cost_model
 

@@ -13,7 +13,8 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.between_terms import HANDOVER, JOIN, SUBMISSION
 from helmsman.planner.bound import bytes_bound
-from helmsman.planner.costs import CostModel, CostOptions, blended, interpolate, product_rate
+from helmsman.planner.costs import CostModel, CostOptions, blended, product_rate
+from helmsman.planner.curves import interpolate
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive

@@ -18,8 +18,9 @@ from helmsman.planner.unmeasured import (
     PASS_S,
     with_assumed,
 )
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import BetweenPasses, Hardware
+from helmsman.schemas.hardware import Hardware
 
 MODEL = small_model("qwen3")
 SPREAD = Figure(value=4.0, p10=2.0, p90=5.0, source="test")

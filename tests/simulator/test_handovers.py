@@ -10,7 +10,8 @@ from helmsman.lowering.graph import TaskGraph
 from helmsman.planner.handovers import Handovers, submissions
 from helmsman.planner.interference import alone
 from helmsman.planner.predict import scheduled
-from helmsman.schemas.hardware import BetweenPasses, Hardware
+from helmsman.schemas.between_passes import BetweenPasses
+from helmsman.schemas.hardware import Hardware
 from helmsman.simulator.replay import replay, replay_stream
 
 MakeGraph = Callable[..., TaskGraph]

@@ -17,6 +17,7 @@ from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.predict import mean_step, phase_seconds, predict
+from helmsman.planner.strategies.op_split.allowed_ranges import attention_together, leaving_one_part
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import (
@@ -238,8 +239,8 @@ class OpSplit:
     @cached_property
     def _allowed(self) -> Mask:
         """The ranges that may be chosen, as an array over (start, stop)."""
-        allowed = _leaving_one_part(self.units)
-        return allowed & _together(self.units) if self.frame.form == "reordered" else allowed
+        allowed = leaving_one_part(self.units)
+        return allowed & attention_together(self.units) if self.frame.form == "reordered" else allowed
 
     @cached_property
     def table(self) -> LayerTable:
@@ -396,21 +397,3 @@ class OpSplit:
             found.append((int(lacking[row]), layout))
         nearest = min(found, key=lambda each: each[0])[1]
         return replace(nearest, ends=self._ends(nearest))
-
-
-def _leaving_one_part(units: tuple[Piece, ...]) -> Mask:
-    """The ranges that do not leave the host the first and the last chunks of one operation, of which a device computes
-    one part."""
-    ops = np.array([unit.op for unit in units])
-    start, stop = np.indices((len(units) + 1, len(units) + 1))
-    before, after = ops[np.maximum(start, 1) - 1], ops[np.minimum(stop, len(units) - 1)]
-    return np.asarray((start == 0) | (stop == len(units)) | (start >= stop) | (before != after))
-
-
-def _together(units: tuple[Piece, ...]) -> Mask:
-    """The ranges that part none of K, attention and V from the others: on cached activations what passes between them
-    is as wide as the model for every head, which the closed form does not count."""
-    names = [unit.op for unit in units]
-    first, last = names.index("k"), names.index("v") + 1
-    start, stop = np.indices((len(units) + 1, len(units) + 1))
-    return np.asarray((stop <= first) | (start >= last) | (start >= stop) | ((start <= first) & (stop >= last)))

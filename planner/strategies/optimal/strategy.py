@@ -77,7 +77,7 @@ class Optimal:
 
     @cached_property
     def _proved(self) -> "Optimal":
-        """The same search for what the objective counts alone, of which a proof is."""
+        """The search whose bound is proved: for the objective alone, without what breaks its ties."""
         if self.aim.tie is None:
             return self
         return replace(self, aim=Aim(self.aim.name, self.aim.counted, self.aim.limits))

@@ -67,7 +67,7 @@ def decide_mixed(
     formats: "Formats",
     decide: Callable[[], "Decided"],
 ) -> "Decided":
-    """What `decide` decides; where tensors have `formats` of their own, the fastest of the plans that it makes for
+    """The decision of `decide`; where tensors have `formats` of their own, the fastest of the plans that it makes for
     weights in one of them, each with all formats then. `optimal` compares with all formats from the start, and the
     recommended plan is chosen among strategies that were each asked about all formats.
 

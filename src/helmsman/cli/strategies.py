@@ -189,7 +189,7 @@ def _asked_of(
     strategy: str,
     options: Mapping[str, object],
 ) -> "Decision":
-    """What one strategy decides, without the options that it does not have, and with `options`; all of them know the
+    """The decision of one strategy, without the options that it does not have, and with `options`; all of them know the
     user's table."""
     own = own_options(strategy)
     if args.table is not None and "table" not in own:
