@@ -5,7 +5,8 @@ schedules, the measured one and the one predicted at the speeds of the run, are 
 task on the path began when the last of its dependencies, or the task before it on its lane, was done. The tasks of a
 path and the time between them add up to its seconds, without rest and without overlap; the terms of the one less those
 of the other add up to the difference. Where the path runs over another lane than predicted, terms of the lane that was
-to bind come out negative: its work is no longer waited for."""
+to bind come out negative: its work is no longer waited for. What the thread that launches for
+all devices still works after the last task is a term of its own."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from statistics import fmean
 
 from helmsman.analysis.passes import Pass
 from helmsman.lowering.graph import Task
+from helmsman.lowering.pools import THREAD
 from helmsman.simulator.replay import replay
 
 BETWEEN = "time between tasks"
@@ -97,8 +99,11 @@ def _parts(group: Sequence[Pass]) -> dict[_Term, float]:
         tasks = one.expected.graph.tasks
         for term, seconds in critical_path(tasks, _measured(one, tasks), one.begun):
             parts[term] += seconds
-        for term, seconds in critical_path(tasks, _predicted(one), 0.0):
+        moments, launching = _predicted(one)
+        for term, seconds in critical_path(tasks, moments, 0.0):
             parts[term] -= seconds
+        if launching > 0.0:
+            parts[THREAD, ""] -= launching
     return parts
 
 
@@ -107,14 +112,18 @@ def _measured(one: Pass, tasks: Sequence[Task]) -> _Moments:
     return [moments[task.id] for task in tasks]
 
 
-def _predicted(one: Pass) -> _Moments:
-    """(start, end) of every task when each takes what is predicted at the speeds of the run."""
+def _predicted(one: Pass) -> tuple[_Moments, float]:
+    """(start, end) of every task when each takes what is predicted at the speeds of the run, after the end of the pass
+    before; and the seconds from the last end to that of the pass, while the host's thread still works."""
     expected = one.expected
+    begins = expected.between.begins(expected.graph)
     seconds = {
         task.id: one.scaling.seconds(one.run, task, expected.estimates[task.id]) for task in expected.graph.tasks
     }
-    done = replay(expected.graph, lambda task: seconds[task.id], expected.hardware, expected.slowed)
-    return list(zip(done.start, done.end, strict=True))
+    machine = one.scaling.machine(one.run)
+    done = replay(expected.graph, lambda task: seconds[task.id], machine, expected.slowed, expected.between)
+    moments = [(begins + start, begins + end) for start, end in zip(done.start, done.end, strict=True)]
+    return moments, max(0.0, done.makespan - max(done.end))
 
 
 def critical_path(tasks: Sequence[Task], moments: _Moments, begun: float) -> Iterator[tuple[_Term, float]]:

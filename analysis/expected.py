@@ -129,5 +129,6 @@ def _expected(
     if given is None:
         simulated = simulator.simulate(graph, lambda task: estimates[task.id].mid)
     else:
-        simulated = from_spans(given, simulator.between.begins(graph))
+        held = sum(simulator.between.thread.seconds(task, estimates[task.id].mid) for task in graph.tasks)
+        simulated = from_spans(given, simulator.between.begins(graph), held)
     return Expected(graph, simulator.hardware, estimates, simulated, simulator.between, simulator.slowed)

@@ -7,6 +7,7 @@ from helmsman.analysis.expected import Expected
 from helmsman.analysis.rows import Key, Sample
 from helmsman.analysis.scaling import Scaling
 from helmsman.analysis.simulated import idle
+from helmsman.lowering.pools import THREAD
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.trace import Span
 
@@ -41,7 +42,8 @@ class Pass:
         )
 
     def terms(self) -> dict[Key, Sample]:
-        """A term for each (phase, operation kind, resource), and `idle`: what no task accounts for."""
+        """A term for each (phase, operation kind, resource); `idle`: what no task accounts for; and, where the thread
+        that launches for all devices is expected to work longer than they do, by how much (`host thread`)."""
         measured = {span.task: span.end_s - span.start_s for span in self.spans}
         groups: dict[Key, list[tuple[float, ...]]] = {}
         for task in self.expected.graph.tasks:
@@ -51,7 +53,10 @@ class Pass:
             seconds = (estimate.mid, scaled, simulated, measured[task.id])
             groups.setdefault((task.phase, task.op, task.resource), []).append(seconds)
         found = {key: _sum(self.run, members) for key, members in groups.items()}
-        return {**found, (self.phase, "idle", ""): self._idle()}
+        found[self.phase, "idle", ""] = self._idle()
+        if (launching := self.expected.simulated.launching) > 0.0:
+            found[self.phase, THREAD, ""] = Sample(self.run, 0, launching, launching, launching, 0.0)
+        return found
 
     def _idle(self) -> Sample:
         virtual = self.expected.simulated.idle

@@ -14,14 +14,16 @@ from helmsman.simulator.replay import replay
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Seconds of each task by id; `extent`: from the end of the pass before to the last end; `idle`: of it, without
-    work.
+    """Seconds of each task by id; `extent`: from the end of the pass before to its own end; `idle`: of it, without work
+    before the last task ended; `launching`: of it, after that, while the thread of the host still works that launches
+    for all devices (`lowering.host_thread`).
 
     `in_turn`: known to run one task at a time in order of the graph, whatever the tasks take."""
 
     tasks: Mapping[str, float]
     extent: float
     idle: float
+    launching: float = 0.0
     in_turn: bool = False
 
 
@@ -31,9 +33,8 @@ class Simulator:
     Where a replay runs one task at a time in order of the graph, every other does: which task is ready then
     follows from the tasks done before it, whatever they took. Only the first such pass is replayed."""
 
-    def __init__(self, hardware: Hardware, slowed: Slowed | None = None, between: Handovers | None = None) -> None:
-        self.hardware, self.slowed = hardware, slowed
-        self.between = between or Handovers(hardware)
+    def __init__(self, hardware: Hardware, slowed: Slowed | None, between: Handovers) -> None:
+        self.hardware, self.slowed, self.between = hardware, slowed, between
         self._in_turn = False
 
     def simulate(self, graph: TaskGraph, seconds: Callable[[Task], float]) -> Simulated:
@@ -41,16 +42,17 @@ class Simulator:
         begins = self.between.begins(graph)
         if self._in_turn:
             durations = {task.id: seconds(task) for task in graph.tasks}
-            return Simulated(durations, begins + sum(durations.values()), begins, True)
+            return Simulated(durations, begins + sum(durations.values()), begins, in_turn=True)
         done = replay(graph, seconds, self.hardware, self.slowed, self.between)
         times = list(zip(done.start, done.end, strict=True))
         self._in_turn = all(after[0] == before[1] for before, after in pairwise(times))
-        return _simulated((task.id for task in graph.tasks), times, begins, self._in_turn)
+        return _simulated((task.id for task in graph.tasks), times, begins, done.makespan, self._in_turn)
 
 
-def from_spans(spans: Sequence[Span], begins: float) -> Simulated:
-    """The simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before ended."""
-    return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins)
+def from_spans(spans: Sequence[Span], begins: float, held: float) -> Simulated:
+    """The simulated pass that `spans` (at least one) describe; it began `begins` seconds after the one before ended and
+    kept the thread that launches for all devices busy for `held` seconds."""
+    return _simulated((span.task for span in spans), [(span.start_s, span.end_s) for span in spans], begins, held)
 
 
 def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
@@ -63,8 +65,10 @@ def idle(times: Iterable[tuple[float, float]], begun: float) -> float:
 
 
 def _simulated(
-    tasks: Iterable[str], times: Sequence[tuple[float, float]], begins: float, in_turn: bool = False
+    tasks: Iterable[str], times: Sequence[tuple[float, float]], begins: float, least: float, in_turn: bool = False
 ) -> Simulated:
-    begun = min(start for start, _ in times) - begins
+    """`least`: seconds that the pass takes at least from the start of its first task."""
+    first, last = min(start for start, _ in times), max(end for _, end in times)
     durations = {task: end - start for task, (start, end) in zip(tasks, times, strict=True)}
-    return Simulated(durations, max(end for _, end in times) - begun, idle(times, begun), in_turn)
+    begun, launching = first - begins, max(0.0, least - (last - first))
+    return Simulated(durations, last - begun + launching, idle(times, begun), launching, in_turn)

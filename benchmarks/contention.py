@@ -68,7 +68,8 @@ def layer_seconds(asked: OpSplit, layout: Layout, hardware: Hardware) -> float:
     for layers in LAYERS:
         frame = replace(asked.frame, model=asked.frame.model.model_copy(update={"layers": layers}))
         graph = lower(place(frame, layout), mean_step(WORK))
-        ends.append(replay(graph, lambda task: asked.costs.price(task).mid, hardware).makespan)
+        done = replay(graph, lambda task: asked.costs.price(task).mid, hardware, between=asked.costs.between())
+        ends.append(done.makespan)
     return (ends[1] - ends[0]) / (LAYERS[1] - LAYERS[0])
 
 

@@ -93,7 +93,7 @@ class Executed:
         """The share of the layers' time in which the host computes in the simulated first decode step."""
         work = self.plan.workload
         graph, costs = lower(self.plan, decode(work, 1)), cost_model(self.plan)
-        done = replay(graph, lambda task: costs.price(task).mid, self.plan.hardware, costs.slowed())
+        done = replay(graph, lambda task: costs.price(task).mid, self.plan.hardware, costs.slowed(), costs.between())
         return _host_share(spans(done), self.plan)
 
     @property

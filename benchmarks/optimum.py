@@ -225,9 +225,11 @@ def _answer(plan: Plan, objective: Objective) -> Answer:
 
 
 def _simulated(plan: Plan, iteration: Iteration) -> float:
-    """Seconds of a pass, replayed with contention."""
+    """Seconds of a pass, replayed with contention and the time between tasks and passes."""
     costs = CostModel(at_footprint(plan), CostOptions(), table_prices(plan))
-    return replay(lower(plan, iteration), lambda task: costs.price(task).mid, costs.hardware, costs.slowed()).makespan
+    graph, between = lower(plan, iteration), costs.between()
+    done = replay(graph, lambda task: costs.price(task).mid, costs.hardware, costs.slowed(), between)
+    return done.makespan + between.begins(graph)
 
 
 @lru_cache(maxsize=1)

@@ -39,13 +39,14 @@ def together(memory: Memory) -> Figure:
 
 class Pools:
     """The physical memories and links of a machine and what each can deliver, bytes/s; and the thread of the host,
-    where one launches for all devices, of which tasks draw seconds.
+    if one is given that launches for all devices, of which tasks draw seconds.
 
     Lanes of one link, and links that share another's lanes, draw from one pool; where those lanes carry more than
     that link alone reaches, from one for each and one for the lanes (PARK-43)."""
 
-    def __init__(self, hardware: Hardware, of: Rate = median_of) -> None:
-        """`of`: which end of the interval of what several users of a memory reach together."""
+    def __init__(self, hardware: Hardware, of: Rate = median_of, thread: HostThread | None = None) -> None:
+        """`of`: which end of the interval of what several users of a memory reach together; `thread`: the one that
+        launches for all devices; without it tasks share memories and links alone."""
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
         self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
         self.capacity = {root: of(together(hardware.memory(root))) for root in self._root.values()}
@@ -53,8 +54,8 @@ class Pools:
             self.capacity[_LINK + link.name] = link.bandwidth.value
             if link.carries is not None:
                 self.capacity[_LANES + link.name] = link.carries.value
-        self._thread = HostThread(hardware, median_of)
-        if self._thread.known:
+        self._thread = thread if thread is not None and thread.known else None
+        if self._thread is not None:
             self.capacity[THREAD] = 1.0
 
     def uses(self, task: Task) -> dict[str, int]:
@@ -102,7 +103,7 @@ class Pools:
         uses = self.uses(task)
         moved = min(float(task.bytes), self.most(uses) * alone)
         drawn = {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
-        return drawn | {THREAD: self._thread.seconds(task, alone)} if self._thread.known else drawn
+        return drawn if self._thread is None else drawn | {THREAD: self._thread.seconds(task, alone)}
 
     @property
     def rates(self) -> list[float]:

@@ -143,10 +143,11 @@ class CostModel:
         return self._between[end]
 
     def sharing(self, end: End = "mid") -> Sharing:
-        """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass."""
+        """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass; and
+        the thread that launches for all devices."""
         if end not in self._sharing:
-            hardware = self.between(end).hardware
-            self._sharing[end] = Sharing(Pools(hardware, partial(rate_at, end=OPPOSITE[end])))
+            between = self.between(end)
+            self._sharing[end] = Sharing(Pools(between.hardware, partial(rate_at, end=OPPOSITE[end]), between.thread))
         return self._sharing[end]
 
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
@@ -174,7 +175,7 @@ class CostModel:
 
     @cached_property
     def pools(self) -> Pools:
-        """The memories and links that tasks share."""
+        """The memories, links and the host's thread that tasks share."""
         return self.sharing().pools
 
     @cached_property

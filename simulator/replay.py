@@ -82,7 +82,7 @@ def replay(
 ) -> Replay:
     """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` the links that
     delay it: by default all of the record (`planner.interference`), as if no price counted one already; `between`: the
-    time between tasks, by default that of the record (`planner.handovers`).
+    time between tasks and the launching thread (`CostModel.between`), by default none.
 
     A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
     done, and handed over. Running tasks share bandwidth (`lowering.pools`). Where one thread of the host launches for
@@ -111,9 +111,7 @@ def replay_stream(
 
     Equal to `replay` when there no task starts while `window` or more before it are unfinished.
     `done` hears of every task: its index, itself, its start and its end."""
-    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware), between or Handovers(hardware)).go(
-        window
-    )
+    return _Run(iter(tasks), price, hardware, done, slowed or alone(hardware), between).go(window)
 
 
 def spans(made: Replay, source: SourceKind = "simulated", offset: float = 0.0, run: int = 0) -> list[Span]:
@@ -148,12 +146,12 @@ class _Run:
         hardware: Hardware,
         done: Done | None,
         slowed: Slowed,
-        between: Handovers,
+        between: Handovers | None,
     ) -> None:
         self.tasks, self.price, self.done = tasks, price, done
         self.slowed = slowed if any(link.slows or link.interrupts for link in hardware.links) else None
-        self.between = _Between(between) if between.known else None
-        self.thread, self.held = between.thread if between.thread.known else None, 0.0
+        self.between = _Between(between) if between is not None and between.known else None
+        self.thread, self.held = between.thread if between is not None and between.thread.known else None, 0.0
         self.links = {link.name: link for link in hardware.links}
         self.kinds_of_traffic: dict[str, int] = {}
         self.traffic: dict[tuple[str, ...], int] = {(): -1}

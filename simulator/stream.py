@@ -77,16 +77,19 @@ class Stream:
 QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
-def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slowed | None = None) -> Stream:
+def simulate(
+    plan: Placed, price: Price, between: Handovers, progress: Progress = iter, slowed: Slowed | None = None
+) -> Stream:
     """Replay the stream of `plan.workload`; batches that do not advance together repeat the same times.
 
     Every decode step is replayed when there are at most 64, else 33 of them, and those between are linear
     in the context: the cost grows with the graph, not with the number of tokens. Of a prompt in many passes those of
-    `planner.prompt_passes` are. `progress` sees every step go by; `slowed` is that of `replay`."""
+    `planner.prompt_passes` are. `between`: the time between tasks and passes under the plan's cost model; `progress`
+    sees every step go by; `slowed` is that of `replay`."""
     workload, passes = plan.workload, passes_of(plan)
     steps, together = chosen_steps(workload.decode_steps, workload.prompt_tokens), passes.batches
-    prompt = _prompt(plan, passes, price, slowed)
-    done = [_replayed(plan, price, slowed, passes.step(step)) for step in progress(steps)]
+    prompt = _prompt(plan, passes, price, between, slowed)
+    done = [_replayed(plan, price, between, slowed, passes.step(step)) for step in progress(steps)]
     ttft = prompt.seconds
     decoding = _phase(plan, done, lambda values: Curve(steps, tuple(values)).total())
     e2e = ttft + decoding.seconds
@@ -105,9 +108,11 @@ def simulate(plan: Placed, price: Price, progress: Progress = iter, slowed: Slow
     )
 
 
-def timeline(plan: Placed, price: Price, steps: int, slowed: Slowed | None = None) -> Iterator[Span]:
+def timeline(
+    plan: Placed, price: Price, between: Handovers, steps: int, slowed: Slowed | None = None
+) -> Iterator[Span]:
     """The spans of prefill and of the first `steps` decode steps, on one time axis."""
-    offset, passes, between = 0.0, passes_of(plan), Handovers(plan.hardware)
+    offset, passes = 0.0, passes_of(plan)
     for iteration in passes.all[: len(passes.prompt) + steps]:
         graph = lower(plan, iteration)
         done = replay(graph, price, plan.hardware, slowed, between)
@@ -142,17 +147,18 @@ def remembering(price: Price) -> Price:
     return remembered
 
 
-def _prompt(plan: Placed, passes: Passes, price: Price, slowed: Slowed | None) -> Phase:
+def _prompt(plan: Placed, passes: Passes, price: Price, between: Handovers, slowed: Slowed | None) -> Phase:
     looked = weighted_passes(plan, passes)
-    done = [_replayed(plan, price, slowed, each) for each, _ in looked]
+    done = [_replayed(plan, price, between, slowed, each) for each, _ in looked]
     return _phase(plan, done, lambda values: sum(w * value for (_, w), value in zip(looked, values, strict=True)))
 
 
-def _replayed(plan: Placed, price: Price, slowed: Slowed | None, iteration: Iteration) -> _Pass:
+def _replayed(plan: Placed, price: Price, between: Handovers, slowed: Slowed | None, iteration: Iteration) -> _Pass:
     rows = Rows(plan.hardware)
-    summary = replay_stream(lower_tasks(plan, iteration), price, plan.hardware, rows.add, slowed=slowed)
-    if plan.hardware.between_passes is not None:
-        summary = summary.later(Handovers(plan.hardware).begins(lower(plan, iteration)))
+    tasks = lower_tasks(plan, iteration)
+    summary = replay_stream(tasks, price, plan.hardware, rows.add, slowed=slowed, between=between)
+    if between.hardware.between_passes is not None:
+        summary = summary.later(between.begins(lower(plan, iteration)))
     return _Pass(summary, rows.breakdown(summary.shares))
 
 

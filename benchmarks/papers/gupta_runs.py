@@ -18,7 +18,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerKind, PassLayers, per_layer
-from helmsman.simulator.pricing import median_price
+from helmsman.simulator.pricing import cost_model, median_price
 
 PROMPT, OUTPUT = 128, 21
 ASKED, STORED = Percentages(0, 80, 20), Percentages(65, 15, 20)
@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def layers(self) -> tuple[PassLayers, PassLayers]:
         """The prompt's pass and the mean decode step, layer by layer."""
-        return per_layer(self.plan, median_price(self.plan))
+        return per_layer(self.plan, median_price(self.plan), cost_model(self.plan).between())
 
     @property
     def ratios(self) -> tuple[float | None, ...]:

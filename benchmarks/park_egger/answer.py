@@ -103,7 +103,12 @@ def rows(questions: Iterator[Question], methods: tuple[Method, ...]) -> Iterator
 
 
 def _replays(plan: Plan) -> Callable[[Iteration], Summary]:
-    """Replays of one pass, with the plan's prices and what busy links delay."""
+    """Replays of one pass, with the plan's prices, what busy links delay and the time between tasks."""
     costs = cost_model(plan)
-    price, slowed = remembering(lambda task: costs.price(task).mid), costs.slowed()
-    return lambda iteration: replay_stream(lower_tasks(plan, iteration), price, plan.hardware, slowed=slowed)
+    price, slowed, between = remembering(lambda task: costs.price(task).mid), costs.slowed(), costs.between()
+
+    def replayed(iteration: Iteration) -> Summary:
+        tasks = lower_tasks(plan, iteration)
+        return replay_stream(tasks, price, plan.hardware, slowed=slowed, between=between)
+
+    return replayed

@@ -225,7 +225,7 @@ def test_another_prompt_length_is_lowered_as_it_was_run(plan: Plan, run: Run) ->
 
 def test_the_simulated_trace_is_used_where_it_is_given(plan: Plan, run: Run) -> None:
     price = median_price(plan)
-    rows = list(timeline(plan, lambda task: 2.0 * price(task), 2))
+    rows = list(timeline(plan, lambda task: 2.0 * price(task), cost_model(plan).between(), 2))
     info = TraceInfo(source="simulated", plan_sha256=digest(plan))
     found = checked(plan, run(), Trace(info, [span for span in rows if span.iteration < 2]))
     assert found.ttft is not None
@@ -238,7 +238,10 @@ def test_a_plan_that_overlaps_is_checked_against_its_schedule(plan: Plan) -> Non
     rules = (ComputeRule(select=Select(names="embedding"), device="cpu"), ComputeRule(select=Select(), device="cuda"))
     schedule = Schedule(overlap="next-layer", prefetch=3)
     streamed = plan.model_copy(update={"compute": rules, "schedule": schedule})
-    spans = [replace(s, source="measured") for s in timeline(streamed, median_price(streamed), 5)]
+    spans = [
+        replace(s, source="measured")
+        for s in timeline(streamed, median_price(streamed), cost_model(streamed).between(), 5)
+    ]
     found = checked(streamed, Trace(TraceInfo(source="measured", plan_sha256=digest(streamed)), spans))
     assert found.step.measured == pytest.approx(found.step.simulated)
     assert found.step.error == pytest.approx(0.0, abs=1e-3)

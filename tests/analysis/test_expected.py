@@ -46,7 +46,7 @@ def test_expectations_equal_the_replay_of_each_pass(variant: Plan) -> None:
     for i, one in found.items():
         graph = lower(variant, decode(variant.workload, i) if i else prefill(variant.workload))
         assert one.graph == graph and one.estimates == {task.id: costs.price(task) for task in graph.tasks}
-        slow = from_spans(spans(replay(graph, lambda task: costs.price(task).mid, variant.hardware)), 0.0)
+        slow = from_spans(spans(replay(graph, lambda task: costs.price(task).mid, variant.hardware)), 0.0, 0.0)
         assert one.simulated.tasks == pytest.approx(slow.tasks, rel=1e-9)
         assert one.simulated.extent == pytest.approx(slow.extent, rel=1e-9)
         assert one.simulated.idle == pytest.approx(slow.idle, abs=1e-15)

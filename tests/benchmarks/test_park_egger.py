@@ -90,7 +90,8 @@ def test_a_faster_interconnect_leaves_less_to_overlap():
 
 def test_three_decode_steps_say_what_all_of_them_would():
     plan = op_split(Question(output=16)).decide({}).plan
-    whole = simulate(plan, median_price(plan), slowed=cost_model(plan).slowed())
+    costs = cost_model(plan)
+    whole = simulate(plan, median_price(plan), costs.between(), slowed=costs.slowed())
     run = answered(op_split(Question(output=16)))
     assert run.prefill == pytest.approx(whole.ttft, rel=1e-9)
     assert run.generation == pytest.approx(whole.decode.seconds, rel=1e-3)

@@ -9,7 +9,7 @@ from helmsman.cli.plan import main
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
-from helmsman.lowering.pools import THREAD, Pools
+from helmsman.lowering.pools import THREAD
 from helmsman.planner.complexity import Complexity, complexity
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.launches import ceiling, driven, floor
@@ -67,7 +67,8 @@ def test_the_search_finds_nothing_faster_than_the_card_and_proves_it(machine, ca
     assert seconds == pytest.approx(card.predicted.decode.seconds.mid, rel=1e-3)
     assert seconds * 0.999 <= plan.certificate.lower_bound <= seconds * (1 + 1e-9)
     costs = CostModel(plan.hardware)
-    done = replay(lower(plan, mean_step(plan.workload)), lambda task: costs.price(task).mid, plan.hardware)
+    graph = lower(plan, mean_step(plan.workload))
+    done = replay(graph, lambda task: costs.price(task).mid, plan.hardware, between=costs.between())
     assert done.makespan == pytest.approx(seconds, rel=1e-9)
 
 
@@ -85,11 +86,11 @@ def test_dividing_is_never_slower_than_not_dividing(machine, capsys):
 
 def test_only_eager_machines_have_such_a_thread():
     eager = driven(roles(load_hardware(EAGER[0], None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
-    assert eager.device("cuda").launching is not None and THREAD in Pools(eager).capacity
+    assert eager.device("cuda").launching is not None and THREAD in CostModel(eager).pools.capacity
     assert json.loads(eager.to_json())["devices"][1]["launching"]["source"] == "helm-launch"
     for machine in ("rtx4060-laptop", "a10-xeon6342", "epyc9554-cpu"):
         other = driven(roles(load_hardware(machine, None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
-        assert THREAD not in Pools(other).capacity
+        assert THREAD not in CostModel(other).pools.capacity
 
 
 def test_without_corrections_nothing_is_launched():

@@ -90,7 +90,9 @@ def test_a_prompt_s_passes_add_up() -> None:
     assert found.ttft.seconds == found.prefill.seconds and found.prefill.context == 180
     work = [term for term in found.prefill.terms if term.op not in (HANDOVER, JOIN, SUBMISSION)]
     assert sum(term.tasks for term in work) == sum(len(lower(plan(), it).tasks) for it in passes_of(plan()).prompt)
-    assert simulate(plan(), lambda task: costs.price(task).mid).ttft == pytest.approx(sum(every), rel=1e-9)
+    assert simulate(plan(), lambda task: costs.price(task).mid, costs.between()).ttft == pytest.approx(
+        sum(every), rel=1e-9
+    )
 
 
 def test_of_many_passes_some_are_enough() -> None:

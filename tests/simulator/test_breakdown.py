@@ -5,6 +5,7 @@ import pytest
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.placement import Placement
+from helmsman.planner.handovers import Handovers
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.breakdown import Breakdown, Rows
@@ -42,7 +43,8 @@ def price(task: Task) -> float:
 def test_rows_of_a_stream_are_the_work_of_its_lanes(placement: Callable[..., Placement]) -> None:
     plan = placement(Workload(prompt_tokens=16, output_tokens=8, context=32), "streamed")
     plan = replace(plan, hardware=accelerated(plan.hardware))
-    for phase in (simulate(plan, price).prefill, simulate(plan, price).decode):
+    whole = simulate(plan, price, Handovers(plan.hardware))
+    for phase in (whole.prefill, whole.decode):
         busy = {lane.resource: lane.busy for lane in phase.lanes}
         rows = phase.rows
         assert rows.compute == pytest.approx(busy["acc"]) and rows.cpu == pytest.approx(busy["cpu"])

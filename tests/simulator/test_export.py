@@ -6,6 +6,7 @@ import pytest
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.placement import Placement
+from helmsman.planner.handovers import Handovers
 from helmsman.schemas.trace import Span
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.export import timeline_json
@@ -21,7 +22,7 @@ def price(task: Task) -> float:
 @pytest.fixture(params=["split", "streamed"])
 def rows(request: pytest.FixtureRequest, placement: Callable[..., Placement]) -> list[Span]:
     plan = placement(Workload(prompt_tokens=16, output_tokens=9, context=25), request.param)
-    return list(timeline(plan, price, 8))
+    return list(timeline(plan, price, Handovers(plan.hardware), 8))
 
 
 def spans_of(document: dict[str, Any]) -> dict[tuple[int, int], list[tuple[int, int, str]]]:

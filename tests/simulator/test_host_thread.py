@@ -34,25 +34,30 @@ def test_work_of_the_cpu_keeps_the_thread_that_launches(
 ) -> None:
     """3 s of the CPU beside 2 s of the accelerator, that are launched in no more than these; a transfer takes none."""
     hardware = eager(machine(1e12, {}), launching)
-    done = replay(side_by_side(task, graph), lambda t: {"here": 3.0, "there": 2.0, "move": 2.5}[t.id], hardware)
+    alone = {"here": 3.0, "there": 2.0, "move": 2.5}
+    done = replay(side_by_side(task, graph), lambda t: alone[t.id], hardware, between=Handovers(hardware))
     assert done.makespan == pytest.approx(seconds)
     assert done.end == pytest.approx((3.0, 2.0, 2.5))
     assert done.summary.shares.idle == pytest.approx(seconds - 3.0)
 
 
 def test_devices_of_other_hosts_launch_side_by_side(task: MakeTask, graph: MakeGraph) -> None:
-    assert replay(side_by_side(task, graph), lambda _: 1.0, machine(1e12, {})).makespan == pytest.approx(1.0)
+    hardware = machine(1e12, {})
+    done = replay(side_by_side(task, graph), lambda _: 1.0, hardware, between=Handovers(hardware))
+    assert done.makespan == pytest.approx(1.0)
 
 
 def test_what_expands_on_the_accelerator_is_launched_too(task: MakeTask, graph: MakeGraph) -> None:
     dag = graph(on(task, "grow", "cuda:decompress", 0), on(task, "use", "cuda", 0))
-    assert replay(dag, lambda _: 1.0, eager(machine(1e12, {}), 0.75)).makespan == pytest.approx(1.5)
+    hardware = eager(machine(1e12, {}), 0.75)
+    assert replay(dag, lambda _: 1.0, hardware, between=Handovers(hardware)).makespan == pytest.approx(1.5)
 
 
 def test_tasks_that_follow_each_other_keep_their_sum(task: MakeTask, graph: MakeGraph) -> None:
     lanes = ("cpu", "h2d", "cuda", "d2h", "cpu", "cuda")
     dag = graph(*(on(task, f"t{i}", lane, 0, (i - 1,) if i else ()) for i, lane in enumerate(lanes)))
-    plain, launched = (replay(dag, lambda _: 1.0, each) for each in (machine(1e12, {}), eager(machine(1e12, {}), 5.0)))
+    machines = machine(1e12, {}), eager(machine(1e12, {}), 5.0)
+    plain, launched = (replay(dag, lambda _: 1.0, each, between=Handovers(each)) for each in machines)
     assert plain.summary == launched.summary
 
 
@@ -65,9 +70,10 @@ def test_a_prediction_equals_the_replay(seed: int, task: MakeTask, graph: MakeGr
     captured = crossing(bare, {}, rng.choice([{}, {"cpu": 0.01}]))
     hardware = eager(captured, rng.choice([0.1, 0.3, 2.0]))
     dag, slowed, between = graph(*tasks), alone(hardware), Handovers(hardware)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed)
+    done = replay(dag, lambda t: prices[t.id], hardware, slowed, between)
     mine = scheduled(dag, hardware, lambda t: prices[t.id], slowed, between)
     assert mine == pytest.approx(done.makespan, rel=1e-9)
-    assert replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100) == done.summary
-    before = replay(dag, lambda t: prices[t.id], captured, slowed)
+    some = replay_stream(iter(tasks), lambda t: prices[t.id], hardware, window=100, between=between)
+    assert some == done.summary
+    before = replay(dag, lambda t: prices[t.id], captured, slowed, Handovers(captured))
     assert done.makespan >= before.makespan

@@ -6,12 +6,17 @@ import pytest
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
+from helmsman.planner.handovers import Handovers
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
-from helmsman.simulator.stream import remembering, simulate, timeline
+from helmsman.simulator.stream import Stream, remembering, simulate, timeline
 
 Place = Callable[..., Placement]
+
+
+def simulated(plan: Placement, price: Callable[[Task], float]) -> Stream:
+    return simulate(plan, price, Handovers(plan.hardware))
 
 
 def linear(task: Task) -> float:
@@ -33,7 +38,7 @@ def test_sampled_steps_stand_for_all(
     plan = placement(Workload(prompt_tokens=16, output_tokens=200, context=216, batch=3), kind)
     every = [replay(lower(plan, it), price, plan.hardware) for it in single_stream(plan.workload)]
     seconds = [done.makespan for done in every]
-    found = simulate(plan, price)
+    found = simulated(plan, price)
     assert len(found.simulated) == 33 and found.steps == 199
     assert found.ttft == seconds[0]
     assert found.e2e == pytest.approx(sum(seconds), rel=tolerance)
@@ -52,33 +57,33 @@ def test_sampled_steps_stand_for_all(
 def test_few_steps_are_exact(placement: Place) -> None:
     plan = placement(Workload(prompt_tokens=16, output_tokens=64, context=80))
     every = [replay(lower(plan, it), curved, plan.hardware).makespan for it in single_stream(plan.workload)]
-    assert simulate(plan, curved).e2e == pytest.approx(sum(every), rel=1e-12)
+    assert simulated(plan, curved).e2e == pytest.approx(sum(every), rel=1e-12)
 
 
 def test_one_token_has_no_time_per_output_token(placement: Place) -> None:
-    found = simulate(placement(Workload(prompt_tokens=16, output_tokens=1, context=17)), linear)
+    found = simulated(placement(Workload(prompt_tokens=16, output_tokens=1, context=17)), linear)
     assert (found.tpot, found.itl, found.decode_rate, found.decode.lanes) == (None, None, None, ())
     assert found.e2e == found.ttft > 0.0
 
 
 def test_prices_of_zero_take_no_time(placement: Place) -> None:
-    found = simulate(placement(Workload(prompt_tokens=16, output_tokens=3, context=19)), lambda _: 0.0)
+    found = simulated(placement(Workload(prompt_tokens=16, output_tokens=3, context=19)), lambda _: 0.0)
     assert (found.e2e, found.rate, found.decode_rate) == (0.0, 0.0, 0.0)
 
 
 def test_lanes_come_in_the_order_of_the_hardware(placement: Place) -> None:
-    found = simulate(placement(Workload(prompt_tokens=16, output_tokens=3, context=19)), linear)
+    found = simulated(placement(Workload(prompt_tokens=16, output_tokens=3, context=19)), linear)
     assert [lane.resource for lane in found.decode.lanes] == ["cpu", "acc", "h2d", "d2h"]
 
 
 def test_the_timeline_puts_iterations_one_after_the_other(placement: Place) -> None:
     plan = placement(Workload(prompt_tokens=16, output_tokens=4, context=20))
-    rows = list(timeline(plan, linear, 2))
+    rows = list(timeline(plan, linear, Handovers(plan.hardware), 2))
     assert [rows[0].iteration, rows[-1].iteration] == [0, 2]
     for i in (1, 2):
         before = max(row.end_s for row in rows if row.iteration == i - 1)
         assert min(row.start_s for row in rows if row.iteration == i) == before
-    assert {row.iteration for row in timeline(plan, linear, 99)} == {0, 1, 2, 3}
+    assert {row.iteration for row in timeline(plan, linear, Handovers(plan.hardware), 99)} == {0, 1, 2, 3}
 
 
 def test_a_remembered_price_is_asked_once_per_kind_of_work(placement: Place) -> None:

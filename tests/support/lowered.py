@@ -7,7 +7,6 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.lower import lower
-from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
@@ -68,7 +67,7 @@ def pooled(asked: OpSplit, layout: Layout) -> dict[str, float]:
 
 def busy(asked: OpSplit, graph: TaskGraph) -> dict[str, float]:
     """Seconds that every memory and link works for a graph: no schedule of it is shorter."""
-    pools, price = Pools(asked.frame.roles.hardware), median(asked)
+    pools, price = asked.costs.pools, median(asked)
     total = dict.fromkeys(pools.capacity, 0.0)
     for task in graph.tasks:
         for pool, seconds in pools.draws(task, price(task)).items():

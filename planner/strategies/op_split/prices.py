@@ -8,7 +8,6 @@ from collections.abc import Callable
 import numpy as np
 
 from helmsman.lowering.graph import Task
-from helmsman.lowering.pools import Pools
 from helmsman.planner.costs import CostModel
 from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
@@ -48,7 +47,7 @@ def _seconds(costs: CostModel, tasks: list[Task]) -> dict[str, float]:
 
 def layer_pools(frame: Frame, costs: CostModel, units: tuple[Piece, ...], work: Work) -> tuple[Pool, ...]:
     """The memories and links that tasks of several lanes draw on, and for how long each unit needs them."""
-    price, pools, shares = _median(costs), Pools(frame.roles.hardware), list(_fractions(units).values())
+    price, pools, shares = _median(costs), costs.pools, list(_fractions(units).values())
     into, back = (pools.per_byte(link) for link in activation_links(frame))
 
     def pool(name: str) -> Pool:

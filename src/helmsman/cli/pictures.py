@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from helmsman.planner.decide import Decision
+    from helmsman.planner.handovers import Handovers
     from helmsman.planner.interference import Slowed
     from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.comparison import Comparison
@@ -47,7 +48,9 @@ def layers_drawn(text: str | None, count: int) -> range:
     return found
 
 
-def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range, slowed: "Slowed | None" = None) -> None:
+def draw_gantt(
+    path: Path, plan: "Plan", price: "Price", layers: range, between: "Handovers", slowed: "Slowed | None"
+) -> None:
     """The Gantt chart of `layers` in the decode step in the middle; in prefill if there are no decode steps."""
     from helmsman.analysis.plots.blocks import chart, layer_period
     from helmsman.analysis.plots.gantt import Heading, gantt
@@ -58,7 +61,7 @@ def draw_gantt(path: Path, plan: "Plan", price: "Price", layers: range, slowed: 
     workload, passes = plan.workload, passes_of(plan)
     step, together = (workload.decode_steps + 1) // 2, passes.batches
     iteration = passes.step(step) if step else passes.prompt[-1]
-    replayed = replay(lower(plan, iteration), price, plan.hardware, slowed)
+    replayed = replay(lower(plan, iteration), price, plan.hardware, slowed, between)
     shown = spans(replayed)
     drawn, period = chart(shown, plan.hardware, layers), layer_period(shown, plan.hardware)
     which = f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]}–{layers[-1]}"

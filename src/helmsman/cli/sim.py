@@ -65,15 +65,16 @@ def execute(args: argparse.Namespace) -> int:
     plan = read_plan(args.plan)
     layers = layers_drawn(args.layer, plan.model.layers)
     price = median_price(plan, str(args.plan))
-    slowed = cost_model(plan, str(args.plan)).slowed()
-    stream = simulate(plan, price, _progress(args), slowed)
+    costs = cost_model(plan, str(args.plan))
+    slowed, between = costs.slowed(), costs.between()
+    stream = simulate(plan, price, between, _progress(args), slowed)
     if args.trace or args.timeline:
-        _write(args, plan, list(timeline(plan, price, args.steps, slowed)))
-    passes = per_layer(plan, price) if args.per_layer else ()
+        _write(args, plan, list(timeline(plan, price, between, args.steps, slowed)))
+    passes = per_layer(plan, price, between) if args.per_layer else ()
     if args.plot and args.per_layer:
         draw_overlap(args.plot, plan, passes)
     elif args.plot:
-        draw_gantt(args.plot, plan, price, layers, slowed)
+        draw_gantt(args.plot, plan, price, layers, between, slowed)
     waits = synchronisation(plan)
     text = table(plan, stream, waits) + layers_table(passes) + _written(args)
     emit(args, to_json({**document(plan, stream, waits), **layers_document(passes)}), lambda: text)
