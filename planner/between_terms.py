@@ -33,10 +33,11 @@ def between_terms(graph: TaskGraph, costs: CostModel) -> Iterator[Term]:
     yield from (_term(JOIN, lane, count, joins[lane], costs) for lane, count in joined.items() if count)
     if hardware.between_passes is not None:
         pieces, between = submissions(graph), hardware.between_passes
-        begin = between.after(ends_on(graph))
+        last = ends_on(graph)
+        begin = between.after(last)
         submitting, once = _interval(pieces, between.submission), _interval(1, begin)
         ends = {end: getattr(submitting, end) + getattr(once, end) for end in ENDS}
-        yield _made(SUBMISSION, hardware.devices[0].name, pieces, Interval(**ends), costs.source(begin))
+        yield _made(SUBMISSION, last, pieces, Interval(**ends), costs.source(begin))
 
 
 def _term(op: str, resource: str, count: int, figure: Figure, costs: CostModel) -> Term:

@@ -20,7 +20,7 @@ from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
-from helmsman.planner.unmeasured import with_assumed
+from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
@@ -134,21 +134,26 @@ class CostModel:
 
         return slowings_of
 
-    def between(self, end: End = "mid") -> Handovers:
-        """The time between tasks at one end of its interval; none without corrections."""
-        if end not in self._between:
+    def between(self, end: End = "mid", launching: End | None = None) -> Handovers:
+        """The time between tasks at one end of its interval, that of launches at its end `launching`, by default the
+        same; none without corrections."""
+        ends = end, launching or end
+        if ends not in self._between:
             corrected = self.options.corrections
             hardware = self._together if corrected else without_time_between(self.hardware)
-            self._between[end] = Handovers(hardware, end)
-        return self._between[end]
+            self._between[ends] = Handovers(hardware, *ends)
+        return self._between[ends]
 
-    def sharing(self, end: End = "mid") -> Sharing:
+    def sharing(self, end: End = "mid", alone: bool = False) -> Sharing:
         """What tasks share at one end of its interval: the more several users of a memory reach, the faster a pass; and
-        the thread that launches for all devices."""
-        if end not in self._sharing:
+        the thread that launches for all devices. `alone`: no other figure errs, so that of an assumed joint rate only
+        its share of the bandwidth does."""
+        key = end, alone and end != "mid"
+        if key not in self._sharing:
             between = self.between(end)
-            self._sharing[end] = Sharing(Pools(between.hardware, partial(rate_at, end=OPPOSITE[end]), between.thread))
-        return self._sharing[end]
+            hardware = with_joint_share_alone(between.hardware) if key[1] else between.hardware
+            self._sharing[key] = Sharing(Pools(hardware, partial(rate_at, end=OPPOSITE[end]), between.thread))
+        return self._sharing[key]
 
     def _tabled(self, task: Task, measured: Priced, derived: Estimate) -> Estimate:
         """The table's seconds; what bounds them, and the part that scales with bandwidth, as rooflines have it.
@@ -184,11 +189,11 @@ class CostModel:
         return {}
 
     @cached_property
-    def _between(self) -> dict[End, Handovers]:
+    def _between(self) -> dict[tuple[End, End], Handovers]:
         return {}
 
     @cached_property
-    def _sharing(self) -> dict[End, Sharing]:
+    def _sharing(self) -> dict[tuple[End, bool], Sharing]:
         return {}
 
     @cached_property

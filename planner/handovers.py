@@ -20,10 +20,12 @@ from helmsman.schemas.hardware import Device, Hardware, lane_owner
 
 @dataclass(frozen=True)
 class Handovers:
-    """The seconds between tasks on a machine, at one `end` of every figure's interval."""
+    """The seconds between tasks on a machine, at one `end` of every figure's interval; those of launches at the end
+    `launching`, by default the same."""
 
     hardware: Hardware
     end: End = "mid"
+    launching: End | None = None
 
     @cached_property
     def known(self) -> bool:
@@ -45,7 +47,7 @@ class Handovers:
     @cached_property
     def thread(self) -> HostThread:
         """The thread of the host that launches for all devices."""
-        return HostThread(self.hardware, partial(duration_at, end=self.end))
+        return HostThread(self.hardware, partial(duration_at, end=self.launching or self.end))
 
     def begins(self, graph: TaskGraph) -> float:
         """Seconds from the end of the pass before to the start of this one."""
@@ -81,8 +83,10 @@ def without_time_between(hardware: Hardware) -> Hardware:
 
 
 def ends_on(graph: TaskGraph) -> str:
-    """The device whose operation is the last of a pass: the head's, wherever there is one."""
-    return next(task.resource for task in reversed(graph.tasks) if task.kind != "transfer")
+    """The device whose operation is the last of a pass: the head's, wherever there is one; of transfers alone the link
+    of the last."""
+    last = next((task for task in reversed(graph.tasks) if task.kind != "transfer"), graph.tasks[-1])
+    return lane_owner(last.resource)
 
 
 def submissions(graph: TaskGraph) -> int:

@@ -14,7 +14,7 @@ from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.placement import Placed, batches_together, known
-from helmsman.planner.costs import CostModel, work_of
+from helmsman.planner.costs import Bound, CostModel, work_of
 from helmsman.planner.percentiles import End
 from helmsman.planner.predict import mean_step, works_seconds
 from helmsman.planner.prompt_passes import weighted_passes
@@ -34,6 +34,9 @@ SHARED_MEMORIES: Cause = ("memories", "joint")
 
 HANDOVERS: Cause = ("tasks", "between")
 """The time between tasks: hand-overs, joins, the beginning of a pass."""
+
+LAUNCH: Bound = "launch"
+"""Of a device: the least time of its operations, and of the host's thread for launching them."""
 
 _NEGLIGIBLE = 1e-3
 """A cause that could add at most this share to a pass is left out: far below what any figure is known to."""
@@ -100,20 +103,22 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     causes = [(lane_owner(task.resource), price.bound) for task, price in zip(works.kinds, prices, strict=True)]
+    launches = [(device.name, LAUNCH) for device in costs.between().hardware.devices if device.launching is not None]
 
     def seconds(moved: Cause | None = None, end: End = "mid") -> float:
         ends = [end if own == moved else "mid" for own in causes]
         slows, joint, between = (end if moved == cause else "mid" for cause in (BUSY_LINKS, SHARED_MEMORIES, HANDOVERS))
         times = [getattr(price, each) for price, each in zip(prices, ends, strict=True)]
-        handed = costs.between(between)
-        return works_seconds(works, times, costs.slowed(slows), costs.sharing(joint), handed) + handed.begins(graph)
+        handed = costs.between(between, end if moved in launches else "mid")
+        sharing = costs.sharing(joint, alone=True)
+        return works_seconds(works, times, costs.slowed(slows), sharing, handed) + handed.begins(graph)
 
     usual = seconds()
     most = _most_added(works, causes, [price.high - price.low for price in prices])
     telling = [cause for cause, added in most.items() if added > _NEGLIGIBLE * usual]
     if works.overlap:
         telling += [SHARED_MEMORIES] if costs.slowed("high") is None else [BUSY_LINKS, SHARED_MEMORIES]
-    telling += [HANDOVERS]
+    telling += [HANDOVERS, *(cause for cause in launches if cause not in telling)]
     moved = {cause: (seconds(cause, "low") - usual, seconds(cause, "high") - usual) for cause in telling}
     return Sensitivity(usual, {cause: ends for cause, ends in moved.items() if any(ends)})
 

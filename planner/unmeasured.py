@@ -60,6 +60,20 @@ def with_assumed(hardware: Hardware) -> Hardware:
     return hardware.model_copy(update=changed)
 
 
+def with_joint_share_alone(hardware: Hardware) -> Hardware:
+    """The record whose assumed joint rates err by the assumed share of the bandwidth alone, not by what is uncertain
+    about the bandwidth itself: for whoever puts one cause of error after the other to its ends."""
+
+    def alone(memory: Memory) -> Memory:
+        joint = memory.joint
+        if joint is None or joint.source != ASSUMED:
+            return memory
+        ends = {"p10": JOINT_SHARE * joint.value, "p90": joint.value}
+        return memory.model_copy(update={"joint": joint.model_copy(update=ends)})
+
+    return hardware.model_copy(update={"memories": tuple(map(alone, hardware.memories))})
+
+
 def _up_to(most: float) -> Figure:
     return Figure(value=0.0, p10=0.0, p90=most, source=ASSUMED)
 
@@ -67,7 +81,8 @@ def _up_to(most: float) -> Figure:
 def _with_joint(memory: Memory, hardware: Hardware) -> Memory:
     """The memory with what its devices reach together, if it has several that nobody measured at once.
 
-    Two ignorances of one memory add up: its bandwidth and what is left of that."""
+    Two ignorances of one memory add up: its bandwidth and what is left of that (`with_joint_share_alone` has the
+    second only)."""
     pools = Pools(hardware)
     users = [device for device in hardware.devices if pools.of_memory(device.memory) == memory.name]
     if memory.joint is not None or not _beside_each_other(users):

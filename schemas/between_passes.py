@@ -1,10 +1,10 @@
 """The time between the passes of a run, as a hardware record has it."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from helmsman.schemas.base import Frozen, Name
+from helmsman.schemas.base import Frozen, Name, mistake
 from helmsman.schemas.figures import Delay, Figure
 
 
@@ -15,6 +15,18 @@ class BetweenPasses(Frozen):
 
     begin: Annotated[dict[Name, Delay], Field(min_length=1)]
     submission: Delay
+
+    @field_validator("begin", mode="before")
+    @classmethod
+    def _by_device(cls, begin: Any) -> Any:
+        """Refuses the one figure that profiles took before every device had one of its own."""
+        if isinstance(begin, dict) and isinstance(begin.get("value"), int | float):
+            said, remedy = (
+                "one figure, where every device that ends a pass has one of its own",
+                "run helm-profile again",
+            )
+            raise mistake(said, remedy, value=begin["value"])
+        return begin
 
     def after(self, device: str) -> Figure:
         """Seconds after a pass that ends on `device`: of one that nobody measured, what the slowest takes."""

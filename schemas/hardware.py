@@ -336,6 +336,8 @@ def _devices_named(hardware: Hardware) -> Iterator[tuple[str, str]]:
     for place, table in enumerate(hardware.tables):
         yield f"tables.{place}.host", table.host
         yield f"tables.{place}.accelerator", table.accelerator
+    if hardware.between_passes is not None:
+        yield from (("between_passes.begin", device) for device in hardware.between_passes.begin)
 
 
 def _sources_named(hardware: Hardware) -> Iterator[tuple[str, str]]:

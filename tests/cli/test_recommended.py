@@ -1,12 +1,14 @@
 """`--strategy best` and its contenders: the same prices for all, what is said of those passed over, and its proof."""
 
 import json
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from helmsman.cli.best import _proof
 from helmsman.cli.plan import main
 from helmsman.planner import choice
 from helmsman.planner.choice import Contender, choose
@@ -96,3 +98,20 @@ def test_the_proof_of_a_prompt_is_of_nothing_else(
     assert plan.certificate is not None
     assert plan.certificate.seconds == pytest.approx(plan.predicted.ttft.seconds.mid, rel=1e-12)
     assert plan.certificate.lower_bound <= plan.predicted.ttft.seconds.mid
+
+
+@pytest.mark.parametrize(("share", "proved"), [(0.5, True), (1.0, True), (1.0 + 1e-12, True), (1.01, False)])
+def test_a_plan_below_the_bound_of_the_search_has_no_proof(
+    share: float, proved: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The search could not have made it, so that its bound says nothing; a bound above by rounding is no other."""
+    asked = (*SMALL, "--objective", "latency")
+    plan, searched = planned(capfd, *asked), planned(capfd, *asked, "--strategy", "optimal")
+    assert searched.certificate is not None
+    seconds = plan.predicted.decode.seconds.mid
+    bound = searched.certificate.model_copy(update={"lower_bound": share * seconds})
+    found = _proof(Namespace(objective="latency"), plan, searched.model_copy(update={"certificate": bound}))
+    assert (found is not None) == proved
+    if found is not None:
+        assert found.lower_bound == min(seconds, share * seconds) and found.gap >= 0.0
+    assert _proof(Namespace(objective="latency"), plan, searched.model_copy(update={"certificate": None})) is None

@@ -15,6 +15,7 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.launches import ceiling, driven, floor
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
+from helmsman.planner.sensitivity import HANDOVERS, LAUNCH, sensitivity
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload
@@ -97,3 +98,24 @@ def test_without_corrections_nothing_is_launched():
     eager = driven(roles(load_hardware(EAGER[0], None)), load_model("Qwen3-0.6B"), WORK, "f16", "f16").hardware
     bare = CostModel(eager, CostOptions(corrections=False))
     assert not bare.between().thread.known and THREAD not in bare.pools.capacity
+
+
+def test_the_seconds_of_a_launch_err_as_one(capsys):
+    """The least time of an operation and what it keeps the thread follow from one figure; what passes between tasks is
+    another. Matrices shared with the CPU take as long as the thread that drives both."""
+    plan = planned(capsys, "opt-13b", EAGER[0], "--strategy", "hetegen", "--vram-avail", "8GB")
+
+    def moved(p10, p90):
+        """Where a launch keeps the thread for 60 us, more or less."""
+        launching = plan.hardware.device("cuda").launching.model_copy(update={"value": 60e-6, "p10": p10, "p90": p90})
+        devices = tuple(
+            device.model_copy(update={"launching": launching}) if device.name == "cuda" else device
+            for device in plan.hardware.devices
+        )
+        costs = CostModel(plan.hardware.model_copy(update={"devices": devices}))
+        return sensitivity(plan, costs, {"decode": 1.0}).moved
+
+    certain, uncertain = moved(60e-6, 60e-6), moved(40e-6, 120e-6)
+    assert uncertain[HANDOVERS] == certain[HANDOVERS]
+    assert uncertain["cuda", LAUNCH][0] < certain["cuda", LAUNCH][0] <= 0.0
+    assert uncertain["cuda", LAUNCH][1] > certain["cuda", LAUNCH][1] >= 0.0

@@ -8,11 +8,12 @@ from shapes import small_model
 
 from helmsman.hwdb.compose import GIB, compose
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.percentiles import STRETCH, duration_at, rate_at
+from helmsman.planner.percentiles import STRETCH, End, duration_at, rate_at
 from helmsman.planner.predict import predict
 from helmsman.planner.sensitivity import HANDOVERS, sensitivity
 from helmsman.planner.unmeasured import (
     GPU_HANDOVER_S,
+    INTERRUPTED,
     JOINT_SHARE,
     LOOPBACK_HANDOVER_S,
     PASS_S,
@@ -136,3 +137,40 @@ def test_without_corrections_nothing_is_added() -> None:
     plan = make_plan(MODEL, 2, hardware=make_hardware(vram=8 << 30))
     costs = CostModel(plan.hardware, replace(CostOptions(), corrections=False))
     assert not any(term.op in ("hand-over", "join") for term in predict(plan, costs).decode.terms)
+
+
+def test_a_core_that_copies_for_a_loopback_link_may_be_interrupted() -> None:
+    """Where neither slowdowns nor interruptions of it were measured."""
+    machine = make_hardware(vram=8 << 30)
+    for link in with_assumed(machine).links:
+        assert link.interrupts is not None and list(link.interrupts) == ["loopback"]
+        taken = link.interrupts["loopback"]
+        assert (taken.small.value, taken.small.p90) == (0.0, 0.0)
+        assert (taken.large.value, taken.large.p90, taken.large.source) == (0.0, INTERRUPTED, "assumed")
+    slowed = tuple(link.model_copy(update={"slows": {"loopback": figure(0.5)}}) for link in machine.links)
+    known = with_assumed(machine.model_copy(update={"links": slowed}))
+    assert all(link.interrupts is None for link in known.links)
+
+
+def wide(spread: float) -> CostModel:
+    """Devices of one memory, whose bandwidth may be so many times as high or as low."""
+    machine = compose("Apple M1", "Apple M1", 16 * GIB, None)
+    [memory] = machine.memories
+    value = memory.bandwidth.value
+    bandwidth = memory.bandwidth.model_copy(update={"p10": value / spread, "p90": value * spread})
+    return CostModel(machine.model_copy(update={"memories": (memory.model_copy(update={"bandwidth": bandwidth}),)}))
+
+
+def test_what_is_uncertain_about_a_bandwidth_is_not_the_joint_rates_once_more() -> None:
+    """In an interval both err; of one cause after the other, the joint rate's is the share of the bandwidth alone."""
+    for spread in (1.0, 2.0):
+        costs = wide(spread)
+        [memory] = costs.hardware.memories
+        value = memory.bandwidth.value
+
+        def capacity(end: End, alone: bool, costs: CostModel = costs, name: str = memory.name) -> float:
+            return costs.sharing(end, alone).pools.capacity[name]
+
+        assert capacity("high", False) == pytest.approx(value * (JOINT_SHARE / spread) ** STRETCH)
+        assert capacity("high", True) == pytest.approx(value * JOINT_SHARE**STRETCH)
+        assert capacity("low", True) == capacity("mid", True) == pytest.approx(value)

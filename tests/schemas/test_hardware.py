@@ -205,3 +205,15 @@ def test_slowing_that_cannot_be_is_refused(content: dict[str, Any], slows: dict[
 def test_slowing_has_a_source(content: dict[str, Any]) -> None:
     content["links"][0]["slows"] = {"cuda": {**flat(0.4), "source": "hearsay"}}
     assert "links.0.slows.cuda.source: unknown source (got 'hearsay')" in refused(content)
+
+
+def test_the_time_between_passes_is_by_device(content: dict[str, Any]) -> None:
+    """Profiles had one figure once; and every device named is one of the record."""
+    figure = content["links"][0]["latency"]
+    content["between_passes"] = {"begin": figure, "submission": figure}
+    said = refused(content)
+    assert "between_passes.begin: one figure, where every device" in said and "run helm-profile again" in said
+    content["between_passes"]["begin"] = {"gpu": figure}
+    assert "between_passes.begin: unknown device (got 'gpu'); use one of cpu, cuda" in refused(content)
+    content["between_passes"]["begin"] = {"cpu": figure, "cuda": figure}
+    assert parse_document(Hardware, json.dumps(content).encode(), "hw.json").between_passes is not None

@@ -7,7 +7,9 @@ import pytest
 from contending import MakeTask, crossing, figure, machine, on, random_case
 
 from helmsman.lowering.graph import TaskGraph
-from helmsman.planner.handovers import Handovers, submissions
+from helmsman.planner.between_terms import SUBMISSION, between_terms
+from helmsman.planner.costs import CostModel
+from helmsman.planner.handovers import Handovers, ends_on, submissions
 from helmsman.planner.interference import alone
 from helmsman.planner.predict import scheduled
 from helmsman.schemas.between_passes import BetweenPasses
@@ -133,3 +135,22 @@ def test_a_replay_can_begin_later(task: MakeTask, graph: MakeGraph) -> None:
     later = summary.later(0.5)
     assert later.makespan == 1.5
     assert later.shares.total == pytest.approx(1.5)
+
+
+def test_a_pass_of_transfers_alone_ends_on_no_device(task: MakeTask, graph: MakeGraph) -> None:
+    """Whoever begins the next takes as long as the slowest."""
+    passes = BetweenPasses(begin={"cpu": figure(0.25), "cuda": figure(0.5)}, submission=figure(0.0))
+    dag = graph(on(task, "up", "h2d", 0), on(task, "down", "d2h", 0, (0,)))
+    assert ends_on(dag) == "d2h"
+    assert Handovers(plain().model_copy(update={"between_passes": passes})).begins(dag) == 0.5
+
+
+@pytest.mark.parametrize("last", ["cpu", "cuda", "cuda:decompress"])
+def test_the_beginning_of_a_pass_is_a_term_of_the_device_that_ends_it(
+    last: str, task: MakeTask, graph: MakeGraph
+) -> None:
+    passes = BetweenPasses(begin={"cpu": figure(0.25), "cuda": figure(0.5)}, submission=figure(0.0))
+    costs = CostModel(plain().model_copy(update={"between_passes": passes}))
+    dag = graph(on(task, "a", "cpu", 0), on(task, "b", last, 0, (0,)), on(task, "token", "d2h", 0, (1,)))
+    [term] = [term for term in between_terms(dag, costs) if term.op == SUBMISSION]
+    assert (term.resource, term.seconds.mid) == (("cpu", 0.25) if last == "cpu" else ("cuda", 0.5))
