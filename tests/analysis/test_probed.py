@@ -21,7 +21,7 @@ from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.trace import Probe, Trace
 from helmsman.simulator.pricing import cost_model
 
-DRAWS = 200
+DRAWS = 100
 MOVING, OWN, WITHIN = 0.15, 0.03, 0.02
 """Standard deviations of logarithms: of the machine's speed, of a product's share of it, of the speed within a run."""
 READ = {"cpu": 20e9, "cuda": 100e9}
