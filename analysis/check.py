@@ -11,13 +11,16 @@ from statistics import median
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
 from helmsman.analysis.passes import Pass, passes_of, prompts
+from helmsman.analysis.probed import at_probed_rates
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
 from helmsman.hwdb.machine_line import MachineFacts, facts_in
 from helmsman.planner.costs import CostModel
+from helmsman.planner.percentiles import ENDS
+from helmsman.planner.predict import pass_interval
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.served_comparison import Verdict
 from helmsman.schemas.trace import Trace
 from helmsman.simulator.stream import Progress
@@ -35,8 +38,9 @@ class Checked:
 
     `others`: the largest share of processor time that other processes took during a run, if it was recorded;
     `disturbance`: the median over the runs of the share of the time that others took (`executor.interference`), 0 where
-    nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `machine`: the one that
-    ran, if the Trace says which."""
+    nothing was recorded; `step_difference`, `ttft_difference`: which terms make the errors; `step_interval`,
+    `ttft_interval`: seconds at the speeds of the runs, 5th percentile, median and 95th; `machine`: the one that ran, if
+    the Trace says which."""
 
     terms: tuple[Row, ...]
     step: Row
@@ -48,12 +52,20 @@ class Checked:
     tolerance: float
     step_difference: Difference
     ttft_difference: Difference | None
+    step_interval: Interval
+    ttft_interval: Interval | None
     machine: MachineFacts | None = None
 
     @property
     def bar(self) -> float:
         """The largest scaled error of the decode step that is accepted."""
         return max(self.tolerance, _NOISES * self.step.noise)
+
+    @property
+    def inside(self) -> bool:
+        """Whether the median step lies in the interval of what was expected at the speeds of the runs."""
+        expected, error = self.step_interval, self.step.scaled_error
+        return error is not None and expected.low <= (1.0 + error) * expected.mid <= expected.high
 
     @property
     def verdict(self) -> Verdict:
@@ -99,13 +111,17 @@ def check(
     check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
-    compared = _compare(passes, scaling, measured, tolerance)
+    probed = replace(costs, hardware=at_probed_rates(plan.hardware, measured.info.probes))
+    compared = _compare(passes, scaling, probed, measured, tolerance)
     return replace(compared, machine=facts_in(measured.info.notes))
 
 
-def _compare(passes: Sequence[Pass], scaling: Scaling, measured: Trace, tolerance: float) -> Checked:
-    step = make_row(("decode", "step", ""), [one.total() for one in passes if one.phase == "decode"])
+def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measured: Trace, tolerance: float) -> Checked:
+    """`probed`: prices at the rates that probes read beside the runs."""
+    steps = [one for one in passes if one.phase == "decode"]
+    step = make_row(("decode", "step", ""), [one.total() for one in steps])
     first = prompts(passes)
+    ttft = make_row(("prefill", "ttft", ""), first) if first else None
     terms: dict[Key, list[Sample]] = {}
     for one in passes:
         for key, sample in one.terms().items():
@@ -114,7 +130,7 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, measured: Trace, toleranc
     return Checked(
         terms=tuple(make_row(key, samples) for key, samples in terms.items()),
         step=step,
-        ttft=make_row(("prefill", "ttft", ""), first) if first else None,
+        ttft=ttft,
         runs=len({one.run for one in passes}),
         factors=scaling.factors(),
         others=others_of(measured),
@@ -122,7 +138,16 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, measured: Trace, toleranc
         tolerance=tolerance,
         step_difference=difference([[one] for one in passes if one.phase == "decode"]),
         ttft_difference=difference(prompted) if prompted else None,
+        step_interval=_interval(step, steps[len(steps) // 2 :][:1], probed),
+        ttft_interval=None if ttft is None else _interval(ttft, prompted[0], probed),
     )
+
+
+def _interval(row: Row, passes: Sequence[Pass], probed: CostModel) -> Interval:
+    """The interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
+    found = [pass_interval(one.expected.graph, probed) for one in passes]
+    ends = {end: sum(getattr(each, end) for each in found) for end in ENDS}
+    return Interval(**{end: row.scaled * seconds / ends["mid"] for end, seconds in ends.items()})
 
 
 def others_of(measured: Trace) -> float | None:

@@ -27,6 +27,11 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
             "decode_context": plan.predicted.decode.context,
             "ttft_s": plan.predicted.ttft.seconds.model_dump(),
         },
+        "at_run_speeds": {
+            "step_s": checked.step_interval.model_dump(),
+            "step_inside": checked.inside,
+            "ttft_s": checked.ttft_interval.model_dump() if checked.ttft_interval else None,
+        },
         "step": asdict(checked.step),
         "ttft": asdict(checked.ttft) if checked.ttft else None,
         "terms": [asdict(row) for row in _ordered(checked.terms)],
@@ -109,6 +114,10 @@ def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
         yield f"speed now    {name}: {factor:.3f} of what was profiled"
     if not checked.factors:
         yield "speed now    unknown, the Trace has no probes: errors are not scaled"
+    where = "within" if checked.inside else "OUTSIDE"
+    yield f"expected     {_interval(checked.step_interval)} a step at these speeds, measured {where}"
+    if checked.ttft_interval is not None:
+        yield f"             {_interval(checked.ttft_interval)} TTFT"
     if checked.others is not None and checked.others > DISTURBED:
         yield f"disturbed    other processes used {checked.others:.0%} of the processors in a run: measure again"
     elif checked.verdict == "disturbed":

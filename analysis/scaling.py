@@ -20,7 +20,7 @@ class Scaling:
         self._hardware = hardware
         seen: dict[tuple[str, str, int], list[float]] = {}
         for probe in probes:
-            profiled = _profiled(hardware, probe)
+            profiled = profiled_rate(hardware, probe)
             if profiled is not None:
                 seen.setdefault((probe.what, probe.name, probe.run), []).append(probe.value / profiled)
         self._slower = {key: 1.0 / median(values) for key, values in seen.items()}
@@ -62,8 +62,8 @@ def replaced(hardware: Hardware, slower: Mapping[str, float]) -> Hardware:
     return hardware.model_copy(update={"memories": tuple(map(memory, hardware.memories))})
 
 
-def _profiled(hardware: Hardware, probe: Probe) -> float | None:
-    """What the probe would read at the speeds of the record; None for something that the record does not have."""
+def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:
+    """Bytes/s or FLOP/s that `probe` would read at the speeds of the record; None for what the record does not have."""
     if probe.what == "joint":
         shared = (memory for memory in hardware.memories if memory.name == probe.name)
         return next((memory.joint.value for memory in shared if memory.joint is not None), None)

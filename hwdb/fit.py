@@ -30,11 +30,11 @@ def figure(values: Sequence[float], source: str) -> Figure:
     )
 
 
-def settled(values: Sequence[float], source: str) -> Figure:
+def settled(values: Sequence[float], source: str, independent: int | None = None) -> Figure:
     """Median and count of `values` (at least one), and the 10th and 90th percentile of that median, not of a sample:
     what matters where a pass takes the sum of hundreds. Order statistics, by the normal approximation of their ranks
-    (Conover 1999)."""
-    aside = Z90 * 0.5 / sqrt(len(values))
+    (Conover 1999). `independent`: of how many values that know nothing of each other; all by default."""
+    aside = Z90 * 0.5 / sqrt(independent or len(values))
     return Figure(
         value=quantile(values, 0.5),
         p10=quantile(values, max(0.0, 0.5 - aside)),

@@ -120,19 +120,31 @@ def predict_phase(graph: TaskGraph, costs: CostModel) -> PhasePrediction:
     works = alike(graph, work_of)
     prices = [costs.price(task) for task in works.kinds]
     terms = _terms(works, prices)
-    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in ENDS}
-    mid, bound = seconds["mid"], lower_bound(graph, costs.hardware, costs.options.l3_blend)
+    seconds = _interval(graph, works, costs, prices)
+    mid, bound = seconds.mid, lower_bound(graph, costs.hardware, costs.options.l3_blend)
     if costs.table is not None:  # what was measured happened, whatever the record's rates allow
         bound = min(bound, mid)
-    ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
     return PhasePrediction(
         context=graph.iteration.context,
-        seconds=Interval(low=ends[0], mid=mid, high=ends[-1]),
+        seconds=seconds,
         terms=(*terms, *between_terms(graph, costs)),
         bottleneck=bottleneck(terms, costs.hardware, mid, _drawn(works, prices, costs.pools)),
         lower_bound=bound,
         gap=gap(mid, bound),
     )
+
+
+def pass_interval(graph: TaskGraph, costs: CostModel) -> Interval:
+    """The interval of the seconds of one pass alone."""
+    works = alike(graph, work_of)
+    return _interval(graph, works, costs, [costs.price(task) for task in works.kinds])
+
+
+def _interval(graph: TaskGraph, works: Works, costs: CostModel, prices: Sequence[Estimate]) -> Interval:
+    """All prices at one end together: what makes one product faster or slower than expected makes all so."""
+    seconds = {end: _seconds(works, costs, prices, end) + costs.between(end).begins(graph) for end in ENDS}
+    ends = sorted(seconds.values())  # a faster lane may starve the others of a memory they share
+    return Interval(low=ends[0], mid=seconds["mid"], high=ends[-1])
 
 
 def pass_seconds(graph: TaskGraph, costs: CostModel) -> float:

@@ -8,7 +8,7 @@ from benchmarks import accuracy
 from benchmarks.accuracy import PLACEMENTS, Cell, Row, verdict
 from shapes import small_model
 
-ROW = Row("m", "bf16", "plan", 1.0, 1.0, 1.0, 0.0, 0.0, 0.01, 0.95, 1.05, 0.0, {})
+ROW = Row("m", "bf16", "plan", 1.0, 1.0, 1.0, 0.0, 0.0, 0.01, 0.8, 1.3, 0.95, 1.05, 0.0, {})
 
 
 def test_every_cell_asks_for_its_strategy_and_a_decode_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -28,6 +28,14 @@ def test_intervals_must_cover_most_and_not_all(outside: int, within: bool) -> No
     """Of 20 cells; one that covers all is wider than it needs to be."""
     missed = replace(ROW, scaled_error=0.08)
     assert verdict([missed] * outside + [ROW] * (20 - outside)) is within
+
+
+def test_scaled_steps_are_judged_and_raw_ones_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    """A neighbour who slows every run is no error of the model; the plan's interval need not hold it."""
+    slowed, missed = replace(ROW, error=0.5), replace(ROW, scaled_error=0.08)
+    assert verdict([slowed] * 19 + [missed]) is True
+    assert "intervals of plans: 5% cover, median width 50.0%" in capsys.readouterr().out
+    assert verdict([replace(ROW, scaled_low=0.8, scaled_high=1.3)] * 19 + [replace(ROW, scaled_error=-0.3)]) is False
 
 
 @pytest.mark.parametrize(("worst", "within"), [(0.09, True), (0.11, False)])
