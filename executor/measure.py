@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.base import Device
 from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.devices.opening import Devices
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
@@ -199,7 +200,7 @@ class _Prober:
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(engine.plan)
         self._matrix = product_matrix(self._format)
-        self._sharing = _sharing(engine)
+        self._sharing = sharing(engine.plan, engine.devices)
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}
 
@@ -221,10 +222,10 @@ class _Prober:
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
 
 
-def _sharing(engine: Engine) -> dict[str, list[Pool]]:
+def sharing(plan: Plan, devices: Devices) -> dict[str, list[Pool]]:
     """The threads of devices that read one physical memory, by memory; none of those that have theirs to themselves."""
-    pools, found = Pools(engine.plan.hardware), dict[str, list[Pool]]()
-    for device in engine.devices.by_name.values():
+    pools, found = Pools(plan.hardware), dict[str, list[Pool]]()
+    for device in devices.by_name.values():
         if isinstance(device, CpuDevice):
             found.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
     return {memory: threads for memory, threads in found.items() if len(threads) > 1}
