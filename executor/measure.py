@@ -19,7 +19,7 @@ from helmsman.executor.probe import (
     PRODUCT_TOKENS,
     joint_read_rate,
     probe_pieces,
-    product_matrix,
+    product_matrices,
 )
 from helmsman.executor.profile.host import facts_here
 from helmsman.executor.recorded import NOT_MOVED, Recorded
@@ -199,7 +199,7 @@ class _Prober:
         self._engine = engine
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(engine.plan)
-        self._matrix = product_matrix(self._format)
+        self._matrices = product_matrices(self._format)
         self._sharing = sharing(engine.plan, engine.devices)
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}
@@ -218,7 +218,7 @@ class _Prober:
             self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
 
     def _product(self, device: Device, run: int) -> Probe:
-        rate = device.product_rate(self._format, self._matrix)
+        rate = device.product_rate(self._format, self._matrices)
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
 
 
