@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Pool
 from helmsman.executor.devices.base import Device
 from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.devices.opening import Devices
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
@@ -18,7 +19,7 @@ from helmsman.executor.probe import (
     PRODUCT_TOKENS,
     joint_read_rate,
     probe_pieces,
-    product_matrix,
+    product_matrices,
 )
 from helmsman.executor.profile.host import facts_here
 from helmsman.executor.recorded import NOT_MOVED, Recorded
@@ -198,8 +199,8 @@ class _Prober:
         self._engine = engine
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(engine.plan)
-        self._matrix = product_matrix(self._format)
-        self._sharing = _sharing(engine)
+        self._matrices = product_matrices(self._format)
+        self._sharing = sharing(engine.plan, engine.devices)
         self.probes: list[Probe] = []
         self.latencies: dict[str, str | int | float] = {}
 
@@ -217,14 +218,14 @@ class _Prober:
             self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
 
     def _product(self, device: Device, run: int) -> Probe:
-        rate = device.product_rate(self._format, self._matrix)
+        rate = device.product_rate(self._format, self._matrices)
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
 
 
-def _sharing(engine: Engine) -> dict[str, list[Pool]]:
+def sharing(plan: Plan, devices: Devices) -> dict[str, list[Pool]]:
     """The threads of devices that read one physical memory, by memory; none of those that have theirs to themselves."""
-    pools, found = Pools(engine.plan.hardware), dict[str, list[Pool]]()
-    for device in engine.devices.by_name.values():
+    pools, found = Pools(plan.hardware), dict[str, list[Pool]]()
+    for device in devices.by_name.values():
         if isinstance(device, CpuDevice):
             found.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
     return {memory: threads for memory, threads in found.items() if len(threads) > 1}

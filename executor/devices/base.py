@@ -112,5 +112,5 @@ class Device(Protocol):
     def read_rate(self, pieces: Sequence[Buffer]) -> float:
         """Bytes/s at which it reads its memory now; `pieces`: noise in the host's."""
 
-    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
-        """FLOP/s of a product with weights in `fmt` now; `matrix`: noise in the host's memory."""
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
+        """FLOP/s of a product with weights in `fmt` now; `matrices`: noise in the host's memory."""

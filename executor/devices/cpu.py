@@ -51,6 +51,6 @@ class CpuDevice:
         """Bytes/s of all threads."""
         return read_rate(self.pool, pieces)
 
-    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
         """FLOP/s of all threads."""
-        return product_rate(self.pool, fmt, matrix)
+        return product_rate(self.pool, fmt, matrices)

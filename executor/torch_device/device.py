@@ -64,7 +64,7 @@ class TorchDevice:
         """Bytes/s at which it reads its memory now."""
         return read_rate(self.memory.device)
 
-    def product_rate(self, fmt: StoredFormat, matrix: Buffer) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
         """FLOP/s of a product now, with a matrix of its own."""
         return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
 

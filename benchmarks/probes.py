@@ -1,0 +1,150 @@
+"""Do read probes read at the rate at which the weights beside them are read?
+
+    python -m benchmarks.probes PLAN --checkpoint DIR
+
+Loads the matrices of PLAN's blocks into its devices' memories. Then probes (B) and plain reads of the matrices (A) take
+turns, with a second probe in memory of its own (B again): on every device, and by all devices at once that share a
+memory. Prints the median of A over the mean of the two probes around it, and, as noise, one probe over the other
+(rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+
+from benchmarks.machine import print_machine
+from helmsman.cli.documents import read_plan
+from helmsman.cli.isa import select_from_environment
+from helmsman.executor._kernels import Buffer, Pool
+from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.loading import open_store
+from helmsman.executor.machine import Machine
+from helmsman.executor.measure import sharing
+from helmsman.executor.passes import passes_of
+from helmsman.executor.probe import joint_read_rate, probe_pieces
+from helmsman.executor.storage import open_storage
+from helmsman.hwdb.fit import quantile
+from helmsman.lowering.tensors import tensors
+from helmsman.schemas.plan import Plan
+
+BAR = 0.03
+"""By how much the median of weights over probes may differ from 1: less than half of what predictions may be off."""
+MATRIX = 2
+"""Dimensions of a matrix; norms and biases are not read at the rate of memory."""
+
+Read = Callable[[Sequence[Buffer]], float]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Bytes/s of weights, and of a probe before and another after them."""
+
+    before: float
+    weights: float
+    after: float
+
+    @property
+    def ratio(self) -> float:
+        """Weights over probes."""
+        return 2 * self.weights / (self.before + self.after)
+
+    @property
+    def noise(self) -> float:
+        """Probe over probe."""
+        return self.after / self.before
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Turns of one device, or of all that share a memory."""
+
+    what: str
+    turns: tuple[Turn, ...]
+
+    def line(self) -> str:
+        """Rates, ratio and noise: medians, with the 10th and 90th percentile."""
+        rate = quantile([turn.weights for turn in self.turns], 0.5) / 1e9
+        ratio, noise = (_spread([getattr(turn, name) for turn in self.turns]) for name in ("ratio", "noise"))
+        mark = "" if self.within else "  beyond"
+        return f"{self.what:<16} weights {rate:5.1f} GB/s; over probes {ratio}; probe over probe {noise}{mark}"
+
+    @property
+    def within(self) -> bool:
+        """Whether probes tell how fast weights are read."""
+        return abs(quantile([turn.ratio for turn in self.turns], 0.5) - 1) <= BAR
+
+
+def main() -> int:
+    """Measure and print; 4 where probes and weights disagree."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--checkpoint", type=Path, required=True)
+    parser.add_argument("--turns", type=int, default=60)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    select_from_environment()
+    print_machine()
+    rows = list(_agreements(read_plan(args.plan), args.checkpoint, args.turns))
+    if args.json:
+        args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    return 0 if all(row.within for row in rows) else 4
+
+
+def _agreements(plan: Plan, checkpoint: Path, turns: int) -> Iterator[Agreement]:
+    machine = Machine.this()
+    devices = open_devices(plan.hardware, [lane for each in passes_of(plan) for lane in each.lanes], machine)
+    weights = block_matrices(plan, devices, checkpoint)
+    probes = (probe_pieces(machine.cache_bytes), probe_pieces(machine.cache_bytes))
+    for name, device in devices.by_name.items():
+        if isinstance(device, CpuDevice) and weights[device.memory.name]:
+            yield _shown(name, device.read_rate, weights[device.memory.name], probes, turns)
+    for memory, pools in sharing(plan, devices).items():
+        own = [weights[device.memory.name] for device in devices.by_name.values() if _of(device, pools)]
+        yield _shown(f"joint {memory}", _jointly(pools), dealt(own), probes, turns)
+
+
+def block_matrices(plan: Plan, devices: Devices, checkpoint: Path) -> dict[str, list[Buffer]]:
+    """The matrices of the blocks, loaded, by memory and in the order in which a pass reads them."""
+    store = open_store(plan, devices, open_storage(plan, ()), checkpoint, lambda _: None)
+    found: dict[str, list[Buffer]] = {name: [] for name in devices.memories}
+    for tensor in tensors(plan.model):
+        if tensor.layer is None or len(tensor.shape) != MATRIX:
+            continue
+        for kept in {id(kept): kept for piece in store.pieces(tensor) for kept in piece.copies.values()}.values():
+            if kept.buffer is not None:
+                found[kept.memory].append(kept.buffer)
+    return found
+
+
+def dealt(own: Sequence[Sequence[Buffer]]) -> list[Buffer]:
+    """The buffers of several readers in turns, as many of each."""
+    return list(chain.from_iterable(zip(*own, strict=False)))
+
+
+def _of(device: object, pools: Sequence[Pool]) -> bool:
+    return isinstance(device, CpuDevice) and device.pool in pools
+
+
+def _jointly(pools: Sequence[Pool]) -> Read:
+    return lambda pieces: joint_read_rate(pools, pieces)
+
+
+def _shown(
+    what: str, read: Read, weights: Sequence[Buffer], probes: tuple[Sequence[Buffer], Sequence[Buffer]], turns: int
+) -> Agreement:
+    found = Agreement(what, tuple(Turn(read(probes[0]), read(weights), read(probes[1])) for _ in range(turns)))
+    print(found.line(), flush=True)
+    return found
+
+
+def _spread(values: Sequence[float]) -> str:
+    low, mid, high = (quantile(values, at) for at in (0.1, 0.5, 0.9))
+    return f"{mid:.3f} [{low:.3f} .. {high:.3f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Joint reads count what pools read while all of them do."""
+
+from threading import Event
+from types import SimpleNamespace
+
+import pytest
+
+from helmsman.executor import probe
+
+SIZE, TOGETHER, ALONE = 1000, 2.0, 1.0
+PIECES = 4
+"""Of each pool."""
+
+
+class Reader:
+    """A stub of `time_read` for two pools: the quick one waits, before its last piece, until the slow one has read
+    one; the slow one goes on to its second only when the quick one is through."""
+
+    def __init__(self) -> None:
+        self.read = {"quick": 0, "slow": 0}
+        self.slow_has_read, self.quick_is_through = Event(), Event()
+
+    def __call__(self, pool: str, piece: object, repeats: int) -> list[float]:
+        self.read[pool] += 1
+        if pool == "slow" and self.read[pool] == 2:
+            self.slow_has_read.set()
+            self.quick_is_through.wait(10)
+            return [ALONE]
+        if pool == "quick" and self.read[pool] == PIECES:
+            self.slow_has_read.wait(10)
+        return [TOGETHER / 4 if pool == "quick" else TOGETHER]
+
+
+class Ended(Event):
+    """Tells the slow pool that the quick one is through."""
+
+    reader: Reader
+
+    def set(self) -> None:
+        super().set()
+        self.reader.quick_is_through.set()
+
+
+def test_what_a_pool_reads_after_another_is_through_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader()
+
+    def event() -> Ended:
+        ended = Ended()
+        ended.reader = reader
+        return ended
+
+    monkeypatch.setattr(probe, "time_read", reader)
+    monkeypatch.setattr(probe, "Event", event)
+    pieces = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
+    rate = probe.joint_read_rate(["quick", "slow"], pieces, 1)  # type: ignore[list-item, arg-type]
+    assert rate == pytest.approx(SIZE / (TOGETHER / 4) + SIZE / TOGETHER)
+    assert reader.read == {"quick": PIECES, "slow": 2}
