@@ -89,6 +89,8 @@ def main() -> int:
     select_from_environment()
     print_machine()
     rows = list(_agreements(read_plan(args.plan), args.checkpoint, args.turns))
+    if not rows:
+        parser.error(f"{args.plan}: no matrix of a block lies in the memory of the device that reads it")
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     return 0 if all(row.within for row in rows) else 4

@@ -11,7 +11,6 @@ from typing import Literal
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
-from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.curves import Curve, interpolate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
@@ -209,7 +208,8 @@ class CostModel:
         if self.options.corrections and least is not None:
             bounds.append(self._constant(least, "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
-        return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
+        decoding = task.kind == "attention" and task.phase == "decode"
+        return bound.plus(self.requests(device, task.tokens)) if decoding else bound
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -267,11 +267,11 @@ class CostModel:
             return None
         return self._constant(device.overhead, "overhead")
 
-    def requests(self, host: Device, count: int) -> Estimate | None:
-        """What so many requests add to a layer's attention on the host beside the bytes of their caches."""
-        if host.request is None or not self.options.corrections:
+    def requests(self, device: Device, count: int) -> Estimate | None:
+        """What so many sequences add to a layer's decode attention beside the bytes of their caches."""
+        if device.request is None or not self.options.corrections:
             return None
-        one = self._constant(host.request, "overhead")
+        one = self._constant(device.request, "overhead")
         return Estimate(count * one.low, count * one.mid, count * one.high, one.bound, one.source)
 
     def _transfer(self, task: Task) -> Estimate:

@@ -289,3 +289,12 @@ def test_peaks_that_were_not_measured_are_those_of_the_nearest_format():
     assert product_rate(device, "decode", "q4_0", 1) == 2e11
     assert product_rate(device, "decode", "q6_k", 1) == 2e11
     assert product_rate(device, "decode", "f16", 1) == 4e11
+
+
+def test_each_sequence_adds_its_own_time_to_decode_attention_and_to_nothing_else() -> None:
+    """Its cache is a new start for the memory; prompts attend in blocks of rows, products have no cache."""
+    bare, known = CostModel(plain_machine()), CostModel(plain_machine(request=figure(3e-6)))
+    for work in (task(), task(kind="attention", phase="prefill", tokens=5), task(kind="append", tokens=5)):
+        assert known.price(work).mid == bare.price(work).mid
+    work = task(kind="attention", op="attention", tokens=5)
+    assert known.price(work).mid - bare.price(work).mid == pytest.approx(5 * 3e-6)
