@@ -11,6 +11,7 @@ from typing import Literal
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
+from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.curves import Curve, interpolate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
@@ -208,8 +209,7 @@ class CostModel:
         if self.options.corrections and least is not None:
             bounds.append(self._constant(least, "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
-        decoding = task.kind == "attention" and task.phase == "decode"
-        return bound.plus(self.requests(device, task.tokens)) if decoding else bound
+        return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -246,7 +246,7 @@ class CostModel:
             return self._quotient(task.bytes, [device.decompress], "memory")
         if task.kind in _ATTENDING and self.options.l3_blend:
             rate = blended(device, task.bytes)
-        shares = self._share(device, "memory", task, float(max(task.bytes, 1)))
+        shares = self._share(device, "memory", task, max(task.bytes / _caches(task), 1.0))
         return self._quotient(task.bytes, [rate, *shares], "memory")
 
     def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task, at: float) -> list[Figure]:
@@ -267,11 +267,11 @@ class CostModel:
             return None
         return self._constant(device.overhead, "overhead")
 
-    def requests(self, device: Device, count: int) -> Estimate | None:
-        """What so many sequences add to a layer's decode attention beside the bytes of their caches."""
-        if device.request is None or not self.options.corrections:
+    def requests(self, host: Device, count: int) -> Estimate | None:
+        """What so many requests add to a layer's attention on the host beside the bytes of their caches."""
+        if host.request is None or not self.options.corrections:
             return None
-        one = self._constant(device.request, "overhead")
+        one = self._constant(host.request, "overhead")
         return Estimate(count * one.low, count * one.mid, count * one.high, one.bound, one.source)
 
     def _transfer(self, task: Task) -> Estimate:
@@ -337,6 +337,13 @@ def least_seconds(device: Device) -> Figure | None:
 def _together(task: Task) -> int:
     """Tokens that share what is read: in a decode step each has a cache of its own."""
     return 1 if task.phase == "decode" and task.kind in _ATTENDING else max(task.tokens, 1)
+
+
+def _caches(task: Task) -> int:
+    """Into how many pieces the bytes of `task` are divided, each a new start for the memory: in a decode step every
+    sequence's cache. Attention on the host of an online pass has them in what requests add."""
+    divided = task.phase == "decode" and task.kind in _ATTENDING and task.op != HOST_ATTENTION
+    return max(task.tokens, 1) if divided else 1
 
 
 def blended(device: Device, bytes_read: int) -> Figure:

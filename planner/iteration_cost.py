@@ -79,11 +79,9 @@ def _pairs(tokens: int) -> int:
 
 
 def _on_host(replica: Replica, costs: CostModel) -> Callable[[int], float]:
-    """Seconds of a layer's decode attention on the host, all heads of it: of what all accelerators gave there, without
-    what each request adds."""
+    """Seconds of a layer's decode attention on the host, all heads of it: of what all accelerators gave there."""
     model, fmt, host = replica.model, kv_rule(replica.plan, 0).used, replica.host
-    one = costs.requests(host, 1)
-    return lambda kv: costs.price(decode_attention(model, fmt, host, kv)).mid - (0.0 if one is None else one.mid)
+    return lambda kv: costs.price(decode_attention(model, fmt, host, kv)).mid
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,23 @@ there."""
 
 from collections.abc import Iterator
 from itertools import cycle
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from helmsman.executor import probe
-from helmsman.executor.probe import READ_PIECE, joint_read_rate, read_rate
+from helmsman.executor.probe import READ_PIECE, read_rate
 from helmsman.executor.profile.processor import _shares
 from helmsman.executor.profile.samples import ProcessorSamples
 
-PIECES: Any = ("a", "b", "c", "d")
+PIECES: Any = tuple(SimpleNamespace(size=READ_PIECE, held_up=last) for last in (False, False, False, True))
 
 
 @pytest.fixture
 def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces a, b, c take a millisecond; d is held up for seven more."""
-    monkeypatch.setattr(probe, "time_read", lambda pool, piece, times: [8e-3 if piece == "d" else 1e-3])
+    """Pieces take a millisecond; the last is held up for seven more."""
+    monkeypatch.setattr(probe, "time_read", lambda pool, piece, times: [8e-3 if piece.held_up else 1e-3])
 
 
 @pytest.mark.usefixtures("held_up")
@@ -26,13 +27,6 @@ def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plain_read_is_all_bytes_over_all_seconds(rounds: int) -> None:
     pool: Any = object()
     assert read_rate(pool, PIECES, rounds) == pytest.approx(4 * READ_PIECE / 11e-3)
-
-
-@pytest.mark.usefixtures("held_up")
-def test_what_pools_reach_together_is_the_sum_of_such_rates() -> None:
-    """The first reads a and c, the second b and d."""
-    pools: Any = (object(), object())
-    assert joint_read_rate(pools, PIECES, 1) == pytest.approx(2 * READ_PIECE / 2e-3 + 2 * READ_PIECE / 9e-3)
 
 
 def test_the_share_of_a_product_is_of_the_mean_of_its_runs() -> None:

@@ -291,10 +291,13 @@ def test_peaks_that_were_not_measured_are_those_of_the_nearest_format():
     assert product_rate(device, "decode", "f16", 1) == 4e11
 
 
-def test_each_sequence_adds_its_own_time_to_decode_attention_and_to_nothing_else() -> None:
-    """Its cache is a new start for the memory; prompts attend in blocks of rows, products have no cache."""
-    bare, known = CostModel(plain_machine()), CostModel(plain_machine(request=figure(3e-6)))
-    for work in (task(), task(kind="attention", phase="prefill", tokens=5), task(kind="append", tokens=5)):
-        assert known.price(work).mid == bare.price(work).mid
-    work = task(kind="attention", op="attention", tokens=5)
-    assert known.price(work).mid - bare.price(work).mid == pytest.approx(5 * 3e-6)
+def test_several_sequences_attend_as_fast_as_one_with_a_cache_of_its_size() -> None:
+    """Short caches are read slower than long ones: four of a kilobyte take four times as long as one."""
+    curve = Efficiency(bound="memory", op="attention", format="f16", at=(1e3, 1e6), share=(figure(0.1), figure(1.0)))
+    costs = CostModel(plain_machine(efficiency=(curve,)))
+    one = task(kind="attention", op="attention", bytes=1000, flops=1000)
+    several = one._replace(tokens=4, bytes=4000, flops=4000)
+    assert costs.price(several).memory == pytest.approx(4 * costs.price(one).memory)
+    assert costs.price(one).memory == pytest.approx(1000 / (0.1 * 1e10))
+    on_host = several._replace(op="attention.host")
+    assert costs.price(on_host).memory < costs.price(several).memory

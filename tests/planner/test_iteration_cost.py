@@ -35,6 +35,7 @@ def _prompt(tokens: int) -> tuple[Iteration, Work]:
         ("Llama-3.1-8B", "a10g-g5.4xlarge", 0, 32),
         ("opt-125m", "rtx4060-laptop", 2, 2),
         ("opt-125m", "epyc9554-cpu", 14, 12),
+        ("Qwen3-8B", "l40s-epyc7413", 0, 36),  # launched eagerly: operations take at least their launches
     ],
 )
 def test_an_iteration_costs_what_the_pass_is_predicted_to_take(
