@@ -27,9 +27,6 @@ _SIMPLE = 3
 _SIMPLE_IN_TURNS = 8
 """The same where several batches take turns: what those add up to says less."""
 
-_LINED_UP_IN_TURNS = 24
-"""So many compositions are brought into their best order where several batches take turns."""
-
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
 
@@ -65,11 +62,10 @@ class InOrder:
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
     def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Nearby]], beat: float) -> Iterator[Finalist]:
-        """The first of every kind of composition that seems to beat so many seconds, of batches in turns, as they are
-        predicted: what is estimated of those is too far off to tell kinds apart."""
+        """The first of every kind of composition that may beat so many seconds, of batches in turns, as they are
+        predicted: what kinds lose to busy links and shared memories is no part of their estimates."""
         kinds: dict[object, int] = {}
-        lined_up = ((near.lined_up(each), near) for each, near in estimates[:_LINED_UP_IN_TURNS])
-        for estimate, near in sorted(lined_up, key=lambda pair: pair[0].seconds):
+        for estimate, near in estimates:
             if estimate.seconds >= beat * self._worse:
                 return
             kind = self._kind(estimate)
