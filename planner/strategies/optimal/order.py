@@ -145,7 +145,7 @@ def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
 def _pass_seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
     """The same of one pass."""
     if track.turns is not None:
-        return track.turns(rows, buffers)
+        return track.turns(tuple(rows), buffers)
     return _flowed([track.pace[row] for row in rows], track, buffers)
 
 

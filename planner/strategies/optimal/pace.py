@@ -1,6 +1,6 @@
 """What the order of blocks depends on."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -81,7 +81,7 @@ class Track:
     ends: tuple[int, int] = (HOST, HOST)
     others: tuple[tuple[float, "Track"], ...] = ()
     together: float = 1.0
-    turns: Callable[[Sequence[int], int], float] | None = None
+    turns: Callable[[tuple[int, ...], int], float] | None = None
 
     def single(self, rows: Iterable[int]) -> bool:
         """Whether a batch passes alone, and something comes on at most one link for such ways."""

@@ -1,5 +1,5 @@
-"""A pass of several batches that take turns, followed by the clock: a lane does its tasks one at a time, in the order in
-which lowering makes them.
+"""A pass of several batches that take turns, followed by the clock: a lane does its tasks one at a time, in the order
+in which lowering makes them.
 
 A turn ends where a block's work goes to another device (`lowering.turns`), so batches wait for each other in ways that
 no pace of whole blocks tells: those were up to 29 % off."""
@@ -83,8 +83,8 @@ class _Under:
 
 
 def followed(stages: Sequence[Stage], buffers: int, lanes: int) -> float:
-    """Seconds until all tasks of the stages of a model are done, with `buffers` on every accelerator for stages to which
-    something comes, two at least."""
+    """Seconds until all tasks of the stages of a model are done, with `buffers` (two at least) on every accelerator for
+    stages to which something comes."""
     free = [_NEVER] * lanes
     under, brought = _Under(stages[0], None, 0.0), dict[int, list[_Under]]()
     for head in under.stage.head:

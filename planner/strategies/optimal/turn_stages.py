@@ -35,17 +35,25 @@ Left = tuple[object, ...]
 @dataclass(frozen=True, eq=False)
 class TurnStages:
     """The stages of passes of one `phase` through `blocks`, each lowered when it is first needed. `lanes`: their
-    numbers; `streams`: by rows of ways, whether anything comes in a plan of them."""
+    numbers; `streams`: by rows of ways, whether anything comes in a plan of them; `times`: seconds of passes that were
+    followed."""
 
     blocks: AllBlocks
     phase: Phase
     lanes: dict[str, int] = field(default_factory=dict, init=False)
     lowered: dict[tuple[object, ...], Stage] = field(default_factory=dict, init=False)
     streams: dict[frozenset[int], bool] = field(default_factory=dict, init=False)
+    times: dict[tuple[Ends, tuple[int, ...], int], float] = field(default_factory=dict, init=False)
 
-    def seconds(self, ends: Ends, rows: Sequence[int], buffers: int) -> float:
+    def seconds(self, ends: Ends, rows: tuple[int, ...], buffers: int) -> float:
         """Seconds of a pass through blocks of the ways in such rows, with the ends of the model at `ends`, and without
         the time from the pass before. `buffers`: for how many blocks something may be on an accelerator."""
+        key = ends, rows, buffers
+        if key not in self.times:
+            self.times[key] = self._followed(ends, rows, buffers)
+        return self.times[key]
+
+    def _followed(self, ends: Ends, rows: tuple[int, ...], buffers: int) -> float:
         used = frozenset(rows)
         if used not in self.streams:
             self.streams[used] = streaming(self.blocks.frame, [self.blocks.ways[row] for row in used])
@@ -80,17 +88,26 @@ class TurnStages:
         return found
 
     def _beginning(self, side: Side, streams: bool) -> Stage:
-        blocks = on_host(self.blocks.frame.model), *self._filling(0, streams)
-        return self._stage(("beginning", side, streams), blocks, (side, "host"), _BEGINNING)
+        key = "beginning", side, streams
+        if key not in self.lowered:
+            blocks = on_host(self.blocks.frame.model), *self._filling(0, streams)
+            self.lowered[key] = self._stage(blocks, (side, "host"), _BEGINNING)
+        return self.lowered[key]
 
     def _block(self, row: int, left: Left, streams: bool) -> Stage:
-        way = self.blocks.ways[row]
-        blocks = *self._filling(way.on, streams), self._leaving(left), way
-        return self._stage((row, left, streams), blocks, ("host", "host"), len(blocks) - 1)
+        key = row, left, streams
+        if key not in self.lowered:
+            way = self.blocks.ways[row]
+            blocks = *self._filling(way.on, streams), self._leaving(left), way
+            self.lowered[key] = self._stage(blocks, ("host", "host"), len(blocks) - 1)
+        return self.lowered[key]
 
     def _output(self, ends: Ends, left: Left, streams: bool) -> Stage:
-        blocks = *self._filling(0, streams), self._leaving(left)
-        return self._stage(("output", ends, left, streams), blocks, ends, len(blocks))
+        key = "output", ends, left, streams
+        if key not in self.lowered:
+            blocks = *self._filling(0, streams), self._leaving(left)
+            self.lowered[key] = self._stage(blocks, ends, len(blocks))
+        return self.lowered[key]
 
     def _filling(self, on: int, streams: bool) -> tuple[BlockWay, ...]:
         """Blocks for which something comes to an accelerator, in passes in which anything does."""
@@ -111,27 +128,22 @@ class TurnStages:
         placed = known(place(few, Assignment(blocks, *ends, self.blocks.shares)))
         return list(lower_turns(placed, self.blocks.members[0].iteration(self.phase)))
 
-    def _stage(self, key: tuple[object, ...], blocks: tuple[BlockWay, ...], ends: Ends, number: int) -> Stage:
-        """The stage of such a `number` of a model of such blocks, known by its `key`."""
-        if key not in self.lowered:
-            on = blocks[number].on if 0 <= number < len(blocks) else 0
-            self.lowered[key] = self._read(self._turns(blocks, ends), number, len(blocks), on)
-        return self.lowered[key]
-
-    def _read(self, turns: Sequence[Sequence[Task]], number: int, blocks: int, on: int) -> Stage:
-        tasks = tuple(chain.from_iterable(turns))
-        stages = [_stage_of(task, blocks) for task in tasks]
-        mine, earlier = ([index for index, stage in enumerate(stages) if stage == which] for which in (number, number - 1))
+    def _stage(self, blocks: tuple[BlockWay, ...], ends: Ends, number: int) -> Stage:
+        """The stage of such a `number` of a model of such blocks."""
+        turns = self._turns(blocks, ends)
+        tasks, starts = tuple(chain.from_iterable(turns)), accumulate(map(len, turns), initial=0)
+        stages = [_stage_of(task, len(blocks)) for task in tasks]
+        mine = [index for index, stage in enumerate(stages) if stage == number]
+        earlier = [index for index, stage in enumerate(stages) if stage == number - 1]
         own, places = [tasks[index] for index in mine], {index: place for place, index in enumerate(mine)}
         made = {earlier[place]: output for output, place in enumerate(_outputs([tasks[index] for index in earlier]))}
         batches = self.blocks.members[0].iteration(self.phase).batches
         parts: dict[str, list[list[Timed]]] = {part: [[] for _ in range(batches)] for part in ("head", "tail", "last")}
-        starts = list(accumulate(map(len, turns), initial=0))
-        latest = max(place for place, start in enumerate(starts[:-1]) if start <= mine[-1])
-        for place, (start, turn) in enumerate(zip(starts, turns, strict=False)):
+        for start, turn in zip(starts, turns, strict=False):
             inside = range(start, start + len(turn))
-            begins = any(stages[index] == number - 1 for index in inside) or (number == _BEGINNING and place < latest)
-            part = "last" if place == len(turns) - 1 else "head" if begins else "tail"
+            ends_before = number - 1 in stages[inside.start : inside.stop]
+            opens = number == _BEGINNING and inside.stop <= mine[-1]
+            part = "last" if turn is turns[-1] else "head" if ends_before or opens else "tail"
             for index in inside:
                 if index in places:
                     parts[part][tasks[index].batch].append(self._timed(tasks, index, places, made))
@@ -143,7 +155,7 @@ class TurnStages:
             last=tuple(chain.from_iterable(last)),
             outputs=_outputs(own),
             users=tuple(place for place, task in enumerate(own) if _uses(task, tasks)),
-            to=on,
+            to=blocks[number].on if 0 <= number < len(blocks) else 0,
             launching=sum(thread.seconds(task, self._price(task)) for task in own) if thread.known else 0.0,
         )
 
