@@ -30,12 +30,18 @@ def lower(plan: Placed, iteration: Iteration) -> TaskGraph:
 
 
 def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
-    """The tasks of `lower`, turn after turn, without keeping what has been handed out."""
+    """The tasks of `lower`, without keeping what has been handed out."""
+    for tasks in lower_turns(plan, iteration):
+        yield from tasks
+
+
+def lower_turns(plan: Placed, iteration: Iteration) -> Iterator[list[Task]]:
+    """The same turn after turn (`turns`); the last are those that return the chosen tokens, of all batches."""
     plan = known(plan)
     builder = _Builder(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
     for steps in turns(plan, iteration):
-        yield from builder.turn(steps)
-    yield from builder.return_tokens()
+        yield builder.turn(steps)
+    yield builder.return_tokens()
 
 
 def _streamed(step: Step, part: Part) -> _Streamed:

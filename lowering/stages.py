@@ -9,7 +9,8 @@ from itertools import groupby
 from helmsman.lowering.ops import FFN_OPS, Operation
 from helmsman.lowering.placement import Placed
 
-_INPUT = frozenset({"embedding", "positions"})
+FIRST_OPS = frozenset({"embedding", "positions"})
+"""The operations before all blocks."""
 
 
 def stage_of(plan: Placed, op: str, layer: int | None) -> int:
@@ -17,7 +18,7 @@ def stage_of(plan: Placed, op: str, layer: int | None) -> int:
     name, halves = op.partition(".")[0], 2 if plan.schedule.stage == "half" else 1
     if layer is not None:
         return 1 + halves * layer + (halves - 1) * (name in FFN_OPS)
-    return 0 if name in _INPUT else 1 + halves * plan.model.layers
+    return 0 if name in FIRST_OPS else 1 + halves * plan.model.layers
 
 
 def stages(plan: Placed, ops: tuple[Operation, ...]) -> Iterator[tuple[Operation, ...]]:

@@ -68,6 +68,13 @@ def test_every_strategy_is_asked_with_more_memory() -> None:
             "--compress kv",
             "--compress best",
         ),
+        (
+            "--model Qwen3-32B --hw a4000-7950x --vram-avail 12781822672 --prompt-tokens 512 --output-tokens 1 "
+            "--batch 8 --batches 2 --format q4_0 --kv-format f16 --strategy optimal --objective latency",
+            "latency",
+            "",
+            "--nvme direct",
+        ),
     ],
 )
 def test_batches_in_turns_are_no_slower_for_being_allowed_more(

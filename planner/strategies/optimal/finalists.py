@@ -168,6 +168,8 @@ class Finalists:
         """What is composed: where accelerators are alike and ways must be smooth, all with one to which anything
         comes."""
         smooth = np.intersect1d(self._tracks.smooth(each.most, self.aim.leading), self._rows(each.among))
+        if each.near:
+            smooth = np.intersect1d(smooth, np.flatnonzero([not way.stored for way in self.blocks.ways]))
         if each.whole:
             smooth = np.intersect1d(smooth, self._not_packed(each.whole))
         if self.blocks.alike and each.most < inf:
@@ -188,8 +190,6 @@ class Finalists:
             return self._even
         if among == "undivided":
             return np.flatnonzero([way.prompt != "divided" for way in self.blocks.ways])
-        if among == "near":
-            return np.flatnonzero([not way.stored for way in self.blocks.ways])
         return np.flatnonzero(["resident" not in way.q4 for way in self.blocks.ways])
 
     @cached_property

@@ -34,8 +34,8 @@ class Following:
         every = alone if self.basis.links is None else self._beside_links(True)
         losses = zip(*(each.tolist() for each in (*alone, *every)), strict=True)
         return tuple(
-            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged, busy=busy)
-            for row, (loss, drag, lost, dragged), busy in zip(rows, losses, map(tuple, self._busy), strict=True)
+            paced(*row)._replace(loss=loss, drag=drag, lost=lost, dragged=dragged)
+            for row, (loss, drag, lost, dragged) in zip(rows, losses, strict=True)
         )
 
     @property
@@ -65,12 +65,6 @@ class Following:
     @property
     def _chain(self) -> Numbers:
         return np.asarray(self.lanes[:, self.basis.places[CHAIN]])
-
-    @property
-    def _busy(self) -> Numbers:
-        """Seconds (ways, sides) of a batch on the accelerator and on the host."""
-        columns = [self.basis.places[name] for name in (self.accelerator, self.basis.host.name)]
-        return np.asarray(self.lanes[:, columns] / self.basis.iteration.batches)
 
     def _through(self) -> tuple[Numbers, Numbers]:
         """Seconds (ways) from when something begins to come until the end of a block that waits for nothing else: what

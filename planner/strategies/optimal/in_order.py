@@ -27,9 +27,6 @@ _SIMPLE = 3
 _SIMPLE_IN_TURNS = 8
 """The same where several batches take turns: what those add up to says less."""
 
-_LINED_UP_IN_TURNS = 24
-"""So many compositions are brought into their best order where several batches take turns."""
-
 _WORSE = 1.01
 """What seems to take so much longer than the best known is not."""
 
@@ -53,7 +50,7 @@ class InOrder:
         if self._several and self.question.frame.workload.batches > 1:
             yield from self._ranged(space, found, beat)
             return
-        estimates = self._estimates(space, found, aim or self.aim)
+        estimates = self._estimates(space, found, aim or self.aim, beat)
         if self._in_turns:
             yield from self._of_every_kind(estimates, beat)
             return
@@ -65,11 +62,10 @@ class InOrder:
             yield from self.once(self.assignment(space, ends, estimate.arranged.rows))
 
     def _of_every_kind(self, estimates: Sequence[tuple[Estimate, Nearby]], beat: float) -> Iterator[Finalist]:
-        """The first of every kind of composition that seems to beat so many seconds, of batches in turns, as they are
-        predicted: what is estimated of those is too far off to tell kinds apart."""
+        """The first of every kind of composition that may beat so many seconds, of batches in turns, as they are
+        predicted: what kinds lose to busy links and shared memories is no part of their estimates."""
         kinds: dict[object, int] = {}
-        lined_up = ((near.lined_up(each), near) for each, near in estimates[:_LINED_UP_IN_TURNS])
-        for estimate, near in sorted(lined_up, key=lambda pair: pair[0].seconds):
+        for estimate, near in estimates:
             if estimate.seconds >= beat * self._worse:
                 return
             kind = self._kind(estimate)
@@ -93,8 +89,9 @@ class InOrder:
         blocks = tuple(self.tracks.blocks.ways[row] for row in rows)
         return Assignment(blocks, *ends, self.tracks.blocks.shares, space.prefetch)
 
-    def _estimates(self, space: Compositions, found: Found, aim: Aim) -> list[tuple[Estimate, Nearby]]:
-        """About what compositions take in order, and one near the best of each arrangement, the least first."""
+    def _estimates(self, space: Compositions, found: Found, aim: Aim, beat: float) -> list[tuple[Estimate, Nearby]]:
+        """About what compositions take in order, and one near the best of each arrangement, the least first; of batches
+        in turns, compositions that add up to less than `beat`."""
         estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
         own = self.tracks.blocks.ways.index(on_accelerator(self.question.frame.model))
         prompts = self.aim.leading == "prefill"
@@ -102,7 +99,8 @@ class InOrder:
             near = Nearby(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
             plain = near.simple(own, _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE) if prompts else ()
-            known = sorted(near.estimates((*pool, *plain)), key=_seconds)
+            tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
+            known = sorted(near.estimates(tried), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
                 estimates[ends, each.composition.counts] = each, near
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)

@@ -88,13 +88,14 @@ def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tupl
 
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
     """Blocks arranged as they are `known`, in ranges of several devices, or as one batch was found by following its
-    beginnings; with neighbours exchanged, unless links of several devices bring something, where that takes long."""
+    beginnings; with neighbours exchanged where that is quickly followed: in one batch, unless links of several devices
+    bring something."""
     orders = [known.rows, *_in_ranges(counts, track)]
-    if track.batches == 1:
+    if track.turns is None:
         orders += [followed(counts, track, buffers, each) for each in EVENNESS]
     took = timed(orders, track, buffers)
     best = orders[took.index(min(took))]
-    if track.batches > 1 or track.single(counts):
+    if track.single(counts):
         best = exchanged(best, track, buffers)
     return Arranged(best, seconds(best, track, buffers), known.pattern)
 
@@ -143,12 +144,9 @@ def seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
 
 def _pass_seconds(rows: Sequence[int], track: Track, buffers: int) -> float:
     """The same of one pass."""
-    if track.batches == 1:
-        return _flowed([track.pace[row] for row in rows], track, buffers)
-    run = _Run(track, buffers)
-    for row in rows:
-        run.block(track.pace[row])
-    return max(run.now) + track.crossings.get((run.at, track.ends[1]), 0.0)
+    if track.turns is not None:
+        return track.turns(tuple(rows), buffers)
+    return _flowed([track.pace[row] for row in rows], track, buffers)
 
 
 def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
@@ -157,54 +155,6 @@ def _flowed(blocks: Sequence[Pace], track: Track, buffers: int) -> float:
     after = (*(block.first for block in blocks), track.ends[1])
     crossed = [track.crossings.get(pair, 0.0) for pair in zip(before, after, strict=True)]
     return flow_seconds(blocks, dict(enumerate(crossed)), buffers, track.together) + crossed[-1]
-
-
-class _Run:
-    """`now`: by batch, when it is through; `at`: where hidden states are; `free`: by device, when its link, and when
-    its operations of all batches so far, are done; `done`: by device, when blocks for which something came were."""
-
-    def __init__(self, track: Track, buffers: int) -> None:
-        self.track, self.buffers = track, buffers
-        self.now = [0.0] * track.batches
-        self.at = track.ends[0]
-        self.link: dict[int, float] = {}
-        self.free: dict[int, float] = {}
-        self.done: dict[int, list[float]] = {}
-
-    def block(self, block: Pace) -> None:
-        """All batches go through one more block."""
-        crossing, done = self.track.crossings.get((self.at, block.first), 0.0), self.done.setdefault(block.on, [])
-        start = 0.0
-        if block.link > 0.0:
-            waited = done[-self.buffers] if len(done) >= self.buffers else 0.0
-            start = max(self.link.get(block.on, 0.0), waited)
-            self.link[block.on] = start + block.link
-        for batch, now in enumerate(self.now):
-            end = self._worked(self._begun(now + crossing, block), block)
-            self.now[batch] = max(end, start + block.through) if block.link > 0.0 else end
-        if block.link > 0.0:
-            done.append(max(self.now) - block.after)
-        self.at = block.last
-
-    def _worked(self, now: float, block: Pace) -> float:
-        """When operations that begin `now` are done, every link that is busy until later slowing them."""
-        left = block.chain
-        busy = sorted(until for until in self.link.values() if until > now) if block.loss or block.lost else []
-        for number, until in enumerate(busy):
-            speed, _ = block.speeds(len(busy) - number)
-            if left <= (until - now) * speed:
-                return now + left / speed
-            now, left = until, left - (until - now) * speed
-        return now + left
-
-    def _begun(self, ready: float, block: Pace) -> float:
-        """When a batch may begin, that waits for the devices where batches follow each other."""
-        devices = zip((block.on, HOST), block.busy, strict=True)
-        used = [(device, busy) for device, busy in devices if busy > 0.0]
-        begun = max((ready, *(self.free.get(device, 0.0) for device, _ in used)))
-        for device, busy in used:
-            self.free[device] = begun + busy
-        return begun
 
 
 def _spread(counts: Mapping[int, int], pace: Sequence[Pace], offset: float) -> Iterator[int]:

@@ -1,6 +1,6 @@
 """What the order of blocks depends on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -27,8 +27,7 @@ class Pace(NamedTuple):
 
     `loss`: which share of their speed operations lose while a link works; `drag`: which share of its own the link keeps
     beside them. `lost`, `dragged`: the same while the links of several accelerators work. `on`: the accelerator that
-    has any of it, or the host; `first`, `last`: where it begins and ends; `busy`: seconds of a batch on the accelerator
-    and on the host."""
+    has any of it, or the host; `first`, `last`: where it begins and ends."""
 
     chain: float
     link: float = 0.0
@@ -40,7 +39,6 @@ class Pace(NamedTuple):
     on: int = 0
     first: int = 0
     last: int = 0
-    busy: tuple[float, float] = (0.0, 0.0)
     lost: float = 0.0
     dragged: float = 1.0
 
@@ -73,20 +71,21 @@ def paced(chain: float, link: float, through: float, after: float) -> Pace:
 @dataclass(frozen=True)
 class Track:
     """What the order of blocks depends on: the `pace` of every way, `crossings` between devices (from, to) in seconds,
-    how many `batches` a pass advances, and where it begins and `ends`; `others`: passes through the same blocks, and
-    what a second of each is worth beside one of this; `together`: which share of its speed a link keeps while those of
-    all accelerators work and nothing is computed."""
+    and where a pass begins and `ends`; `others`: passes through the same blocks, and what a second of each is worth
+    beside one of this; `together`: which share of its speed a link keeps while those of all accelerators work and
+    nothing is computed. `turns`: where several batches take turns, seconds of a whole pass through blocks of such ways
+    with so many buffers; paces then only say how blocks are spread."""
 
     pace: tuple[Pace, ...]
     crossings: Mapping[tuple[int, int], float] = field(default_factory=dict)
-    batches: int = 1
     ends: tuple[int, int] = (HOST, HOST)
     others: tuple[tuple[float, "Track"], ...] = ()
     together: float = 1.0
+    turns: Callable[[tuple[int, ...], int], float] | None = None
 
     def single(self, rows: Iterable[int]) -> bool:
         """Whether a batch passes alone, and something comes on at most one link for such ways."""
-        return self.batches == 1 and len({self.pace[row].on for row in rows if self.pace[row].link}) <= 1
+        return self.turns is None and len({self.pace[row].on for row in rows if self.pace[row].link}) <= 1
 
     @cached_property
     def figures(self) -> Numbers:

@@ -68,6 +68,8 @@ class Nearby:
         space, lanes = self.space, self._lanes(self._row(composition)[None])[0]
         weights = {phase: self.aim.weights.get(phase, 0.0) for phase in space.blocks.phases}
         own = max(weights.values())
+        if self.track.turns is not None:  # whole passes
+            return Estimate(composition, found, max(composition.seconds, own * found.seconds))
         more = own * found.seconds + sum(
             weight * space.outside(lanes, self._room, number) for number, weight in enumerate(weights.values())
         )

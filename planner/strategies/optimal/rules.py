@@ -1,6 +1,6 @@
 """From an assignment of ways to blocks to the rules of a plan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -48,7 +48,7 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
     """The rules of an assignment; the host has what they do not name."""
     host, rest = frame.roles.host, Select()
     ways = _where(chosen.blocks)
-    streams = any(way.streams and _away(frame, way).memory != host.memory for way in chosen.blocks)
+    streams = streaming(frame, chosen.blocks)
     placed = Placement(
         model=frame.model,
         hardware=frame.roles.hardware,
@@ -77,6 +77,12 @@ def place(frame: Frame, chosen: Assignment) -> Placement:
     )
     own = exceptions(placed, frame.formats) if frame.formats else ()
     return replace(placed, residence=(*own, *placed.residence))
+
+
+def streaming(frame: Frame, blocks: Iterable[BlockWay]) -> bool:
+    """Whether anything comes to an accelerator for such blocks."""
+    host = frame.roles.host.memory
+    return any(way.streams and _away(frame, way).memory != host for way in blocks)
 
 
 def _caches(frame: Frame, ways: Mapping[BlockWay, Ranges]) -> Iterator[KvRule]:

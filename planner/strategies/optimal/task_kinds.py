@@ -7,7 +7,7 @@ from helmsman.lowering.graph import Task
 OUTPUT = ("final_norm", "head")
 """The operations after all blocks."""
 
-_MOVING = ("transfer", "decompress", "pin")
+MOVING = ("transfer", "decompress", "pin")
 
 
 def settled(tasks: Sequence[Task], sent: bool = False) -> tuple[Task, ...]:
@@ -36,12 +36,12 @@ def activation(task: Task) -> bool:
 
 def brought(task: Task) -> bool:
     """Whether a task brings or expands what lives elsewhere."""
-    return task.kind in _MOVING and (".weights" in task.op or cache_comes(task))
+    return task.kind in MOVING and (".weights" in task.op or cache_comes(task))
 
 
 def cache_comes(task: Task) -> bool:
     """Whether a task brings or expands past keys and values."""
-    return task.kind in _MOVING and task.op.partition(".")[0] == "kv" and not goes_home(task)
+    return task.kind in MOVING and task.op.partition(".")[0] == "kv" and not goes_home(task)
 
 
 def brings(task: Task, lane: str) -> bool:
@@ -56,10 +56,10 @@ def goes_home(task: Task) -> bool:
 
 def computed(task: Task) -> str | None:
     """The operation of a block that a task computes."""
-    return task.op if task.layer is not None and task.kind not in _MOVING else None
+    return task.op if task.layer is not None and task.kind not in MOVING else None
 
 
 def weights_of(task: Task) -> str | None:
     """The operation for which weights come, or are expanded."""
     op, _, rest = task.op.partition(".")
-    return op if task.layer is not None and task.kind in _MOVING and rest.startswith("weights") else None
+    return op if task.layer is not None and task.kind in MOVING and rest.startswith("weights") else None

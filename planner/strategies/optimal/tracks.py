@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product
 
 import numpy as np
@@ -15,6 +15,7 @@ from helmsman.planner.strategies.optimal.pace import HOST, Pace, Track
 from helmsman.planner.strategies.optimal.rules import Ends
 from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.steps import Steps
+from helmsman.planner.strategies.optimal.turn_stages import TurnStages
 from helmsman.planner.strategies.optimal.ways import Chosen, Numbers
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.formats import size_of
@@ -65,10 +66,15 @@ class Tracks:
         return np.array([each.link for each in self._paces[phase]])
 
     def _track(self, ends: Ends, phase: Phase) -> Track:
-        batches = self.blocks.members[0].iteration(phase).batches
         first, last = (HOST if side == "host" else 0 if side == "accelerator" else side for side in ends)
-        together = self._first[phase].together
-        return Track(self._paces[phase], self._crossings, batches, (first, last), together=together)
+        together, turns = self._first[phase].together, None
+        if self.blocks.frame.workload.batches > 1:
+            turns = partial(self._stages[phase].seconds, ends)
+        return Track(self._paces[phase], self._crossings, (first, last), together=together, turns=turns)
+
+    @cached_property
+    def _stages(self) -> Mapping[Phase, TurnStages]:
+        return {phase: TurnStages(self.blocks, phase) for phase in self.blocks.phases}
 
     @property
     def _first(self) -> Mapping[Phase, Following]:

@@ -7,22 +7,22 @@ from typing import Literal, NamedTuple
 
 from helmsman.planner.strategies.streaming.place import Frame, Quarter
 
-Among = Literal["any", "even", "near", "plain", "undivided"]
-"""Of which ways: any, those for which not much more comes than for others on average, those that bring nothing from the
-store, those that keep nothing in 4-bit groups where they are used, or those whose prompts have no shares of their
-own."""
+Among = Literal["any", "even", "plain", "undivided"]
+"""Of which ways: any, those for which not much more comes than for others on average, those that keep nothing in 4-bit
+groups where they are used, or those whose prompts have no shares of their own."""
 
 
 class Try(NamedTuple):
     """For how many blocks `ahead` there is room, for how many times as long (`most`) as a block works what it waits for
     may come, `among` which ways, and which share of the time that a block's link and operations wait for each other is
-    `lost`; `whole`: what ways have nothing of in 4-bit groups."""
+    `lost`; `whole`: what ways have nothing of in 4-bit groups; `near`: of which nothing comes from the store."""
 
     ahead: int
     most: float
     among: Among
     lost: float
     whole: tuple[Quarter, ...] = ()
+    near: bool = False
 
 
 ALL = Try(1, inf, "any", 0.0)
@@ -39,9 +39,6 @@ they add up to."""
 
 _FROM_STORE: tuple[Try, ...] = (ALL, Try(1, inf, "even", 0.0), Try(2, inf, "even", 0.0))
 """The same where weights come from a store: it is slow, and a block of which much comes from there is waited for."""
-
-_WITHOUT_STORE: tuple[Try, ...] = tuple(Try(*each, "near", 0.0) for each in ((1, 1.3), (1, 1.7), (1, inf), (2, 1.7)))
-"""And these, where that was asked for."""
 
 _PACKED: tuple[Try, ...] = (Try(1, 1.7, "any", 0.0), ALL, Try(2, inf, "even", 0.0), Try(1, inf, "plain", 0.0))
 """The same where weights may be in 4-bit groups: expanding those that are there keeps memory busy while it is used."""
@@ -87,7 +84,9 @@ def _others(quarters: Sequence[Quarter], fewer: Sequence[Quarter]) -> tuple[Quar
 
 
 def _of_weights(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
-    """The same, by where weights may be and how."""
-    if frame.store is not None:
-        return (*_FROM_STORE, *_WITHOUT_STORE) if frame.store.asked else _FROM_STORE
-    return _PACKED if "weights" in quarters else _TRIED
+    """The same, by where weights may be and how: where the store was asked for, what is tried without it too, since a
+    plan must not be slower for what it may use."""
+    without = _PACKED if "weights" in quarters else _TRIED
+    if frame.store is None:
+        return without
+    return (*_FROM_STORE, *(each._replace(near=True) for each in without if frame.store.asked))
