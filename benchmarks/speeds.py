@@ -9,7 +9,7 @@ from helmsman.analysis.scaling import Scaling
 from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.opening import open_devices
+from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import computed_format
 from helmsman.executor.probe import PRODUCT_TOKENS, probe_pieces, product_matrices, random_matrix
@@ -22,8 +22,8 @@ BESIDE = (512, 1024)
 """(rows, columns) of a product beside a run: a millisecond, which the run's own thread does not interrupt."""
 BESIDE_REPEATS = 3
 PERIOD_S = 0.5
-RELATED = 7
-"""How often the product beside a run is compared with that of a probe."""
+TURNS = 7
+"""How often everything is probed before and after a run, and the product beside it compared with that of a probe."""
 
 
 class Speeds:
@@ -37,16 +37,19 @@ class Speeds:
         self._matrices, self._beside = product_matrices(self._format), random_matrix(self._format, BESIDE)
 
     def now(self) -> list[Probe]:
-        """Probes of all, one after the other; devices are open only meanwhile."""
+        """Probes of all, in turns, and of each its median: one that is held up reads half. Devices are open only
+        meanwhile."""
         opened = open_devices(self._plan.hardware, self._resources, self._machine)
-        found: list[Probe] = []
+        return middle([list(self._turn(opened)) for _ in range(TURNS)])
+
+    def _turn(self, opened: Devices) -> Iterator[Probe]:
+        """One probe of each."""
         for name, device in opened.by_name.items():
-            found.append(Probe(what="read", name=name, run=0, value=device.read_rate(self._read)))
+            yield Probe(what="read", name=name, run=0, value=device.read_rate(self._read))
             rate = device.product_rate(self._format, self._matrices)
-            probe = Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
-            found.append(probe)
-        found += [Probe(what="link", name=name, run=0, value=lane.sample().rate) for name, lane in opened.lanes.items()]
-        return found
+            yield Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+        for name, lane in opened.lanes.items():
+            yield Probe(what="link", name=name, run=0, value=lane.sample().rate)
 
     @contextmanager
     def beside(self) -> Iterator[dict[str, list[float]]]:
@@ -75,7 +78,7 @@ class Speeds:
 
     def _worth(self, device: base.Device) -> float:
         """What a probe's product computes in a second over what the short one does, in turns."""
-        return median(self._product(device) / self._short(device) for _ in range(RELATED))
+        return median(self._product(device) / self._short(device) for _ in range(TURNS))
 
     def _product(self, device: base.Device) -> float:
         """FLOP/s of a probe, after a read of as much as empties the caches."""
