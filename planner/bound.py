@@ -1,6 +1,7 @@
 """The lower bound: each byte of a pass read once, all memories at full bandwidth at once, capacities respected."""
 
 from helmsman.lowering.graph import TaskGraph
+from helmsman.lowering.pools import together
 from helmsman.planner.costs import cache_rate
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
@@ -89,12 +90,18 @@ def _groups(hardware: Hardware) -> list[_Group]:
     for root, memories in members.items():
         parts = [(memory.available, _rate(memory, hardware)) for memory in memories]
         seen = [_best_read(memory, hardware) for memory in memories]
-        found.append((max(hardware.memory(root).bandwidth.value, *seen), parts))
+        found.append((max(_bandwidth(hardware.memory(root)), *seen), parts))
     return found
 
 
 def _rate(memory: Memory, hardware: Hardware) -> float:
-    return max(memory.bandwidth.value, _best_read(memory, hardware))
+    return max(_bandwidth(memory), _best_read(memory, hardware))
+
+
+def _bandwidth(memory: Memory) -> float:
+    """What one user of a memory reaches, or all at once where that was measured to be more: the two were measured at
+    different times."""
+    return max(memory.bandwidth.value, together(memory).value)
 
 
 def _best_read(memory: Memory, hardware: Hardware) -> float:

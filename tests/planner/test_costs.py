@@ -198,6 +198,20 @@ def test_bytes_bound_equals_linear_programming(seed):
     assert bytes_bound(total, hardware) == pytest.approx(solved.fun, rel=1e-6)
 
 
+def test_bytes_are_read_as_fast_as_all_users_together_where_that_was_measured_to_be_more():
+    """Memories move between two measurements: devices that reach 20 GB/s together of 10 GB/s are not bounded by 10."""
+    hardware = random_hardware(Random(1), dram=10**9, vram=100)
+    slow = {"read": figure(1e3), "efficiency": ()}
+    devices = tuple(device.model_copy(update=slow) for device in hardware.devices)
+    dram, vram = (each.model_copy(update={"bandwidth": figure(1e10)}) for each in hardware.memories)
+    joint = dram.model_copy(update={"joint": figure(2e10)})
+    alone, together = (
+        hardware.model_copy(update={"memories": (each, vram), "devices": devices}) for each in (dram, joint)
+    )
+    assert bytes_bound(10**9, alone) == pytest.approx(0.1)
+    assert bytes_bound(10**9, together) == pytest.approx(0.05)
+
+
 def test_more_bytes_than_all_memories_hold_have_no_finite_bound():
     hardware = random_hardware(Random(1), dram=100, vram=100)
     assert bytes_bound(201, hardware) == float("inf")
