@@ -111,7 +111,7 @@ def check(
     check_tasks(virtual, expected, files[1])
     scaling = Scaling(plan.hardware, measured.info.probes)
     passes = passes_of(measured.spans, expected, scaling)
-    probed = replace(costs, hardware=at_probed_rates(plan.hardware, measured.info.probes))
+    probed = replace(costs, hardware=at_probed_rates(costs.hardware, measured.info.probes))
     compared = _compare(passes, scaling, probed, measured, tolerance)
     return replace(compared, machine=facts_in(measured.info.notes))
 
@@ -119,6 +119,7 @@ def check(
 def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measured: Trace, tolerance: float) -> Checked:
     """`probed`: prices at the rates that probes read beside the runs."""
     steps = [one for one in passes if one.phase == "decode"]
+    middle = sorted(steps, key=lambda one: one.expected.graph.iteration.context)[len(steps) // 2]
     step = make_row(("decode", "step", ""), [one.total() for one in steps])
     first = prompts(passes)
     ttft = make_row(("prefill", "ttft", ""), first) if first else None
@@ -138,7 +139,7 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measur
         tolerance=tolerance,
         step_difference=difference([[one] for one in passes if one.phase == "decode"]),
         ttft_difference=difference(prompted) if prompted else None,
-        step_interval=_interval(step, steps[len(steps) // 2 :][:1], probed),
+        step_interval=_interval(step, [middle], probed),
         ttft_interval=None if ttft is None else _interval(ttft, prompted[0], probed),
     )
 

@@ -1,6 +1,7 @@
 """Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from statistics import median
 from threading import Barrier, Event, Thread
 
@@ -43,26 +44,30 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
 def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
     """Bytes/s that all pools reach together, each reading pieces of its own while all others read.
 
-    Ends with the pool that is first through its pieces: what the others read after that, they would read alone. A
-    piece during which it ended does not count."""
+    Ends with the pool that is first through its pieces, once every other has read one: what the others read after
+    that, they would read alone. A piece during which it ended does not count."""
+    assert len(pieces) >= len(pools), "every pool reads pieces of its own"
     read_in: list[list[tuple[int, float]]] = [[] for _ in pools]
     started, ended = Barrier(len(pools)), Event()
 
     def read(place: int) -> None:
         started.wait()
-        for piece in rounds * list(pieces[place :: len(pools)]):
+        own = pieces[place :: len(pools)]
+        for piece in cycle(own):
             taken = time_read(pools[place], piece, 1)[0]
             if ended.is_set():
                 return
             read_in[place].append((piece.size, taken))
-        ended.set()
+            if len(read_in[place]) >= rounds * len(own) and all(read_in):
+                ended.set()
+                return
 
     threads = [Thread(target=read, args=(place,)) for place in range(len(pools))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(sum(size for size, _ in own) / sum(taken for _, taken in own) for own in read_in if own)
+    return sum(sum(size for size, _ in own) / sum(taken for _, taken in own) for own in read_in)
 
 
 def product_matrices(fmt: StoredFormat) -> list[Buffer]:

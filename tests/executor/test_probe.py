@@ -55,3 +55,22 @@ def test_what_a_pool_reads_after_another_is_through_does_not_count(monkeypatch: 
     rate = probe.joint_read_rate(["quick", "slow"], pieces, 1)  # type: ignore[list-item, arg-type]
     assert rate == pytest.approx(SIZE / (TOGETHER / 4) + SIZE / TOGETHER)
     assert reader.read == {"quick": PIECES, "slow": 2}
+
+
+def test_all_pools_read_on_until_the_slowest_has_read_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = {"quick": 0, "slow": 0}
+    quick_is_through = Event()
+
+    def time_read(pool: str, piece: object, repeats: int) -> list[float]:
+        reads[pool] += 1
+        if pool == "quick" and reads[pool] > PIECES:
+            quick_is_through.set()
+        if pool == "slow":
+            quick_is_through.wait(10)
+        return [TOGETHER]
+
+    monkeypatch.setattr(probe, "time_read", time_read)
+    pieces = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
+    rate = probe.joint_read_rate(["quick", "slow"], pieces, 1)  # type: ignore[list-item, arg-type]
+    assert rate == pytest.approx(2 * SIZE / TOGETHER)
+    assert reads["quick"] > PIECES
