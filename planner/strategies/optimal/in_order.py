@@ -98,7 +98,7 @@ class InOrder:
         for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if prompts else ()))):
             near = Nearby(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            plain = near.simple(own, _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE) if prompts else ()
+            plain = near.simple(own, _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE, self._in_turns) if prompts else ()
             tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
             known = sorted(near.estimates(tried), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
