@@ -7,6 +7,7 @@ from itertools import accumulate
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
 from helmsman.planner.machine import check_separate
+from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
 from helmsman.planner.strategies.streaming.place import Frame
@@ -34,7 +35,7 @@ class Accelerate:
     def placement(self, frame: Frame) -> Placement:
         """The device map. Raises UsageError on a machine without a separate accelerator."""
         check_separate(frame.roles, self.name)
-        return on_accelerator(frame, _residence(frame), Schedule(overlap="none"))
+        return _placed(frame, modules_kept(frame))
 
     def label(self, frame: Frame) -> str:
         """`accelerate cuda(12)<-host(26)`: modules on the accelerator, and those that come when they are used."""
@@ -48,9 +49,18 @@ class Accelerate:
 
 
 def modules_kept(frame: Frame) -> int:
-    """How many of the modules, in order of use, go to the accelerator (infer_auto_device_map).
+    """How many of the modules, in order of use, go to the accelerator (infer_auto_device_map): as many as the budget
+    allows beside which keys, values and activations fit, as with `max_memory` set to that.
 
-    Each needs room for the largest module that is still to come, which might be streamed."""
+    None where keys, values and activations lack room of their own."""
+    most, memory = _most_kept(frame), frame.accelerator.memory
+    fitting = (kept for kept in range(most, 0, -1) if memory not in shortages(memory_use(_placed(frame, kept))))
+    return next(fitting, 0)
+
+
+def _most_kept(frame: Frame) -> int:
+    """How many the budget allows: each needs room for the largest module that is still to come, which might be
+    streamed."""
     sizes = [sum(tensor.size(frame.weights) for tensor in module) for module in _modules(frame)]
     budget = SHARE * frame.roles.hardware.memory(frame.accelerator.memory).available
     for place, filled in enumerate(accumulate(sizes)):
@@ -68,8 +78,13 @@ def _modules(frame: Frame) -> tuple[tuple[Tensor, ...], ...]:
     return (*tables, *blocks, tuple(norm), *(() if head.tied_to else ((head,),)))
 
 
-def _residence(frame: Frame) -> list[Residence]:
-    model, kept, tables = frame.model, modules_kept(frame), len(embedding_tensors(frame.model))
+def _placed(frame: Frame, kept: int) -> Placement:
+    """With so many modules on the accelerator."""
+    return on_accelerator(frame, _residence(frame, kept), Schedule(overlap="none"))
+
+
+def _residence(frame: Frame, kept: int) -> list[Residence]:
+    model, tables = frame.model, len(embedding_tensors(frame.model))
 
     def ends(place: int, names: str) -> Residence:
         here, there = frame.accelerator.memory, frame.roles.host.memory

@@ -4,7 +4,10 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from benchmarks.freedom import SIMPLE, WIDENINGS, Question, asked, checked
+from benchmarks.freedom import SIMPLE, TOLERANCE, WIDENINGS, Question, asked, checked
+
+from helmsman.executor.checkpoint.gguf_write import write_outline
+from helmsman.hwdb.load_model import load_model
 
 SEED = 20
 
@@ -81,4 +84,70 @@ def test_batches_in_turns_are_no_slower_for_being_allowed_more(
     words: str, objective: str, narrow: str, wide: str
 ) -> None:
     less, more = (asked(f"{words} {options}").seconds(objective) for options in (narrow, wide))
-    assert more <= less * (1 + 1e-6)
+    assert more <= less * (1 + TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("words", "objective", "narrow", "wide"),
+    [
+        pytest.param(
+            "--model opt-1.3b --hw rtx3080-5800x --vram-avail 7988639170 --prompt-tokens 512 --output-tokens 1 "
+            "--batch 8 --batches 2 --format bf16 --kv-format q8_0 --strategy op-split --chunks 4",
+            "throughput",
+            "--no-cpu-offload",
+            "",
+            id="operations of the host",
+        ),
+        pytest.param(
+            "--model Qwen3-14B --hw rtx4060-5600x --prompt-tokens 32 --output-tokens 128 --batch 16 --format f16 "
+            "--kv-format f32 --strategy accelerate",
+            "throughput",
+            "--vram-avail 2780991324",
+            "--vram-avail 3972844749",
+            id="room that modules leave for caches",
+        ),
+        pytest.param(
+            "--model Qwen3-8B --hw rx7900xtx-7900 --vram-avail 7189775253 --prompt-tokens 512 --output-tokens 32 "
+            "--batch 4 --format bf16 --kv-format f16 --strategy optimal",
+            "latency",
+            "--compress weights",
+            "--compress best",
+            id="4-bit groups",
+        ),
+    ],
+)
+def test_what_was_slower_for_being_allowed_more(words: str, objective: str, narrow: str, wide: str) -> None:
+    less, more = (asked(f"{words} --objective {objective} {options}").seconds(objective) for options in (narrow, wide))
+    assert more <= less * (1 + TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "objective", "narrow", "wide"),
+    [
+        pytest.param(
+            "Qwen2.5-7B-Instruct",
+            "--gpu 'RTX 3060 12GB' --cpu 'AMD Ryzen 9 5950X' --ram 64GB --link pcie3x16 --prompt-tokens 128 "
+            "--output-tokens 128 --batch 1 --format native --kv-format f16 --strategy op-split",
+            "throughput",
+            "--chunks 2",
+            "--chunks 4",
+            id="divisions",
+        ),
+        pytest.param(
+            "Qwen3-14B",
+            "--hw m2ultra-192gb --prompt-tokens 2048 --output-tokens 512 --batch 4 --batches 4 --format native "
+            "--kv-format f16 --strategy optimal",
+            "latency",
+            "--ram-avail 108233175859",
+            "",
+            id="memory of batches in turns",
+        ),
+    ],
+)
+def test_mixed_formats_were_slower_for_being_allowed_more(
+    name: str, words: str, objective: str, narrow: str, wide: str, folder: Path
+) -> None:
+    path = folder / f"{name}.gguf"
+    if not path.exists():
+        write_outline(load_model(name), path, "q4_k_m")
+    test_what_was_slower_for_being_allowed_more(f"--model {path} {words}", objective, narrow, wide)

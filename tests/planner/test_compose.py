@@ -174,6 +174,23 @@ def test_simple_compositions_are_the_best_of_their_kind(seed):
         assert [each.seconds for each in own] == pytest.approx(sorted(truth[each] for each in kind)[:3])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_simple_compositions_with_fewer_resident_blocks_are_those_of_less_room(seed):
+    """Of every way beside the first: as many of that as fit, half as many, a quarter, ... one."""
+    ways, room = case(seed, blocks=12)
+    ways.coming[0] = 0.0
+    truth = everything(ways, room)
+    beside = set()
+    for way in range(1, len(ways)):
+        most = max((counts[0][1] for counts in truth if [each for each, _ in counts] == [0, way]), default=0)
+        while most:
+            beside |= {((0, most), (way, 12 - most))} & set(truth)
+            most //= 2
+    found = simple(ways, room, 0, len(ways), fewer=True)
+    assert {each.counts for each in found if len(each.counts) == 2} == beside
+    assert all(truth[each.counts] == pytest.approx(each.seconds) for each in found)
+
+
 def test_more_ways_are_followed_than_functions_may_call_each_other():
     """Partial compositions were followed by recursion: of more than a thousand ways that broke off."""
     ways = 3000

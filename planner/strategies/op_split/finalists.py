@@ -1,17 +1,13 @@
 """The last word on operation splits: the prediction of whole steps, for the best by the closed form."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import numpy as np
-
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import phase_seconds
-from helmsman.planner.strategies.op_split.options import Mask
 from helmsman.planner.strategies.op_split.search import TIE, Split
-from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.scheduler.iteration import Phase
 
@@ -54,33 +50,21 @@ def in_order(finalists: Iterable[Finalist]) -> tuple[Finalist, ...]:
     return tuple(each for each, _ in _ordered([(each, each.seconds) for each in finalists]))
 
 
-def divisions(units: tuple[Piece, ...]) -> Iterator[Mask]:
-    """By division of the operations that is part of `units`, whole ones first, at which edges (units + 1) a split may
-    begin or end: what a question that may divide less proposes is proposed by one that may divide more as well."""
-    parts = _parts(units)
-    for level in sorted(set(parts)):
-        yield np.array([level % part == 0 for part in parts])
-    if any(max(parts) % part for part in parts):
-        yield np.ones(len(parts), dtype=np.bool_)
+def fewer_chunks(chunks: Mapping[str, int]) -> tuple[dict[str, int], ...]:
+    """The divisions of operations that are part of one, coarser ones first, itself last: a question that may divide
+    less is contained in one that may divide more where its parts are whole numbers of the other's."""
+    most = sorted({part for count in chunks.values() for part in range(1, count + 1) if count % part == 0})
+    fewer = ({op: gcd(count, part) for op, count in chunks.items() if gcd(count, part) > 1} for part in most)
+    own = {op: count for op, count in chunks.items() if count > 1}
+    return tuple(dict(each) for each in dict.fromkeys(tuple(each.items()) for each in (*fewer, own)))
 
 
-def _parts(units: tuple[Piece, ...]) -> list[int]:
-    """By edge before a unit, and after the last: into how few equal parts its operation is divided with that edge."""
-    ops = [unit.op for unit in units]
-    found = []
-    for op in dict.fromkeys(ops):
-        count = ops.count(op)
-        found += [count // gcd(number, count) for number in range(count)]
-    return [*found, 1]
-
-
-def near(proposed: "Sequence[tuple[OpSplit, Mapping[Split, float]]]", count: int) -> "Iterator[tuple[OpSplit, Split]]":
-    """Of splits with their seconds per layer, by question, those that may be the best, and no fewer than `count`."""
-    each = [(seconds, asked, split) for asked, found in proposed for split, seconds in found.items()]
-    each.sort(key=lambda one: one[0])
-    for rank, (seconds, asked, split) in enumerate(each):
-        if rank < count or seconds <= each[0][0] * (1 + _DOUBT):
-            yield asked, split
+def near(proposed: Mapping[Split, float], count: int) -> Iterator[Split]:
+    """Of splits with their seconds per layer those that may be the best, and no fewer than `count`."""
+    ranked = sorted(proposed.items(), key=lambda each: each[1])
+    for rank, (split, seconds) in enumerate(ranked):
+        if rank < count or seconds <= ranked[0][1] * (1 + _DOUBT):
+            yield split
 
 
 def _ordered(left: list[tuple[ItemT, float]]) -> Iterator[tuple[ItemT, float]]:

@@ -69,11 +69,9 @@ class SplitSearch:
             raise InfeasibleError("no operation split is feasible", field="feasible")
         return first
 
-    def ranked(self, k: int, edges: Mask | None = None) -> tuple[Split, ...]:
-        """The k best feasible splits, best first, each range once; the empty ranges are one split.
-
-        `edges` (units + 1): at which units a range may start or stop, if not at all."""
-        return tuple(split for split, _ in zip(self._in_order(edges), range(k), strict=False))
+    def ranked(self, k: int) -> tuple[Split, ...]:
+        """The k best feasible splits, best first, each range once; the empty ranges are one split."""
+        return tuple(split for split, _ in zip(self._in_order(), range(k), strict=False))
 
     def at(self, start: int, stop: int) -> Split:
         """The best configuration of the range [start, stop). Raises BadInputError for one that was not searched."""
@@ -82,11 +80,9 @@ class SplitSearch:
             raise BadInputError("not a range of this search", field="split", value=(start, stop))
         return self._split(int(found[0]))
 
-    def _in_order(self, edges: Mask | None = None) -> Iterator[Split]:
+    def _in_order(self) -> Iterator[Split]:
         empty = self.start == self.stop
         left = np.isfinite(self.lanes.total)
-        if edges is not None:
-            left &= edges[self.start] & edges[self.stop]
         while left.any():
             row = self._least(left)
             yield self._split(row)

@@ -23,7 +23,7 @@ from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import (
     Finalist,
     by_prediction,
-    divisions,
+    fewer_chunks,
     in_order,
     layer_seconds,
     near,
@@ -36,7 +36,7 @@ from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_po
 from helmsman.planner.strategies.op_split.prompts import PromptForm, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
 from helmsman.planner.strategies.op_split.work import Work, layer_work
-from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.planner.strategies.streaming.division import Piece, joined
 from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.planner.stripes import stripes
@@ -99,55 +99,56 @@ class OpSplit:
         best first.
 
         The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the last
-        word itself. What a narrower question proposes (fewer parts, no storage, one way to compress) is proposed as
-        well."""
+        word itself. What a narrower question proposes (fewer parts, no storage, one way to compress, nothing by the
+        host) is proposed as well."""
         if self.options.printed:
             layers = self.frame.model.layers * self._weights.get("decode", 0.0)
             return tuple(Finalist(split, layers * split.seconds, self) for split in self.fitting.ranked(1 + SHOWN))
         return in_order(
             Finalist(split, asked._whole(split), asked)
-            for asked, split in {(id(asked), split): (asked, split) for asked, split in self._candidates}.values()
+            for asked, split in self._candidates.values()
             if not (self.frame.formats and asked._missing(asked.layout(split)))
         )
 
     @property
-    def _candidates(self) -> "Iterator[tuple[OpSplit, Split]]":
-        """What closed forms propose, some of it twice, and in whose terms it is."""
-        return chain(self._for_steps, self._for_requests)
-
-    @property
-    def _for_steps(self) -> "Iterator[tuple[OpSplit, Split]]":
-        """Of every configuration the best splits for decode steps, and what may be as good."""
-        return near([(asked, asked.proposed) for asked in self.configurations], 1 + SHOWN)
-
-    @property
-    def _for_requests(self) -> "Iterator[tuple[OpSplit, Split]]":
-        """Of every configuration the best splits where prompts count."""
-        return ((asked, split) for asked in self.configurations for split in asked._for_prompts)
+    def _candidates(self) -> "dict[Layout, tuple[OpSplit, Split]]":
+        """What closed forms propose in every configuration, for decode steps and where prompts count, and in whose
+        terms it is; by what the accelerator computes of it, whoever proposes that."""
+        found: dict[Layout, tuple[OpSplit, Split]] = {}
+        for asked in self.configurations:
+            for split in (*near(asked.proposed, 1 + SHOWN), *asked._for_prompts):
+                blocks = asked._blocks(split)
+                streamed = joined(blocks.streamed)
+                found.setdefault(replace(blocks, units=streamed, start=0, stop=len(streamed)), (asked, split))
+        return found
 
     @cached_property
     def configurations(self) -> "tuple[OpSplit, ...]":
-        """The question for every way to compress, with and without storage, where those are left open."""
+        """The question for every way to compress, with and without storage, where those are left open, for every
+        division that is part of the own one, and without operations of the host: what each proposes depends on it
+        alone, so a question that contains another one predicts all that this does."""
         ways: tuple[Compression, ...] = (self.options.compress,)
         if self.options.compress == "best":
             ways = ("none", "weights", "kv", "all") if is_plain(self.frame.weights) else ("none", "kv")
         stores = ((), self.options.storage) if self.options.storage else ((),)
-        found = [replace(self.options, compress=way, storage=storage) for way, storage in product(ways, stores)]
+        offloads = (True, False) if self.options.offload else (False,)
+        found = [
+            replace(self.options, compress=way, storage=storage, chunks=chunks, offload=offload)
+            for way, storage, chunks, offload in product(ways, stores, fewer_chunks(self.options.chunks), offloads)
+        ]
         return tuple(self if each == self.options else replace(self, options=each) for each in found)
 
     @cached_property
     def proposed(self) -> dict[Split, float]:
-        """The best splits of one configuration by the closed form, of every division of operations that is part of the
-        own one, and their seconds per layer: as predicted, or by the clock where that follows several batches."""
-        found = (each for edges in divisions(self.units) for each in self._best(edges))
-        follows = self.frame.workload.batches > 1
-        return {each: each.seconds if follows else self._layer_seconds(each) for each in found}
-
-    def _best(self, edges: Mask) -> tuple[Split, ...]:
-        """The best splits at such edges by the closed form, or by prediction where that is a bound from below."""
-        if self.frame.workload.batches > 1 or self.search_options.delays is not None:
-            return self.fitting.ranked(1 + SHOWN, edges)
-        return by_prediction(self.fitting.ranked(_MOST_PREDICTED, edges), self._layer_seconds, 1 + SHOWN)
+        """The best splits of one configuration by the closed form, or by prediction where that is a bound from below,
+        and their seconds per layer: as predicted, or by the clock where that follows several batches."""
+        if self.frame.workload.batches > 1:
+            return {each: each.seconds for each in self.fitting.ranked(1 + SHOWN)}
+        if self.search_options.delays is not None:
+            found = self.fitting.ranked(1 + SHOWN)
+        else:
+            found = by_prediction(self.fitting.ranked(_MOST_PREDICTED), self._layer_seconds, 1 + SHOWN)
+        return {each: self._layer_seconds(each) for each in found}
 
     @property
     def _for_prompts(self) -> Iterator[Split]:

@@ -117,10 +117,11 @@ class Compositions:
         """By where the ends are, seconds that no composition under `aim` beats, without looking for one."""
         return {ends: self._settled(self.room(ends, aim)) for ends in self.arrangements or self.blocks.arrangements}
 
-    def simple(self, ends: Ends, aim: Aim, resident: int, most: int) -> tuple[Composition, ...]:
-        """At most so many compositions of one way, and of one and the way in row `resident` of the blocks' ways."""
+    def simple(self, ends: Ends, aim: Aim, resident: int, most: int, fewer: bool) -> tuple[Composition, ...]:
+        """At most so many compositions of one way, and of one and the way in row `resident` of the blocks' ways, with
+        `fewer` of that too."""
         room, there = self.room(ends, aim), np.flatnonzero(self.names == resident)
-        found = simple(self._stacked(room)[0], room.room, int(there[0]) if len(there) else None, most)
+        found = simple(self._stacked(room)[0], room.room, int(there[0]) if len(there) else None, most, fewer)
         self._lower(np.array(sorted({way for each in found for way, _ in each.counts}), dtype=np.intp))
         return tuple(replace(each, seconds=self._seconds(room, each)) for each in found)
 

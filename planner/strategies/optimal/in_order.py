@@ -80,9 +80,10 @@ class InOrder:
         return inf if quarters(self.question.frame) else _WORSE
 
     def _kind(self, estimate: Estimate) -> object:
-        """Who does what in most blocks."""
+        """Who does what in most blocks, and about how many others live on the accelerator."""
         rows = Counter(estimate.arranged.rows)
-        return self.tracks.blocks.ways[max(rows, key=lambda row: rows[row])].parts
+        most = max(rows, key=lambda row: rows[row])
+        return self.tracks.blocks.ways[most].parts, (rows[self._resident] if self._resident != most else 0).bit_length()
 
     def assignment(self, space: Compositions, ends: Ends, rows: Sequence[int]) -> Assignment:
         """Blocks in order by row, as a composition of a space."""
@@ -93,12 +94,11 @@ class InOrder:
         """About what compositions take in order, and one near the best of each arrangement, the least first; of batches
         in turns, compositions that add up to less than `beat`."""
         estimates: dict[tuple[Ends, object], tuple[Estimate, Nearby]] = {}
-        own = self.tracks.blocks.ways.index(on_accelerator(self.question.frame.model))
-        prompts = self.aim.leading == "prefill"
-        for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if prompts else ()))):
+        offered, most = self.aim.leading == "prefill", _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE
+        for ends in dict.fromkeys((*(ends for ends, _ in found.best), *(space.blocks.arrangements if offered else ()))):
             near = Nearby(space, aim, ends, self._track(ends))
             pool = [composition for there, composition in found.best if there == ends]
-            plain = near.simple(own, _SIMPLE_IN_TURNS if self._in_turns else _SIMPLE) if prompts else ()
+            plain = near.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
             tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
             known = sorted(near.estimates(tried), key=_seconds)
             for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
@@ -147,6 +147,11 @@ class InOrder:
         """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
         orders = ordered(space.counted(composition), self._track(ends), 1 + space.prefetch)
         return [self.assignment(space, ends, rows) for rows in orders]
+
+    @property
+    def _resident(self) -> int:
+        """The row of blocks that live on the accelerator."""
+        return self.tracks.blocks.ways.index(on_accelerator(self.question.frame.model))
 
     def _track(self, ends: Ends) -> Track:
         return self.tracks.track(ends, self.aim.weights)

@@ -39,9 +39,9 @@ class Nearby:
     ends: Ends
     track: Track
 
-    def simple(self, resident: int, most: int) -> tuple[Composition, ...]:
-        """At most so many of one way, and of one and `resident`, by row."""
-        return self.space.simple(self.ends, self.aim, resident, most)
+    def simple(self, resident: int, most: int, fewer: bool) -> tuple[Composition, ...]:
+        """At most so many of one way, and of one and `resident`, by row, with `fewer` of that too."""
+        return self.space.simple(self.ends, self.aim, resident, most, fewer)
 
     def estimates(self, compositions: Sequence[Composition], known: Pattern | None = None) -> list[Estimate]:
         """Compositions in order, or as in a pattern that is `known`: what each adds up to, and what its order adds to

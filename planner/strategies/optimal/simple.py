@@ -10,20 +10,30 @@ from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.ways import Numbers, Room, Ways
 
 
-def simple(ways: Ways, room: Room, resident: int | None, most: int) -> tuple[Composition, ...]:
+def simple(ways: Ways, room: Room, resident: int | None, most: int, fewer: bool = False) -> tuple[Composition, ...]:
     """Those that fit and add up to least: at most so many of one way for all blocks, and as many of a way and the way
-    `resident`, for which nothing comes, of which there are as many blocks as there is room for.
+    `resident`, for which nothing comes, of which there are as many blocks as there is room for; with `fewer`, as many
+    of each with half of these, a quarter, ... one of them.
 
-    The two kinds are not compared: they often add up to the same, and blocks of one way lose least in order. More room
-    for `resident` ones would push out the others, which a question with less room has."""
+    The kinds are not compared: they often add up to the same, and blocks of one way lose least in order. More room for
+    `resident` ones would push out the others, which a question with less room has."""
     counts = [np.zeros(len(ways))]
     found = [_judged(ways, room, counts[0], 0)]
     if resident is not None:
-        counts.append(_most(ways, room, resident))
-        found.append(np.where(counts[1] > 0, _judged(ways, room, counts[1], resident), inf))
+        counts += _halved(_most(ways, room, resident), fewer)
+        found += [np.where(some > 0, _judged(ways, room, some, resident), inf) for some in counts[1:]]
     pairs = [(row, int(way)) for row, seconds in enumerate(found) for way in np.argsort(seconds, kind="stable")[:most]]
     taken = ((way, int(counts[row][way]), float(found[row][way])) for row, way in pairs)
-    return tuple(_composed(way, many, room.blocks, resident, seconds) for way, many, seconds in taken if seconds < inf)
+    composed = (_composed(way, many, room.blocks, resident, seconds) for way, many, seconds in taken if seconds < inf)
+    return tuple(dict.fromkeys(composed))
+
+
+def _halved(counts: Numbers, fewer: bool) -> list[Numbers]:
+    """Counts of resident blocks (ways), and with `fewer` half of them, a quarter, ... while any is left."""
+    found = [counts]
+    while fewer and found[-1].max(initial=0.0) > 1:
+        found.append(np.floor(found[-1] / 2))
+    return found
 
 
 def _most(ways: Ways, room: Room, resident: int) -> Numbers:

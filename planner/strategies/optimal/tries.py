@@ -55,15 +55,14 @@ def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try
     """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`: whether
     they count.
 
-    Where batches take turns, what is tried for those of which less may be in groups is tried too: what compositions
-    add up to says too little of their order to find in all ways what was found in some."""
+    What is tried where less may be in groups is tried too: what compositions add up to says too little of their order
+    to find in all ways what was found in some."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:
         return _SEVERAL
     found: list[tuple[Sequence[Quarter], tuple[Quarter, ...]]] = [(quarters, ())]
-    if frame.workload.batches > 1:
-        found += [(fewer, _others(quarters, fewer)) for fewer in _fewer(quarters)]
+    found += [(fewer, _others(quarters, fewer)) for fewer in _fewer(quarters)]
     return tuple(
         dict.fromkeys(
             each._replace(whole=whole)
