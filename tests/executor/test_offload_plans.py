@@ -185,7 +185,7 @@ def test_engines_make_the_same_tokens(
     checkpoints: Callable[[str], Path], reference: Callable[..., tuple[Any, Any]], family: str, name: str, batch: int
 ) -> None:
     """Whatever the accelerator has room for stays there, the rest comes when it is used, or before."""
-    small = make_hardware(vram=1 << 20)
+    small = make_hardware(vram=2 << 20)
     placement = ENGINES[name].placement(question(family, workload(batch), small))
     plan = as_plan(replace(placement, hardware=make_hardware()))
     assert {rule.memory for rule in plan.residence} == {"dram", "vram"}

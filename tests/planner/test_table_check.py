@@ -197,4 +197,4 @@ def test_tables_are_complete_and_keep_their_sources(asked, table):
 
 def test_search_cost_is_told(capsys):
     assert main([*ARGV, "-v"]) == 0
-    assert "search       78 candidates priced, " in capsys.readouterr().out
+    assert "search       79 candidates priced, " in capsys.readouterr().out

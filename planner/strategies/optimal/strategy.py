@@ -1,6 +1,6 @@
 """`optimal`: the best composition of blocks for one question, as a plan with its proof."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -8,6 +8,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.decide import Decision
 from helmsman.planner.predict import pass_seconds
+from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.planner.strategies.optimal.block_ways import BlockWay
 from helmsman.planner.strategies.optimal.compositions import EFFORT, Aim
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
@@ -115,6 +116,8 @@ class Optimal:
         others = self.question.frame.roles.others and not large
         if others and best > bound * _FAR and self.with_one.search.floor < best:
             found += self.with_one.finalists
+        if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
+            found += self._of_requests()
         found = found or ([] if large else list(self._just_within()))
         return tuple(sorted(found, key=lambda each: each.seconds))
 
@@ -139,14 +142,24 @@ class Optimal:
         frame = replace(self.question.frame, roles=replace(self.question.frame.roles, others=()))
         return replace(self, question=replace(self.question, frame=frame))
 
+    def _of_requests(self) -> Iterator[Finalist]:
+        """What whole requests propose, as decode steps of it are predicted: of batches in turns, what compositions add
+        up to says so little of a step that a search for requests finds steps that one for steps does not."""
+        work = self.question.frame.workload
+        yield from self._repredicted(replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0])
+
+    def _repredicted(self, found: Iterable[Finalist]) -> Iterator[Finalist]:
+        """What another aim found, as it is predicted under this one, where it keeps the limits."""
+        for each in found:
+            kept = predicted(each.question, each.chosen, self.aim)
+            if kept is not None:
+                yield kept
+
     def _just_within(self) -> Iterator[Finalist]:
         """What keeps the limits among the plans that are fastest in one limited phase: compositions that keep them as
         they add up may not as they are predicted."""
         for phase in self.aim.limits:
-            for each in self.fastest(phase).finalists:
-                kept = predicted(each.question, each.chosen, self.aim)
-                if kept is not None:
-                    yield kept
+            yield from self._repredicted(self.fastest(phase).finalists)
 
     def fastest(self, phase: Phase) -> "Optimal":
         """The plans that are fastest in a phase, within the other limits."""
