@@ -146,8 +146,8 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measur
 
 def _interval(row: Row, passes: Sequence[Pass], probed: CostModel) -> Interval:
     """The interval of what `row` expects at the speeds of the runs, as wide as that of `passes` there."""
-    found = [pass_interval(one.expected.graph, probed) for one in passes]
-    ends = {end: sum(getattr(each, end) for each in found) for end in ENDS}
+    intervals = [pass_interval(one.expected.graph, probed) for one in passes]
+    ends = {end: sum(getattr(interval, end) for interval in intervals) for end in ENDS}
     return Interval(**{end: row.scaled * seconds / ends["mid"] for end, seconds in ends.items()})
 
 

@@ -18,7 +18,7 @@ from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 from helmsman.schemas.trace import Probe
 
 _What = tuple[str, str]
-"""What a probe is of, `read`, `compute`, `link` or `joint`, and the name of the device, link or memory."""
+"""The kind of a probe (`read`, `compute`, `link` or `joint`) and the name of the device, link or memory it probes."""
 
 
 @dataclass(frozen=True, slots=True)

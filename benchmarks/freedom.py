@@ -56,8 +56,8 @@ ROUNDING = 1e-6
 """Relative difference of bounds, and of rates, that is none."""
 
 TOLERANCE = 1e-3
-"""So much slower, as a share, a plan may be for being allowed more: what is better by less is not looked for
-(`planner.strategies.optimal.compositions.SLACK`), as predictions are wrong by far more."""
+"""The share by which a plan may be slower than that of a narrower question. The search does not look for compositions
+better by less (`planner.strategies.optimal.compositions.SLACK`), as predictions are wrong by far more."""
 
 MARGIN = 0.03
 """So much longer than the best of simple plans the default may take."""

@@ -138,9 +138,9 @@ def _jointly(pools: Sequence[Pool]) -> Read:
 def _shown(
     what: str, read: Read, weights: Sequence[Buffer], probes: tuple[Sequence[Buffer], Sequence[Buffer]], turns: int
 ) -> Agreement:
-    found = Agreement(what, tuple(Turn(read(probes[0]), read(weights), read(probes[1])) for _ in range(turns)))
-    print(found.line(), flush=True)
-    return found
+    agreement = Agreement(what, tuple(Turn(read(probes[0]), read(weights), read(probes[1])) for _ in range(turns)))
+    print(agreement.line(), flush=True)
+    return agreement
 
 
 def _spread(values: Sequence[float]) -> str:

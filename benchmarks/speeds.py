@@ -23,7 +23,8 @@ BESIDE = (512, 1024)
 BESIDE_REPEATS = 3
 PERIOD_S = 0.5
 TURNS = 7
-"""How often everything is probed before and after a run, and the product beside it compared with that of a probe."""
+"""The number of probes of each device and link before a run, and after it, and of comparisons of the short product with
+a probe's."""
 
 
 class Speeds:
@@ -77,7 +78,7 @@ class Speeds:
             thread.join()
 
     def _worth(self, device: base.Device) -> float:
-        """What a probe's product computes in a second over what the short one does, in turns."""
+        """The ratio of a probe's FLOP/s to those of the short product, the median of several measured in turns."""
         return median(self._product(device) / self._short(device) for _ in range(TURNS))
 
     def _product(self, device: base.Device) -> float:

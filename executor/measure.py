@@ -224,8 +224,8 @@ class _Prober:
 
 def sharing(plan: Plan, devices: Devices) -> dict[str, list[Pool]]:
     """The threads of devices that read one physical memory, by memory; none of those that have theirs to themselves."""
-    pools, found = Pools(plan.hardware), dict[str, list[Pool]]()
+    pools, readers = Pools(plan.hardware), dict[str, list[Pool]]()
     for device in devices.by_name.values():
         if isinstance(device, CpuDevice):
-            found.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
-    return {memory: threads for memory, threads in found.items() if len(threads) > 1}
+            readers.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
+    return {memory: threads for memory, threads in readers.items() if len(threads) > 1}

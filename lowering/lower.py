@@ -36,7 +36,8 @@ def lower_tasks(plan: Placed, iteration: Iteration) -> Iterator[Task]:
 
 
 def lower_turns(plan: Placed, iteration: Iteration) -> Iterator[list[Task]]:
-    """The same turn after turn (`turns`); the last are those that return the chosen tokens, of all batches."""
+    """Yields the tasks of `lower` as one list for each turn (`turns`); the last list returns the chosen tokens of all
+    batches."""
     plan = known(plan)
     builder = _Builder(plan, attending(plan.schedule.cache, iteration), Emitter(iteration))
     for steps in turns(plan, iteration):

@@ -99,7 +99,7 @@ def _rate(memory: Memory, hardware: Hardware) -> float:
 
 
 def _bandwidth(memory: Memory) -> float:
-    """What one user of a memory reaches, or all at once where that was measured to be more: the two were measured at
+    """Bytes/s of a memory: the larger of what one user and what all at once were measured to reach, which was at
     different times."""
     return max(memory.bandwidth.value, together(memory).value)
 

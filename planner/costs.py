@@ -340,8 +340,8 @@ def _together(task: Task) -> int:
 
 
 def _caches(task: Task) -> int:
-    """Into how many pieces the bytes of `task` are divided, each a new start for the memory: in a decode step every
-    sequence's cache. Attention on the host of an online pass has them in what requests add."""
+    """The number of caches that the bytes of `task` are read from, each a new start for the memory: one a sequence in
+    a decode step. Attention on the host of an online pass has these starts in what requests add (`request`)."""
     divided = task.phase == "decode" and task.kind in _ATTENDING and task.op != HOST_ATTENTION
     return max(task.tokens, 1) if divided else 1
 

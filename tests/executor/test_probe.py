@@ -2,6 +2,7 @@
 
 from threading import Event
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -51,8 +52,9 @@ def test_what_a_pool_reads_after_another_is_through_does_not_count(monkeypatch: 
 
     monkeypatch.setattr(probe, "time_read", reader)
     monkeypatch.setattr(probe, "Event", event)
-    pieces = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
-    rate = probe.joint_read_rate(["quick", "slow"], pieces, 1)  # type: ignore[list-item, arg-type]
+    pools: Any = ["quick", "slow"]
+    pieces: Any = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
+    rate = probe.joint_read_rate(pools, pieces, 1)
     assert rate == pytest.approx(SIZE / (TOGETHER / 4) + SIZE / TOGETHER)
     assert reader.read == {"quick": PIECES, "slow": 2}
 
@@ -70,7 +72,8 @@ def test_all_pools_read_on_until_the_slowest_has_read_a_piece(monkeypatch: pytes
         return [TOGETHER]
 
     monkeypatch.setattr(probe, "time_read", time_read)
-    pieces = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
-    rate = probe.joint_read_rate(["quick", "slow"], pieces, 1)  # type: ignore[list-item, arg-type]
+    pools: Any = ["quick", "slow"]
+    pieces: Any = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
+    rate = probe.joint_read_rate(pools, pieces, 1)
     assert rate == pytest.approx(2 * SIZE / TOGETHER)
     assert reads["quick"] > PIECES
