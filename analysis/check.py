@@ -1,8 +1,10 @@
 """check: predicted, simulated and measured seconds of a plan, joined by task (MIS-06, HELM-83, E-HELM-11).
 
-Every error is signed, (measured - predicted) / predicted; the median over all measured passes is reported. Runs from
-which other processes took more than 8 % of the time are judged neither way: an error beyond the tolerance may be the
-others', and one within it may be a prediction too slow beside a run too slow."""
+Every error is signed, (measured - predicted) / predicted; the median over all measured passes is reported. Judged are
+the decode step and, where prompts were run, the whole request, which is what plans are chosen by. Runs from which other
+processes took more than 8 % of the time are judged neither way: an error beyond the tolerance may be the others', and
+one within it may be a prediction too slow beside a run too slow. Nor is an error beyond the tolerance that is within
+twice the noise: such runs differ by as much among themselves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +12,7 @@ from statistics import median
 
 from helmsman.analysis.attribution import Difference, difference, prompt_groups
 from helmsman.analysis.expected import check_belongs, check_tasks, expect, workload_of
-from helmsman.analysis.passes import Pass, passes_of, prompts
+from helmsman.analysis.passes import Pass, passes_of, prompts, requests
 from helmsman.analysis.probed import at_probed_rates
 from helmsman.analysis.rows import Key, Row, Sample, make_row
 from helmsman.analysis.scaling import Scaling
@@ -34,7 +36,7 @@ _OTHERS = "others_cpu_share."
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The terms, the totals, and the verdict on the decode step: |scaled error| <= max(tolerance, 2 noise).
+    """The terms, the totals, and the verdict on those that are judged: |scaled error| <= tolerance.
 
     `others`: the largest share of processor time that other processes took during a run, if it was recorded;
     `disturbance`: the median over the runs of the share of the time that others took (`executor.interference`), 0 where
@@ -45,6 +47,7 @@ class Checked:
     terms: tuple[Row, ...]
     step: Row
     ttft: Row | None
+    request: Row | None
     runs: int
     factors: dict[str, float]
     others: float | None
@@ -57,9 +60,19 @@ class Checked:
     machine: MachineFacts | None = None
 
     @property
-    def bar(self) -> float:
-        """The largest scaled error of the decode step that is accepted."""
-        return max(self.tolerance, _NOISES * self.step.noise)
+    def judged(self) -> tuple[Row, ...]:
+        """The totals that the verdict is on."""
+        return (self.step,) if self.request is None else (self.step, self.request)
+
+    @property
+    def beyond(self) -> tuple[Row, ...]:
+        """The totals beyond the tolerance."""
+        return tuple(row for row in self.judged if not _is_within(row, self.tolerance))
+
+    @property
+    def missed(self) -> tuple[Row, ...]:
+        """Those of them that are beyond twice their noise too."""
+        return tuple(row for row in self.beyond if not _is_within(row, _NOISES * row.noise))
 
     @property
     def inside(self) -> bool:
@@ -69,20 +82,21 @@ class Checked:
 
     @property
     def verdict(self) -> Verdict:
-        """`disturbed` where half of the runs were, which is neither of the others."""
+        """`disturbed` where half of the runs were, or scatter by more than would be judged: neither of the others."""
         if self.disturbance > DISTURBED:
             return "disturbed"
-        return "passed" if self.within else "missed"
+        if not self.beyond:
+            return "passed"
+        return "missed" if self.missed else "disturbed"
 
     @property
     def passed(self) -> bool:
-        """Whether undisturbed runs were within the bar."""
+        """Whether undisturbed runs were within the tolerance."""
         return self.verdict == "passed"
 
-    @property
-    def within(self) -> bool:
-        """Whether the decode step is within the bar, disturbed or not."""
-        return self.step.scaled_error is not None and abs(self.step.scaled_error) <= self.bar
+
+def _is_within(row: Row, largest: float) -> bool:
+    return row.scaled_error is not None and abs(row.scaled_error) <= largest
 
 
 def check(
@@ -123,6 +137,7 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measur
     step = make_row(("decode", "step", ""), [one.total() for one in steps])
     first = prompts(passes)
     ttft = make_row(("prefill", "ttft", ""), first) if first else None
+    request = make_row(("all", "request", ""), requests(passes)) if first else None
     terms: dict[Key, list[Sample]] = {}
     for one in passes:
         for key, sample in one.terms().items():
@@ -132,6 +147,7 @@ def _compare(passes: Sequence[Pass], scaling: Scaling, probed: CostModel, measur
         terms=tuple(make_row(key, samples) for key, samples in terms.items()),
         step=step,
         ttft=ttft,
+        request=request,
         runs=len({one.run for one in passes}),
         factors=scaling.factors(),
         others=others_of(measured),

@@ -87,6 +87,14 @@ def prompts(passes: Iterable[Pass]) -> list[Sample]:
     return [_added([one.total() for one in mine]) for mine in runs.values() if mine[0].iteration == 0]
 
 
+def requests(passes: Iterable[Pass]) -> list[Sample]:
+    """What the Trace has of every run that begins in it: its prompt and its decode steps together."""
+    runs: dict[int, list[Pass]] = {}
+    for one in passes:
+        runs.setdefault(one.run, []).append(one)
+    return [_added([one.total() for one in mine]) for mine in runs.values() if mine[0].iteration == 0]
+
+
 def _added(samples: Sequence[Sample]) -> Sample:
     rows = [(each.predicted, each.scaled, each.simulated, each.measured) for each in samples]
     return replace(_sum(samples[0].run, rows), tasks=sum(each.tasks for each in samples))

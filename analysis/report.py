@@ -13,6 +13,9 @@ from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.units import format_seconds
 
+_NAMES = {"step": "decode step", "request": "request"}
+"""Of the totals that are judged, for people."""
+
 
 def document(plan: Plan, checked: Checked) -> dict[str, Any]:
     """Seconds and signed errors of every term and total; null where nothing was predicted."""
@@ -34,6 +37,7 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
         },
         "step": asdict(checked.step),
         "ttft": asdict(checked.ttft) if checked.ttft else None,
+        "request": asdict(checked.request) if checked.request else None,
         "terms": [asdict(row) for row in _ordered(checked.terms)],
         "speed_now": checked.factors,
         "others_cpu_share": checked.others,
@@ -41,7 +45,8 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
         "step_difference": asdict(checked.step_difference),
         "ttft_difference": asdict(checked.ttft_difference) if checked.ttft_difference else None,
         "tolerance": checked.tolerance,
-        "bar": checked.bar,
+        "judged": [row.op for row in checked.judged],
+        "beyond": [row.op for row in checked.beyond],
         "verdict": checked.verdict,
         "passed": checked.passed,
     }
@@ -49,7 +54,7 @@ def document(plan: Plan, checked: Checked) -> dict[str, Any]:
 
 def table(plan: Plan, checked: Checked) -> str:
     """What `helm-check` prints."""
-    totals = [row for row in (checked.step, checked.ttft) if row is not None]
+    totals = [row for row in (checked.step, checked.ttft, checked.request) if row is not None]
     header = f"{'phase':<9}{'term':<12}{'resource':<12}" + "".join(
         f"{name:>11}" for name in ("predicted", "simulated", "measured", "error", "scaled", "noise")
     )
@@ -58,15 +63,27 @@ def table(plan: Plan, checked: Checked) -> str:
 
 
 def verdict(checked: Checked) -> str:
-    """One line: the scaled error of the decode step against its bar, and what it is made of where it is beyond."""
-    word = "within" if checked.within else "BEYOND"
-    made = "" if checked.within else f"; of {told(checked.step_difference)}"
-    if checked.verdict == "disturbed":
-        made += f"; not judged, others took {checked.disturbance:.0%} of the time"
-    return (
-        f"decode step {_percent(checked.step.scaled_error)} scaled error, {word} {checked.bar:.1%} "
-        f"(tolerance {checked.tolerance:.1%}, noise {checked.step.noise:.1%}){made}"
+    """One line: the scaled errors of what is judged against the tolerance, and what they are made of where they are
+    beyond it."""
+    errors = ", ".join(
+        f"{_NAMES[row.op]} {_percent(row.scaled_error)} (noise {row.noise:.1%})" for row in checked.judged
     )
+    word = "BEYOND" if checked.beyond else "within"
+    return f"scaled error of {errors}, {word} {checked.tolerance:.1%}{_reasons(checked)}"
+
+
+def _reasons(checked: Checked) -> str:
+    """Why something is beyond the tolerance, and why that is not judged."""
+    made = ""
+    if checked.step in checked.beyond:
+        made = f"; of {told(checked.step_difference)}"
+    elif checked.beyond and checked.ttft_difference is not None:
+        made = f"; TTFT of {told(checked.ttft_difference)}"
+    if checked.verdict != "disturbed":
+        return made
+    if checked.disturbance > DISTURBED:
+        return f"{made}; not judged, others took {checked.disturbance:.0%} of the time"
+    return f"{made}; not judged, runs differ by as much among themselves"
 
 
 def told(made: Difference) -> str:
@@ -120,8 +137,10 @@ def _remarks(plan: Plan, checked: Checked) -> Iterator[str]:
         yield f"             {_interval(checked.ttft_interval)} TTFT"
     if checked.others is not None and checked.others > DISTURBED:
         yield f"disturbed    other processes used {checked.others:.0%} of the processors in a run: measure again"
-    elif checked.verdict == "disturbed":
+    elif checked.disturbance > DISTURBED:
         yield f"disturbed    others took {checked.disturbance:.0%} of the time of most runs: measure again"
+    elif checked.verdict == "disturbed":
+        yield "disturbed    runs differ by as much as they are off: measure again"
     yield f"difference   a step {told(checked.step_difference)}"
     if checked.ttft_difference is not None:
         yield f"             TTFT {told(checked.ttft_difference)}"

@@ -75,4 +75,5 @@ def _grow(task: Task, growth: tuple[int, int], step: int) -> Task:
         deps=task.deps,
         batch=task.batch,
         path=task.path,
+        sequences=task.sequences,
     )

@@ -89,14 +89,14 @@ def summary(timeline: Path) -> str:
 def conclusion(check: dict[str, Any], disturbed: int) -> Iterator[str]:
     """Whether the promise was kept, from helm-check's document; else by how much not, which terms miss, and what others
     took from runs and profile, as measured."""
-    error, bar = check["step"]["scaled_error"], check["bar"]
+    errors = " and ".join(f"{check[each]['scaled_error']:+.1%} a {each}" for each in check["judged"])
     if check["verdict"] == "passed":
-        yield f"the check passes: {error:+.1%} at the speeds of the run, within {bar:.1%}"
+        yield f"the check passes: {errors} at the speeds of the run, within {check['tolerance']:.1%}"
         return
     if check["verdict"] == "missed":
-        yield f"the check MISSES: {error:+.1%} at the speeds of the run, beyond {bar:.1%}"
+        yield f"the check MISSES: {errors} at the speeds of the run, beyond {check['tolerance']:.1%}"
     else:
-        yield f"the check says nothing ({error:+.1%}): others disturbed all {ATTEMPTS} measurements"
+        yield f"the check says nothing ({errors}): all {ATTEMPTS} measurements were disturbed, or scatter as much"
     for name, made in (("a step", check["step_difference"]), ("first token", check["ttft_difference"])):
         if made is not None:
             parts = [

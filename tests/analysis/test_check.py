@@ -163,21 +163,38 @@ def test_probes_of_devices_that_the_plan_lacks_are_ignored(plan: Plan, run: Run)
     assert checked(plan, run(probes=strange)).factors == {}
 
 
-def test_the_noise_widens_the_bar(plan: Plan, run: Run) -> None:
+def test_runs_that_scatter_by_as_much_as_they_are_off_are_not_judged(plan: Plan, run: Run) -> None:
     speeds = (1.0, 1.1, 1.2)
     found = checked(plan, run(lambda task, run: speeds[run], runs=3))
     assert found.step.scaled_error == pytest.approx(0.1)
     assert found.step.noise == pytest.approx(0.08 / 1.1)
     assert found.step.pairs == pytest.approx((0.1 + 0.1 / 1.1) / 2)
-    assert found.bar == pytest.approx(2 * 0.08 / 1.1) and found.passed
+    assert found.verdict == "disturbed" and not found.passed
+    assert "not judged, runs differ by as much among themselves" in verdict(found)
+    steady = checked(plan, run(lambda task, run: 1.1, runs=3))
+    assert steady.verdict == "missed"
+    assert checked(plan, run(lambda task, run: speeds[run] / 1.1, runs=3)).passed
 
 
 @pytest.mark.parametrize(("factor", "passed"), [(1.07, True), (1.09, False), (0.93, True), (0.91, False)])
 def test_the_verdict_is_on_the_decode_step(plan: Plan, run: Run, factor: float, passed: bool) -> None:
     def slow(task: Task, run: int) -> float:
-        return factor if task.phase == "decode" else 3.0
+        return factor if task.phase == "decode" else 1.0
 
     assert checked(plan, run(slow, runs=2)).passed is passed
+
+
+def test_the_verdict_is_on_the_request_too(plan: Plan, run: Run) -> None:
+    """Steps as promised do not make up for a first token that comes late."""
+
+    def slow(task: Task, run: int) -> float:
+        return 3.0 if task.phase == "prefill" else 1.0
+
+    found = checked(plan, run(slow, runs=2))
+    assert found.request is not None and found.ttft is not None
+    assert found.request.scaled_error == pytest.approx(2.0 * found.ttft.scaled / found.request.scaled, rel=1e-6)
+    assert found.verdict == "missed" and [each.op for each in found.missed] == ["request"]
+    assert "BEYOND 8.0%; TTFT of +" in verdict(found)
 
 
 def test_a_single_run_takes_its_noise_from_its_steps(plan: Plan, run: Run) -> None:
@@ -322,7 +339,7 @@ def test_disturbed_runs_neither_pass_nor_miss(plan: Plan, run: Run) -> None:
         found = checked(
             plan, noted(run(lambda task, run, slow=slow: slow, runs=2), disturbance_0=0.2, disturbance_1=0.3)
         )
-        assert found.verdict == "disturbed" and not found.passed and found.within is (slow == 1.0)
+        assert found.verdict == "disturbed" and not found.passed and (not found.beyond) is (slow == 1.0)
         assert "not judged, others took 25% of the time" in table(plan, found)
         assert document(plan, found)["verdict"] == "disturbed"
 

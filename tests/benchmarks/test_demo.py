@@ -20,7 +20,8 @@ def check_document(verdict: str, error: float) -> dict:
     }
     disturbance = 0.22 if verdict == "disturbed" else 0.01
     return {
-        "verdict": verdict, "step": {"scaled_error": error}, "bar": 0.08, "disturbance": disturbance,
+        "verdict": verdict, "step": {"scaled_error": error}, "request": {"scaled_error": error / 2},
+        "judged": ["step", "request"], "tolerance": 0.08, "disturbance": disturbance,
         "step_difference": made, "ttft_difference": None,
     }  # fmt: skip
 
@@ -58,14 +59,14 @@ def commands(monkeypatch, tmp_path):
 def test_a_kept_promise_ends_with_0(commands, capsys):
     ran = commands("passed")
     assert demo.main() == 0 and ran.count("run") == 1
-    assert "the check passes: +0.0%" in capsys.readouterr().out
+    assert "the check passes: +0.0% a step and +0.0% a request" in capsys.readouterr().out
 
 
 def test_a_missed_promise_ends_with_4_and_names_terms_and_disturbance(commands, capsys):
     ran = commands("missed")
     assert demo.main() == 4 and ran.count("run") == 1
     out = capsys.readouterr().out
-    assert "MISSES: +29.0% at the speeds of the run, beyond 8.0%" in out
+    assert "MISSES: +29.0% a step and +14.5% a request at the speeds of the run, beyond 8.0%" in out
     assert "of +9.30 ms: time between tasks on cpu +3.10 ms, down on loopback +1.90 ms" in out
     assert "others took 1% of the time of the runs; 1 points of the profile are disturbed" in out
     assert "noisy" not in out

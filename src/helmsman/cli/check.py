@@ -33,7 +33,7 @@ def build_parser() -> Parser:
     )
     parser.add_argument("--simulated", type=Path, metavar="FILE", help=simulated)
     tolerance = (
-        f"largest relative error of the decode step (default {_TOLERANCE}; twice the noise if larger); with --served "
+        f"largest relative error of the decode step and of the whole request (default {_TOLERANCE}); with --served "
         f"of throughput and latencies (default {_SERVED_TOLERANCE})"
     )
     parser.add_argument("--tolerance", type=float, metavar="X", help=tolerance)
