@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from helmsman.executor._kernels import CopyEngine, Event, Queue, Stage
 from helmsman.executor.page_stamps import PageStamps
@@ -34,6 +35,17 @@ class Reader:
     first: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """What is recorded of passes in which the same `pages` are streamed and leave: names as lowering gives them, `rows`
+    of the stamps, bytes moved."""
+
+    pages: tuple[tuple[int, ...], tuple[int, ...]]
+    names: tuple[str, ...]
+    rows: NDArray[np.int64]
+    moved: NDArray[np.int64]
+
+
 class Pager:
     """Moves the pages of the windows in one memory, for one pass after the other.
 
@@ -56,6 +68,7 @@ class Pager:
         self._turn = 0
         self._gone = 0
         self._step: Advance | None = None
+        self._columns = self._columns_of((), ())
 
     @property
     def streams(self) -> bool:
@@ -121,24 +134,29 @@ class Pager:
 
     def taken(self) -> PageTimes:
         """When the pages of the pass that is done moved and were read, and when the rest of attention was."""
-        step, layers = self._now, tuple(self._rank)
+        step = self._now
+        pages = tuple(step.streamed), tuple(page for page, _ in step.evicted)
+        if self._columns.pages != pages:  # they change once in as many steps as a page has tokens
+            self._columns = self._columns_of(*pages)
+        return PageTimes(self._columns.names, self._stamps.values[self._columns.rows], self._columns.moved)
+
+    def _columns_of(self, streamed: tuple[int, ...], evicted: tuple[int, ...]) -> _Columns:
         names, rows, moved = list[str](), list[int](), list[int]()
         size = self._page_bytes
-        for layer in layers:
-            rank = self._rank[layer]
-            for page in step.streamed:
+        for layer, rank in self._rank.items():
+            for page in streamed:
                 names += [f"{layer}.{PAGE}{page}@{self._come[0]}", f"{layer}.{READ}{page}"]
                 rows += self._stamps.of_page(rank, page)
                 moved += [size, NOT_MOVED]
-            for number, (page, _) in enumerate(step.evicted):
+            for number, page in enumerate(evicted):
                 names.append(f"{layer}.{PAGE}{page}@{self._leave[0]}")
                 rows.append(self._stamps.of_leaving(rank, number))
                 moved.append(size)
-        if self.streams:
-            names += [f"{layer}.attention" for layer in layers]
+        if streamed:
+            names += [f"{layer}.attention" for layer in self._rank]
             rows += [self._stamps.of_resident(rank) for rank in self._rank.values()]
-            moved += [NOT_MOVED] * len(layers)
-        return PageTimes(tuple(names), self._stamps.values[rows], np.array(moved, np.int64))
+            moved += [NOT_MOVED] * len(self._rank)
+        return _Columns((streamed, evicted), tuple(names), np.array(rows, np.int64), np.array(moved, np.int64))
 
     @property
     def _now(self) -> Advance:

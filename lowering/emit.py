@@ -56,6 +56,7 @@ class Emitter:
             op.tokens,
             part.activation_bytes,
             part.flops,
+            sequences=op.sequences,
         )
 
     def append(
@@ -73,6 +74,7 @@ class Emitter:
         activation_bytes: int = 0,
         flops: int = 0,
         path: Path = "pinned",
+        sequences: int = 1,
     ) -> int:
         """The index of a new task; its name is as in `7/3.q#1`: pass, block, operation, batch."""
         place = name if layer is None else f"{layer}.{name}"
@@ -94,6 +96,7 @@ class Emitter:
                 deps,
                 self.batch,
                 path,
+                sequences,
             )
         )
         self.count += 1

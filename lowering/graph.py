@@ -18,7 +18,7 @@ class Task(NamedTuple):
     `7/3.scores:0-4`, later batches of a zig-zag pass and the second sub-batch of an online one `7/3.q#1`. `resource`:
     the lane (a device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer.
     `format`: of those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `path`:
-    how a transfer leaves its home.
+    how a transfer leaves its home. `sequences`: how many caches attention reads, whose tokens do not see each other.
 
     Kinds beside operations: `transfer`; `decompress` expands 4-bit groups; `pin` copies to page-locked memory;
     `reshape` turns a cache that is kept (batch, tokens, hidden)."""
@@ -38,6 +38,7 @@ class Task(NamedTuple):
     deps: tuple[int, ...]
     batch: int = 0
     path: Path = "pinned"
+    sequences: int = 1
 
 
 class Pass(Protocol):

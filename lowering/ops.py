@@ -44,7 +44,8 @@ class Operation:
     `unit`: partition unit (0 embedding, 1..L blocks, L+1 output). `tokens`: rows of activations, all sequences.
     `weight_bytes`: weight bytes read (a lookup reads only its rows); `kv_read`, `kv_write`: cache bytes;
     `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read. `extent`: into how
-    many rows (linear layers) or KV heads (scores, wv) it may be divided; 1: not at all."""
+    many rows (linear layers) or KV heads (scores, wv) it may be divided; 1: not at all. `sequences`: how many caches
+    attention reads, whose tokens see nothing of each other."""
 
     name: str
     kind: Kind
@@ -59,6 +60,7 @@ class Operation:
     out_bytes: int
     flops: int
     extent: int = 1
+    sequences: int = 1
 
     @property
     def axis(self) -> Axis:
@@ -177,17 +179,20 @@ def _rotary_dim(model: Model) -> int:
 
 def _attention_op(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
     tokens, pairs = it.batch * it.tokens, it.batch * sum_of_contexts(it)
-    return (attention_op(model, layer, tokens, pairs, it.batch * it.context, fmt),)
+    return (attention_op(model, layer, tokens, pairs, it.batch * it.context, it.batch, fmt),)
 
 
-def attention_op(model: Model, layer: int, tokens: int, pairs: int, cached: int, fmt: Formats) -> Operation:
+def attention_op(
+    model: Model, layer: int, tokens: int, pairs: int, cached: int, sequences: int, fmt: Formats
+) -> Operation:
     """Scores, softmax and weighted values: causal, each token sees its own past (eq 4.11, 4.12).
 
-    `tokens` of all sequences, which attend to `pairs` positions in all and read the keys and values of `cached`."""
+    `tokens` of all `sequences`, which attend to `pairs` positions in all and read the keys and values of `cached`."""
     flops = 4 * model.heads * model.head_dim * pairs
     read = size_of(2 * cached * model.kv_width, fmt.kv)
     out = size_of(tokens * model.q_width, fmt.activations)
-    return Operation("attention", "attention", layer + 1, layer, (), tokens, 0, read, 0, 2 * out, out, flops)
+    seen = (read, 0, 2 * out, out, flops, 1, sequences)
+    return Operation("attention", "attention", layer + 1, layer, (), tokens, 0, *seen)
 
 
 def _divided_ops(model: Model, unit: int, layer: int, it: Iteration, fmt: Formats) -> tuple[Operation, ...]:
@@ -199,9 +204,9 @@ def _divided_ops(model: Model, unit: int, layer: int, it: Iteration, fmt: Format
     flops, moved = 2 * model.head_dim * pairs, query + weights
     place = (unit, layer, (), tokens, 0)
     return (
-        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads),
+        Operation("scores", "scores", *place, read, 0, moved, weights, flops, heads, it.batch),
         Operation("softmax", "softmax", *place, 0, 0, 2 * weights, weights, 4 * pairs),
-        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads),
+        Operation("wv", "wv", *place, read, 0, moved, query, flops, heads, it.batch),
     )
 
 

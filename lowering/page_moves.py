@@ -74,6 +74,7 @@ class PageMoves:
             self.out.iteration.batch * self.out.iteration.tokens,
             part.activation_bytes,
             flops,
+            sequences=self.out.iteration.batch,
         )
         self.readers.setdefault(part.memory, []).append(index)
         return index

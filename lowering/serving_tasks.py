@@ -28,8 +28,8 @@ PRE_PROJECTION = ("norm1", "q", "k", "v", "append")
 HOST_ATTENTION = "attention.host"
 """Attention of decodes on the host, which costs something for each of them beside their bytes."""
 
-Amount = tuple[int, int, int]
-"""Of attention: tokens, positions that they attend to, and tokens whose keys and values are read."""
+Amount = tuple[int, int, int, int]
+"""Of attention: tokens, positions that they attend to, tokens whose keys and values are read, and sequences."""
 
 
 @dataclass
@@ -96,7 +96,7 @@ class ServingTasks:
             self._attend(layer, _decoding(contexts), "decode", "attention")
         if prompts:
             tokens, pairs = sum(each.tokens for each in prompts), sum(each.pairs for each in prompts)
-            amount = tokens, pairs, sum(each.context for each in prompts)
+            amount = tokens, pairs, sum(each.context for each in prompts), len(prompts)
             self._attend(layer, amount, "prefill", "attention.prompt")
 
     def leave(self, layer: int, tokens: int) -> None:
@@ -201,7 +201,7 @@ class ServingTasks:
 
 def _decoding(contexts: tuple[int, ...]) -> Amount:
     total = sum(contexts)
-    return len(contexts), total, total
+    return len(contexts), total, total, len(contexts)
 
 
 def _there(work: Work) -> tuple[Part, ...]:

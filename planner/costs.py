@@ -12,7 +12,7 @@ from typing import Literal
 from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
-from helmsman.planner.curves import Curve, interpolate
+from helmsman.planner.curves import interpolate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
 from helmsman.planner.interference import Slowed, Slowings, beside, slowings
@@ -24,7 +24,7 @@ from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
-from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
+from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
@@ -84,6 +84,7 @@ def work_of(task: Task) -> tuple[object, ...]:
         task.activation_bytes,
         task.memories,
         task.path,
+        task.sequences,
     )
 
 
@@ -237,7 +238,7 @@ class CostModel:
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
         peak = _peak(device, task.phase, task.format)
-        shares = self._share(device, "compute", task, float(_together(task)))
+        shares = self._share(device, "compute", task)
         return self._quotient(task.flops, [peak, *shares], "compute")
 
     def _memory_bound(self, task: Task, device: Device) -> Estimate:
@@ -246,14 +247,17 @@ class CostModel:
             return self._quotient(task.bytes, [device.decompress], "memory")
         if task.kind in _ATTENDING and self.options.l3_blend:
             rate = blended(device, task.bytes)
-        shares = self._share(device, "memory", task, max(task.bytes / _caches(task), 1.0))
+        shares = self._share(device, "memory", task)
         return self._quotient(task.bytes, [rate, *shares], "memory")
 
-    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task, at: float) -> list[Figure]:
+    def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
         if not self.options.corrections:
             return []
         curve = _curve(device, bound, task.kind, task.format)
-        return [] if curve is None else [interpolate(curve, at)]
+        if curve is None:
+            return []
+        at = task.bytes / _caches(task) if bound == "memory" else _together(task, curve.op == "attention")
+        return [interpolate(curve, max(at, 1.0))]
 
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
         """Norms, rotations and lookups also move activations through the cache."""
@@ -334,16 +338,18 @@ def least_seconds(device: Device) -> Figure | None:
     return max((figure for figure in known if figure), key=lambda figure: figure.value, default=None)
 
 
-def _together(task: Task) -> int:
-    """Tokens that share what is read: in a decode step each has a cache of its own."""
-    return 1 if task.phase == "decode" and task.kind in _ATTENDING else max(task.tokens, 1)
+def _together(task: Task, alone: bool) -> float:
+    """Tokens that share what is read: in a decode step each has a cache of its own. `alone`: by a curve of attention
+    itself, which was measured of one sequence; others are of all tokens of a pass."""
+    if task.kind in _ATTENDING and (alone or task.phase == "decode"):
+        return task.tokens / task.sequences
+    return task.tokens
 
 
 def _caches(task: Task) -> int:
-    """The number of caches that the bytes of `task` are read from, each a new start for the memory: one a sequence in
-    a decode step. Attention on the host of an online pass has these starts in what requests add (`request`)."""
-    divided = task.phase == "decode" and task.kind in _ATTENDING and task.op != HOST_ATTENTION
-    return max(task.tokens, 1) if divided else 1
+    """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention on the
+    host of an online pass has these starts in what requests add (`request`)."""
+    return 1 if task.op == HOST_ATTENTION else task.sequences
 
 
 def blended(device: Device, bytes_read: int) -> Figure:
@@ -378,7 +384,7 @@ def _peak(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
     return next((c.flops for c in fitting if c.format == fmt), fitting[0].flops)
 
 
-def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Curve | None:
+def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
     """The most specific efficiency curve: operation first, then format; else that of the nearest format."""
     op = "attention" if kind in ("scores", "wv") else kind
     about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]

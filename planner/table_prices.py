@@ -109,6 +109,7 @@ class TablePrices:
         share = _share_of(task, here)
         reference = task._replace(
             tokens=there.tokens,
+            sequences=there.sequences,
             bytes=round(share * there.memory_bytes),
             activation_bytes=round(share * there.activation_bytes),
             flops=round(share * there.flops),

@@ -42,9 +42,9 @@ class Memory(Frozen):
 class Efficiency(Frozen):
     """Achieved share of a roofline bound; piecewise linear in log(`at`), constant outside.
 
-    `bound` memory: share of the device's `read`, `at` = bytes the operation reads.
-    `bound` compute: share of `flops`, `at` = tokens in the pass. `op` and `format` "*" match any; `reshape` turns a
-    cache, whose bytes are read and written."""
+    `bound` memory: share of the device's `read`, `at` = bytes the operation reads; of `attention` those of one cache.
+    `bound` compute: share of `flops`, `at` = tokens in the pass; of `attention` those of one sequence.
+    `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written."""
 
     bound: Literal["memory", "compute"]
     op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"

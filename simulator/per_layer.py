@@ -10,6 +10,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.lowering.stages import stage_of
 from helmsman.planner.handovers import Handovers
+from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import mean_step
 from helmsman.scheduler.iteration import Iteration, Phase
 from helmsman.schemas.hardware import lane_owner
@@ -57,19 +58,19 @@ class PassLayers:
     overlaps: tuple[Overlap, ...]
 
 
-def per_layer(plan: Plan, price: Price, between: Handovers) -> tuple[PassLayers, PassLayers]:
-    """The last pass over the prompt and the mean decode step of a plan, simulated."""
+def per_layer(plan: Plan, price: Price, slowed: Slowed | None, between: Handovers) -> tuple[PassLayers, PassLayers]:
+    """The last pass over the prompt and the mean decode step of a plan, replayed as all others (`simulator.replay`)."""
     all_passes = passes_of(plan)
     passes = (all_passes.prompt[-1], mean_step(plan.workload, all_passes.batches))
-    first, step = (_layers(plan, each, price, between) for each in passes)
+    first, step = (_layers(plan, each, price, slowed, between) for each in passes)
     return first, step
 
 
-def _layers(plan: Plan, iteration: Iteration, price: Price, between: Handovers) -> PassLayers:
+def _layers(plan: Plan, iteration: Iteration, price: Price, slowed: Slowed | None, between: Handovers) -> PassLayers:
     inward, devices = _inward(plan), {device.name for device in plan.hardware.devices}
     stages: dict[int, tuple[LayerKind, int | None]] = {}
     compute, load = dict[int, float](), dict[int, dict[str, float]]()
-    for span in spans(replay(lower(plan, iteration), price, plan.hardware, between=between)):
+    for span in spans(replay(lower(plan, iteration), price, plan.hardware, slowed, between)):
         layer, lane = span.layer if span.layer >= 0 else None, lane_owner(span.resource)
         stage, seconds = stage_of(plan, span.op, layer), span.end_s - span.start_s
         stages.setdefault(stage, (_kind(plan, span.op, layer), layer))

@@ -7,6 +7,7 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower, lower_tasks
 from helmsman.lowering.paging import Passes, passes_of
 from helmsman.lowering.placement import Placed
+from helmsman.planner.costs import work_of
 from helmsman.planner.handovers import Handovers
 from helmsman.planner.interference import Slowed
 from helmsman.planner.prompt_passes import weighted_passes
@@ -126,19 +127,7 @@ def remembering(price: Price) -> Price:
     known: dict[tuple[object, ...], float] = {}
 
     def remembered(task: Task) -> float:
-        key = (
-            task.op,
-            task.resource,
-            task.bytes,
-            task.flops,
-            task.phase,
-            task.tokens,
-            task.activation_bytes,
-            task.format,
-            task.memories,
-            task.layer is None,
-            task.path,
-        )
+        key = work_of(task)
         found = known.get(key)
         if found is None:
             found = known[key] = price(task)

@@ -88,7 +88,8 @@ class Run:
     @cached_property
     def layers(self) -> tuple[PassLayers, PassLayers]:
         """The prompt's pass and the mean decode step, layer by layer."""
-        return per_layer(self.plan, median_price(self.plan), cost_model(self.plan).between())
+        costs = cost_model(self.plan)
+        return per_layer(self.plan, median_price(self.plan), costs.slowed(), costs.between())
 
     @property
     def ratios(self) -> tuple[float | None, ...]:

@@ -176,7 +176,7 @@ def test_prices_of_products_norms_lookups_attention_and_copies_are_what_was_meas
     prompt = price(kind="attention", phase="prefill", tokens=64, bytes=0, flops=10**9)
     assert prompt == pytest.approx(8 * 10**9 / PEAK + OVERHEAD, rel=1e-6)
     size, share = next(iter(SHARES.items()))
-    online = price(kind="attention", op=HOST_ATTENTION, tokens=12, bytes=size)
+    online = price(kind="attention", op=HOST_ATTENTION, tokens=12, sequences=12, bytes=size)
     assert online == pytest.approx(size / (READ * share) + OVERHEAD + 12 * REQUEST, rel=1e-6)
     copy = price(kind="transfer", resource="h2d", bytes=2 * 10**6)
     assert copy == pytest.approx(2e-5 + 1e-3, rel=1e-6)

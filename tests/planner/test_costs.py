@@ -9,8 +9,10 @@ from random_cases import figure, random_hardware, random_split
 from scipy.optimize import linprog
 
 from helmsman.hwdb.compose import compose
+from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
+from helmsman.lowering.ops import Formats, block_ops
 from helmsman.planner.between_terms import HANDOVER, JOIN, SUBMISSION
 from helmsman.planner.bound import bytes_bound
 from helmsman.planner.costs import CostModel, CostOptions, blended, product_rate
@@ -18,6 +20,7 @@ from helmsman.planner.curves import interpolate
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
+from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Efficiency
 
@@ -96,9 +99,9 @@ def test_a_step_of_many_sequences_attends_as_fast_as_of_one():
     """Curves over tokens were measured on prompts, whose tokens share a cache."""
     curve = Efficiency(bound="compute", op="attention", at=(1.0, 32.0), share=(figure(0.5), figure(0.1)))
     costs = CostModel(plain_machine(efficiency=(curve,)))
-    step = task(kind="attention", tokens=32, bytes=0, flops=10**9)
+    step = task(kind="attention", tokens=32, sequences=32, bytes=0, flops=10**9)
     assert costs.price(step).mid == pytest.approx(1e9 / 0.5e11)
-    assert costs.price(step._replace(phase="prefill")).mid == pytest.approx(1e9 / 0.1e11)
+    assert costs.price(step._replace(phase="prefill", sequences=1)).mid == pytest.approx(1e9 / 0.1e11)
 
 
 def test_elementwise_traffic_is_added_to_norms_only():
@@ -310,8 +313,24 @@ def test_several_sequences_attend_as_fast_as_one_with_a_cache_of_its_size() -> N
     curve = Efficiency(bound="memory", op="attention", format="f16", at=(1e3, 1e6), share=(figure(0.1), figure(1.0)))
     costs = CostModel(plain_machine(efficiency=(curve,)))
     one = task(kind="attention", op="attention", bytes=1000, flops=1000)
-    several = one._replace(tokens=4, bytes=4000, flops=4000)
+    several = one._replace(tokens=4, bytes=4000, flops=4000, sequences=4)
     assert costs.price(several).memory == pytest.approx(4 * costs.price(one).memory)
     assert costs.price(one).memory == pytest.approx(1000 / (0.1 * 1e10))
     on_host = several._replace(op="attention.host")
     assert costs.price(on_host).memory < costs.price(several).memory
+
+
+def test_prompts_attend_as_fast_as_one_of_their_length() -> None:
+    """By a curve of attention, which is measured of one prompt; one of every operation is of all tokens of a pass."""
+
+    def seconds(op: str, count: int) -> float:
+        shares = figure(0.1), figure(1.0)
+        curve = Efficiency.model_validate({"bound": "compute", "op": op, "at": (64.0, 256.0), "share": shares})
+        prompts = block_ops(load_model("Qwen3-0.6B"), 0, Iteration(0, "prefill", count, 64, 64), Formats())
+        one = next(each for each in prompts if each.kind == "attention")
+        amount = {"tokens": one.tokens, "flops": one.flops, "sequences": one.sequences}
+        work = task(phase="prefill", kind="attention", op="attention", **amount)
+        return CostModel(plain_machine(efficiency=(curve,))).price(work).compute
+
+    assert seconds("attention", 4) == pytest.approx(4 * seconds("attention", 1))
+    assert seconds("*", 4) == pytest.approx(0.4 * seconds("*", 1))

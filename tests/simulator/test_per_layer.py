@@ -15,7 +15,7 @@ from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.per_layer import per_layer
+from helmsman.simulator.per_layer import PassLayers, per_layer
 from helmsman.simulator.pricing import cost_model, median_price
 
 ASKED = Percentages(0, 80, 20)
@@ -30,9 +30,14 @@ def planned(allocator: Allocator, batch: int, machine: str, home: str, capped: b
     return Offloading(frame, allocator, keeping, costs).decide({"capped": capped}).plan
 
 
+def layers_of(plan: Plan) -> tuple[PassLayers, PassLayers]:
+    costs = cost_model(plan)
+    return per_layer(plan, median_price(plan), costs.slowed(), costs.between())
+
+
 def ratios(plan: Plan) -> dict[tuple[str, str], float]:
     """By phase and kind of layer."""
-    passes = per_layer(plan, median_price(plan), cost_model(plan).between())
+    passes = layers_of(plan)
     return {(each.phase, one.kind): one.ratio for each in passes for one in each.overlaps if one.ratio is not None}
 
 
@@ -74,7 +79,7 @@ def test_ratios_of_prompts(allocator, batch, machine, home, attention, ffn):
 
 def test_every_layer_is_listed():
     plan = planned(BASELINE, 1, "a100-optane", "optane")
-    for each in per_layer(plan, median_price(plan), cost_model(plan).between()):
+    for each in layers_of(plan):
         assert len(each.layers) == 194
         kinds = [layer.kind for layer in each.layers]
         assert kinds == ["embedding", *(["attention", "ffn"] * 96), "output"]
@@ -84,14 +89,14 @@ def test_loads_rise_and_fall_like_a_saw():
     """Fig 7a: FFN layers load more than twice as long as attention, under FlexGen's allocation; HeLM evens it out."""
     for allocator, low, high in ((BASELINE, 2.5, 2.8), (HELM, 0.95, 1.05)):
         plan = planned(allocator, 1, "a100-optane", "optane")
-        decode = per_layer(plan, median_price(plan), cost_model(plan).between())[1]
+        decode = layers_of(plan)[1]
         loads = {kind: [each.load for each in decode.layers if each.kind == kind] for kind in ("attention", "ffn")}
         assert low < sum(loads["ffn"]) / sum(loads["attention"]) < high
 
 
 def test_layers_add_up_to_the_pass():
     plan = planned(AllCpu(), 1, "a100-optane", "optane")
-    decode = per_layer(plan, median_price(plan), cost_model(plan).between())[1]
+    decode = layers_of(plan)[1]
     after = [*(layer.load for layer in decode.layers[1:]), 0.0]
     whole = sum(max(layer.compute, load) for layer, load in zip(decode.layers, after, strict=True))
     assert whole == pytest.approx(plan.predicted.decode.seconds.mid, rel=2e-3)

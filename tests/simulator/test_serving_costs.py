@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from serving import work_of
+from serving_passes import pass_seconds
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -18,7 +19,6 @@ from helmsman.scheduler.iteration_times import deferred_seconds, gpu_only_second
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import ComputeRule, KvRule, Residence, Select
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.iteration_trace import pass_seconds
 from helmsman.simulator.replay import replay
 
 PLAN = Placement(

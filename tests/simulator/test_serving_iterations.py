@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from serving import line, priced, random_cost, random_two, serving_plan, work_of
+from serving_passes import pass_seconds, trace_passes
 
 from helmsman.lowering.serving import lower_serving
 from helmsman.scheduler._scheduling import pass_times
@@ -26,7 +27,6 @@ from helmsman.scheduler.iteration_times import (
 from helmsman.scheduler.serving_iteration import Cohort, PromptChunk, ServingIteration, SubBatch
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.export import timeline_json
-from helmsman.simulator.iteration_trace import pass_seconds, trace_passes
 from helmsman.simulator.replay import Replay, replay
 
 LAYERS = 28

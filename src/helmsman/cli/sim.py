@@ -70,7 +70,7 @@ def execute(args: argparse.Namespace) -> int:
     stream = simulate(plan, price, between, _progress(args), slowed)
     if args.trace or args.timeline:
         _write(args, plan, list(timeline(plan, price, between, args.steps, slowed)))
-    passes = per_layer(plan, price, between) if args.per_layer else ()
+    passes = per_layer(plan, price, slowed, between) if args.per_layer else ()
     if args.plot and args.per_layer:
         draw_overlap(args.plot, plan, passes)
     elif args.plot:

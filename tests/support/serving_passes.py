@@ -1,4 +1,4 @@
-"""Online passes on one time axis: what each took, and its spans for a Trace or a timeline (`simulator.export`)."""
+"""Online passes on one time axis: when the next may begin after each, and the spans of all."""
 
 from collections.abc import Iterable, Iterator
 
