@@ -142,8 +142,8 @@ class PrintedLayerSplit(LayerSplit):
         stages = (Stage(self.roles.host, on_host, False), Stage(accelerator, blocks - on_host, True))
         return tuple(stage for stage in stages if stage.blocks or stage.output)
 
-    def predicted(self, k: int) -> Predicted:
-        """The prediction document with the printed decode step."""
+    def _predict(self, k: int) -> Predicted:
+        """Predict with the printed decode step."""
         placement, step = self.placement(k), mean_step(self.workload)
         usual, terms = predict(placement, self.costs), self.terms(k, step)
         bound = lower_bound(lower(placement, step), self.roles.hardware, cached=True)
