@@ -50,3 +50,11 @@ def objective_seconds(predicted: Phases, workload: Workload, together: int, obje
     return Interval(
         low=total(lambda each: each.low), mid=total(lambda each: each.mid), high=total(lambda each: each.high)
     )
+
+
+def objective_bound(predicted: Phases, workload: Workload, together: int, objective: Objective) -> float:
+    """Seconds of the objective that no plan beats whose passes advance `together` batches as well: the lower bound of
+    each phase, as often as it counts."""
+    phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}
+    weights = phase_weights(objective, workload, together)
+    return weighted_seconds(weights, lambda phase: phases[phase].lower_bound)
