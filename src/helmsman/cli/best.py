@@ -1,5 +1,5 @@
-"""`--strategy best`, the default: what `optimal`, whole layers on either device and llama.cpp's placement would do, and
-the one to recommend."""
+"""`--strategy best`, the default: what `optimal`, whole layers on either device, and the placements of llama.cpp and
+vLLM would do, and the one to recommend."""
 
 import argparse
 import sys
@@ -22,9 +22,10 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
     ("layer-split", {}),
     ("llama-cpp", {"same_software": True}),
+    ("vllm", {"same_software": True, "cpu_offload_gb": "least"}),
 )
 """Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
-llama.cpp's placement, priced with the executor that would run it."""
+the placements of llama.cpp and vLLM, priced with the executor that would run them."""
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
@@ -67,12 +68,24 @@ def _warn_of_explained(chosen: "Contender", searched: "Decision") -> None:
 
 
 def _simple(ask: Ask) -> "Iterator[Decision]":
-    """Those of the simple strategies that have a plan."""
+    """Those of the simple strategies that have a plan; vLLM's only where not all fits the accelerator, which is what it
+    would do there, too."""
+    whole = False
     for name, options in SIMPLE:
+        if name == "vllm" and whole:
+            continue
         try:
-            yield ask(name, options)
+            decision = ask(name, options)
         except (InfeasibleError, UsageError):
             continue
+        whole = whole or _on_accelerator(decision.plan)
+        yield decision
+
+
+def _on_accelerator(plan: "Plan") -> bool:
+    """Whether one accelerator does everything."""
+    devices = {rule.device for rule in plan.compute}
+    return len(devices) == 1 and plan.hardware.device(devices.pop()).kind != "cpu"
 
 
 def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> "Iterator[Contender]":
