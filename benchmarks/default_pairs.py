@@ -3,10 +3,11 @@
     python -m benchmarks.default_pairs --checkpoint DIR --hardware LINK2.json LINK6.json [--measure-s 180]
 
 On every record: formats, memories, batches and lengths (`QUESTIONS`). The default plan (`best`, objective `request`)
-stands against the fastest by prediction of a layer split, one device and llama-cpp's placement on the same software. A
-pair that is one and the same plan is equal and is not run. The others run prompt and decode steps in the order A B B A,
-between probes, again while others are at work on this machine; A against A gives the noise. What was measured is kept
-in `--work`, so that `--stages measure` goes on where it stopped, after `--measure-s` seconds for example.
+stands against the fastest by prediction of a layer split, one device and the placements of llama-cpp and vllm (with as
+little offloaded as fits) on the same software. A pair that is one and the same plan is equal and is not run. The others
+run prompt and decode steps in the order A B B A, between probes, again while others are at work on this machine; A
+against A gives the noise. What was measured is kept in `--work`, so that `--stages measure` goes on where it stopped,
+after `--measure-s` seconds for example.
 
 Prints, per pair, the margin (how much longer the simple plan takes): predicted, measured, and at the speeds of the
 profile. Exit code 4 where the default is slower by more than noise, where less than 70 % of a predicted margin of 10
@@ -39,7 +40,7 @@ from helmsman.schemas.read import read_document
 from helmsman.simulator.pricing import cost_model
 
 STAGES = ("plan", "measure", "report")
-SIMPLE = ("layer-split", "all-cpu", "llama-cpp --same-software")
+SIMPLE = ("layer-split", "all-cpu", "llama-cpp --same-software", "vllm --same-software --cpu-offload-gb least")
 WORTH, REALISED = 0.10, 0.70
 """A predicted margin that is to be seen, and how much of it."""
 NO_SIMPLE = "no simple plan fits"

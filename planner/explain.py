@@ -1,6 +1,6 @@
 """A decision in words: the plan, its speed with interval, memory, bottleneck, bound, and the other candidates."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
@@ -9,8 +9,10 @@ from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
-from helmsman.planner.objective import objective_seconds
+from helmsman.planner.objective import objective_bound, objective_seconds
+from helmsman.planner.predict import gap
 from helmsman.schemas.formats import StoredFormat, size_of
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
 from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan
 from helmsman.schemas.units import format_bytes, format_seconds
@@ -23,6 +25,14 @@ _PREFERRED = {
     "regret": "loses less where a figure is off",
 }
 """By `--risk`, why a plan is recommended instead of a faster one."""
+
+_OBJECTIVES: Mapping[Objective, str] = {
+    "request": "for the request",
+    "latency": "a step",
+    "ttft": "for the prompt",
+    "throughput": "for all tokens",
+}
+"""What the seconds of an objective are of."""
 
 _WAYS = {False: "way to run blocks", True: "ways to run blocks, composed at will,"}
 
@@ -104,14 +114,32 @@ def _request(plan: Plan) -> str:
 
 def _bound(plan: Plan) -> str:
     """What a plan is compared with: the proof where it has one, which is the stronger bound, or the hardware's."""
-    decode, proof = plan.predicted.decode, plan.certificate
+    proof = plan.certificate
     if proof is None:
-        return f"lower bound  {format_seconds(decode.lower_bound)} a step; the plan is {decode.gap:.0%} above it"
+        return _hardware_bound(plan)
     ways = f"{proof.ways} {_WAYS[proof.ways > 1]}"
     return (
         f"proof        {proof.objective} {format_seconds(proof.seconds)}; none of {ways} "
         f"takes less than {format_seconds(proof.lower_bound)}; this one {proof.gap:.1%} more"
     )
+
+
+def _hardware_bound(plan: Plan) -> str:
+    """`lower bound  7.2 s for the request; the plan is 22% above it`, of the objective that was asked for."""
+    work, together, objective = plan.workload, batches_together(plan), _objective(plan)
+    bound = objective_bound(plan.predicted, work, together, objective)
+    seconds = objective_seconds(plan.predicted, work, together, objective).mid
+    turns = work.batches // together if objective in ("request", "throughput") else 1
+    of = _OBJECTIVES[objective] + (f" in {turns} turns" if turns > 1 else "")
+    if objective == "throughput" and bound:
+        of += f", at most {work.batch * work.batches * work.output_tokens / bound:.4g} tokens/s"
+    return f"lower bound  {format_seconds(bound)} {of}; the plan is {gap(seconds, bound):.0%} above it"
+
+
+def _objective(plan: Plan) -> Objective:
+    """What the plan was to be best at, as it recorded it."""
+    recorded = plan.strategy.options.get("objective")
+    return next((objective for objective in OBJECTIVES if objective == recorded), DEFAULT_OBJECTIVE)
 
 
 def _considered(plan: Plan) -> Iterator[str]:

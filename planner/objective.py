@@ -34,14 +34,25 @@ def phase_weights(objective: Objective, workload: Workload, together: int) -> Ma
     return {"prefill": turns, "decode": steps} if steps else {"prefill": turns}
 
 
+def weights_of_all(objective: Objective, workload: Workload, together: int) -> Mapping[Phase, float]:
+    """How many times each phase counts until all batches have what the objective is of: a step or a prompt is that of
+    every batch. By this, plans whose batches take turns compare with plans that advance them together."""
+    turns = workload.batches / together
+    return {phase: turns * count for phase, count in phase_weights(objective, workload, workload.batches).items()}
+
+
 def weighted_seconds(weights: Mapping[Phase, float], seconds: Callable[[Phase], float]) -> float:
     """The sum of the phases' `seconds`; a phase that does not count is not asked about."""
     return sum(weight * seconds(phase) for phase, weight in weights.items())
 
 
 def objective_seconds(predicted: Phases, workload: Workload, together: int, objective: Objective) -> Interval:
-    """Seconds of the objective of a plan that is `predicted`; uncertain phases add linearly, as terms do."""
-    weights = phase_weights(objective, workload, together)
+    """Seconds of the objective of a plan that is `predicted`."""
+    return weighted_interval(phase_weights(objective, workload, together), predicted)
+
+
+def weighted_interval(weights: Mapping[Phase, float], predicted: Phases) -> Interval:
+    """The sum of the phases as often as they count; uncertain phases add linearly, as terms do."""
 
     def total(end: Callable[[Interval], float]) -> float:
         phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}
@@ -50,3 +61,11 @@ def objective_seconds(predicted: Phases, workload: Workload, together: int, obje
     return Interval(
         low=total(lambda each: each.low), mid=total(lambda each: each.mid), high=total(lambda each: each.high)
     )
+
+
+def objective_bound(predicted: Phases, workload: Workload, together: int, objective: Objective) -> float:
+    """Seconds of the objective that no plan beats whose passes advance `together` batches as well: the lower bound of
+    each phase, as often as it counts."""
+    phases: Mapping[Phase, PhasePrediction] = {"prefill": predicted.prefill, "decode": predicted.decode}
+    weights = phase_weights(objective, workload, together)
+    return weighted_seconds(weights, lambda phase: phases[phase].lower_bound)

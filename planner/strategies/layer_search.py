@@ -1,4 +1,7 @@
-"""From a question to a layer split: rank every candidate, build the best, say why not the others."""
+"""From a question to a layer split: rank every candidate, build the best, say why not the others.
+
+The closed form proposes, the prediction decides: the best is a candidate that is predicted to take no more than any
+other is priced or predicted to. Without windows of caches the closed form is the prediction, and one is predicted."""
 
 from dataclasses import replace
 
@@ -19,10 +22,20 @@ def decide(split: LayerSplit, options: dict[str, str | int | float | bool]) -> D
     rejected = _rejected(split, ranking)
     if not ranking.feasible:
         raise _infeasible(split, rejected)
-    best, score = ranking.feasible[0]
-    others = tuple((split.label(k), other.value) for k, other in ranking.feasible[1:])
+    (best, seconds), *after = _settled(split, ranking)
+    others = tuple((split.label(k), taken) for k, taken in after)
     plan, count = build_plan(split, best, options), 1 + len(others) + len(rejected)
-    return Decision(plan, score.value, others, rejected, split.roles.unused, count)
+    return Decision(plan, seconds, others, rejected, split.roles.unused, count)
+
+
+def _settled(split: LayerSplit, ranking: Ranking[int]) -> list[tuple[int, float]]:
+    """The feasible candidates with their seconds of the objective, fewest first; the first is predicted."""
+    ranked, predicted = [(k, score.value) for k, score in ranking.feasible], set[int]()
+    while ranked[0][0] not in predicted:
+        k, _ = ranked[0]
+        predicted.add(k)
+        ranked = sorted([(k, split.predicted_objective(k)), *ranked[1:]], key=lambda pair: pair[1])
+    return ranked
 
 
 def build_plan(split: LayerSplit, k: int, options: dict[str, str | int | float | bool]) -> Plan:

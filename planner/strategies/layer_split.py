@@ -1,7 +1,9 @@
 """`layer-split` (HELM): the first k of L + 2 units on the CPU, the rest on the accelerator.
 
 Units: embedding, blocks, output (E-HELM-03, E-HELM-04). k = 0 and k = L + 2 are single-device plans. The search
-is exhaustive; with sequential stages the optimum is the smallest feasible k (E-HELM-10), which tests check."""
+is exhaustive; with sequential stages the optimum is the smallest feasible k (E-HELM-10), which tests check. Tasks of
+such a pass follow one another, so the time between them adds to their prices, in the same places for every k with the
+same last device."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,10 +19,11 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.interference import streaming
 from helmsman.planner.machine import Roles
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.objective import phase_weights, weighted_seconds
+from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
 from helmsman.planner.page_locking import page_locks, pinned_extra
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
+from helmsman.planner.schedule import makespan
 from helmsman.planner.search import Score
 from helmsman.planner.strategies.layer_windows import Window, extrapolated, staged_pages, with_window
 from helmsman.scheduler.iteration import Iteration, Phase, prefill
@@ -81,7 +84,8 @@ class LayerSplit:
         return sum(weight * self.seconds(k, it) for it, weight in weighted_passes(placement, passes_of(placement)))
 
     def seconds(self, k: int, iteration: Iteration) -> float:
-        """Closed form: the sum over units of their device's price, and the crossings (eq 4.7).
+        """Closed form: the sum over units of their device's price, the crossings (eq 4.7), and the time between tasks
+        and before the pass.
 
         A plan that streams KV overlaps transfers with work and is scheduled task by task instead, with a window by four
         and eight blocks on the accelerator."""
@@ -94,7 +98,9 @@ class LayerSplit:
             return self._unit_costs(iteration, 0 if k == 0 else 3).total(blocks)
         host, accelerator = self._unit_costs(iteration, 2), self._unit_costs(iteration, 1)
         on_host = host.embedding + (k - 1) * host.block
-        return on_host + (blocks - k + 1) * accelerator.block + accelerator.output + accelerator.crossing
+        on_accelerator = (blocks - k + 1) * accelerator.block + accelerator.output
+        between = accelerator.between if k <= blocks else host.between
+        return on_host + on_accelerator + accelerator.crossing + between
 
     def shortage(self, k: int) -> tuple[tuple[str, int], ...]:
         """Bytes missing per memory (eq 4.16, for both sides)."""
@@ -115,14 +121,23 @@ class LayerSplit:
         return right if k == 0 else f"cpu({k})->{right}"
 
     def predicted(self, k: int) -> Predicted:
-        """The prediction document of candidate `k`."""
-        return predict(self.placement(k), self.costs)
+        """The prediction document of candidate `k`; it is made once."""
+        if k not in self._predicted:
+            self._predicted[k] = self._predict(k)
+        return self._predicted[k]
+
+    def predicted_objective(self, k: int) -> float:
+        """Seconds of the objective by the prediction of candidate `k`."""
+        return objective_seconds(self.predicted(k), self.workload, 1, self.options.objective).mid
 
     def placement(self, k: int) -> Placement:
         """The rules of candidate `k`."""
         if k not in self._placements:
             self._placements[k] = place(self.model, self.roles, self.workload, self._chosen, k)
         return self._placements[k]
+
+    def _predict(self, k: int) -> Predicted:
+        return predict(self.placement(k), self.costs)
 
     def _has_window(self, k: int) -> bool:
         return has_window(self.model, self.roles, self.options, k)
@@ -176,6 +191,10 @@ class LayerSplit:
         return self.costs.price(task).mid * (1.0 + extra)
 
     @cached_property
+    def _predicted(self) -> dict[int, Predicted]:
+        return {}
+
+    @cached_property
     def _placements(self) -> dict[int, Placement]:
         return {}
 
@@ -222,16 +241,18 @@ class LayerSplit:
 
 @dataclass(frozen=True, slots=True)
 class _UnitCosts:
-    """Seconds of each unit as priced in one placement; `crossing`: hidden state over, token back."""
+    """Seconds of each unit as priced in one placement; `crossing`: hidden state over, token back; `between`: hand-overs
+    and joins between tasks, and what passes before the first (`planner.handovers`)."""
 
     embedding: float
     block: float
     output: float
     crossing: float
+    between: float
 
     def total(self, blocks: int) -> float:
         """A single-device pass over `blocks` blocks."""
-        return self.embedding + blocks * self.block + self.output
+        return self.embedding + blocks * self.block + self.output + self.between
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,4 +348,5 @@ def _sum_by_unit(graph: TaskGraph, costs: CostModel) -> _UnitCosts:
         else:
             unit = "embedding" if task.op == "embedding" else "output"
         totals[unit] += costs.price(task).mid
-    return _UnitCosts(**totals)
+    between = costs.between()
+    return _UnitCosts(**totals, between=makespan(graph, lambda _: 0.0, between=between) + between.begins(graph))

@@ -12,7 +12,7 @@ from helmsman.lowering.ops import BLOCK_OPS
 from helmsman.lowering.tensors import block_tensors, output_tensors
 from helmsman.planner.bound import lower_bound
 from helmsman.planner.costs import Bound, blended, least_seconds
-from helmsman.planner.predict import assemble, bottleneck, mean_step, predict
+from helmsman.planner.predict import assemble, bottleneck, gap, mean_step, predict
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
@@ -142,23 +142,24 @@ class PrintedLayerSplit(LayerSplit):
         stages = (Stage(self.roles.host, on_host, False), Stage(accelerator, blocks - on_host, True))
         return tuple(stage for stage in stages if stage.blocks or stage.output)
 
-    def predicted(self, k: int) -> Predicted:
-        """The prediction document with the printed decode step."""
+    def _predict(self, k: int) -> Predicted:
+        """Predict with the printed decode step."""
         placement, step = self.placement(k), mean_step(self.workload)
         usual, terms = predict(placement, self.costs), self.terms(k, step)
-        bound = lower_bound(lower(placement, step), self.roles.hardware, cached=True)
         seconds = Interval(
             low=sum(term.seconds.low for term in terms),
             mid=sum(term.seconds.mid for term in terms),
             high=sum(term.seconds.high for term in terms),
         )
+        least = lower_bound(lower(placement, step), self.roles.hardware, cached=True)
+        bound = min(least, seconds.mid)  # the printed formulas leave out norms and the embedding
         decode = PhasePrediction(
             context=step.context,
             seconds=seconds,
             terms=terms,
             bottleneck=bottleneck(terms, self.roles.hardware, seconds.mid),
             lower_bound=bound,
-            gap=max(0.0, seconds.mid / bound - 1),
+            gap=gap(seconds.mid, bound),
         )
         return assemble(placement, usual.prefill, decode)
 

@@ -31,10 +31,10 @@ _FUSED = (("q", "k", "v"), ("o",), ("append",), ("gate", "up"), ("down",), ("nor
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """`offload`: GiB of weights in host memory; `utilization`: share of the accelerator's capacity that is used;
-    `store`: the memory in which LMCache keeps known tokens of prompts."""
+    """`offload`: GiB of weights in host memory, None: the least whole number with which it fits; `utilization`: share
+    of the accelerator's capacity that is used; `store`: the memory in which LMCache keeps known tokens of prompts."""
 
-    offload: float = 0.0
+    offload: float | None = 0.0
     utilization: float = UTILIZATION
     store: str | None = None
 
@@ -54,23 +54,35 @@ class Vllm:
         Offloaded weights are page-locked and read one operation at a time, when it runs (vLLM's UVA offloader)."""
         check_separate(frame.roles, self.name)
         used = self._within(frame)
-        rules = [*self._offloaded(used), home(used, used.accelerator.memory)]
+        rules = [*_offloaded(used, floor(self.offloads(frame) * GIB)), home(used, used.accelerator.memory)]
         placed = on_accelerator(used, rules, Schedule(overlap="none"))
         return replace(placed, kv=(*store_rules(used, self.store), *placed.kv))
 
     def label(self, frame: Frame) -> str:
         """`vllm cuda(38)`, and what is offloaded: `vllm cuda(38) 4 GiB offloaded`."""
         here = f"{self.name} {frame.accelerator.kind}({frame.model.layers + 2})"
-        more = [f"{self.offload:g} GiB offloaded"] if self.offload else []
+        offload = self.offloads(frame)
+        more = [f"{offload:g} GiB offloaded"] if offload else []
         return " ".join([here, *more, *store_label(frame, self.store)])
 
     def smaller(self, frame: Frame) -> str | None:
         """The least whole `--cpu-offload-gb` with which it fits, if any does."""
+        least = None if self.offload is None else self._least(frame, floor(self.offload) + 1)
+        return None if least is None else f"--cpu-offload-gb {least}"
+
+    def offloads(self, frame: Frame) -> float:
+        """GiB in host memory: those asked for, or as few as let it fit; none where no number does."""
+        if self.offload is not None:
+            return self.offload
+        return (self._least(frame, 1) or 0) if self._missing(frame, 0) else 0
+
+    def _least(self, frame: Frame, first: int) -> int | None:
+        """The least whole number of GiB, from `first` on, with which it fits."""
         most = ceil(sum(size for _, _, size in _parameters(frame)) / GIB)
-        sizes = range(floor(self.offload) + 1, most + 1)
+        sizes = range(first, most + 1)
         least = bisect_left(sizes, True, key=lambda size: self._enough(frame, size))
         fits = least < len(sizes) and not self._missing(frame, sizes[least])
-        return f"--cpu-offload-gb {sizes[least]}" if fits else None
+        return sizes[least] if fits else None
 
     def _enough(self, frame: Frame, offload: int) -> bool:
         """Whether the accelerator's memory suffices when so much is offloaded."""
@@ -85,14 +97,15 @@ class Vllm:
         most = min(memory.available, floor(self.utilization * memory.capacity))
         return replace(frame, roles=roles(_limited(frame.roles.hardware, memory.name, most, self.utilization)))
 
-    def _offloaded(self, frame: Frame) -> Iterator[Residence]:
-        """Whole parameters from the first block on, until so much is offloaded that it is enough."""
-        whole, parts = offloaded(frame, floor(self.offload * GIB))
-        there = frame.roles.host.memory
-        if whole:
-            yield home(frame, there, layers=(0, whole))
-        for tensor in parts:
-            yield home(frame, there, tensor.name, (whole, whole + 1))
+
+def _offloaded(frame: Frame, limit: int) -> Iterator[Residence]:
+    """Whole parameters from the first block on, until `limit` bytes are offloaded."""
+    whole, parts = offloaded(frame, limit)
+    there = frame.roles.host.memory
+    if whole:
+        yield home(frame, there, layers=(0, whole))
+    for tensor in parts:
+        yield home(frame, there, tensor.name, (whole, whole + 1))
 
 
 def offloaded(frame: Frame, limit: int) -> tuple[int, tuple[Tensor, ...]]:

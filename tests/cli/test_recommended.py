@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 
+from helmsman.analysis.comparison import interval
+from helmsman.analysis.comparison import planned as plan_compared
 from helmsman.cli.best import _proof
 from helmsman.cli.plan import main
 from helmsman.planner import choice
-from helmsman.planner.choice import Contender, choose
+from helmsman.planner.choice import MOST_ABOVE_SIMPLE, Contender, choose
 from helmsman.planner.decide import Decision
 from helmsman.planner.explain import explain
+from helmsman.schemas.objective import OBJECTIVES, Objective
 from helmsman.schemas.plan import Interval, PassedOver, Plan
 from helmsman.schemas.read import parse_document
 
@@ -53,16 +56,76 @@ def test_a_table_prices_simple_plans_too(tmp_path: Path, capfd: pytest.CaptureFi
     assert slow.certificate.lower_bound > 2 * usual.certificate.lower_bound
 
 
+@pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[Contender]]:
+    """What was chosen from, question by question."""
+    contenders: list[Sequence[Contender]] = []
+    monkeypatch.setattr(choice, "choose", lambda pool, risk: contenders.append(pool) or choose(pool, risk))
+    return contenders
+
+
 def test_a_plan_that_two_strategies_have_is_one_contender(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], pools: list[Sequence[Contender]]
 ) -> None:
     """One device alone and the best split are one plan where there is one device."""
-    contenders: list[Sequence[Contender]] = []
-    monkeypatch.setattr(choice, "choose", lambda each, risk: contenders.append(each) or choose(each, risk))
     planned(capfd, "--model", "opt-125m", "--hw", "epyc9554-cpu", "--output-tokens", "4")
-    [pool] = contenders
+    [pool] = pools
     names = [(each.decision.plan.strategy.name, each.decision.plan.label) for each in pool]
     assert ("layer-split", "cpu(14)") in names and len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("shape", [("--batch", "1"), ("--batch", "2", "--batches", "3")])
+def test_no_default_is_slower_than_what_people_have_by_more_than_three_per_cent(
+    shape: tuple[str, ...], objective: Objective, capfd: pytest.CaptureFixture[str], pools: list[Sequence[Contender]]
+) -> None:
+    """Whatever the objective is of, until all batches have it: those of simple plans take turns."""
+    asked = ("--model", "opt-125m", "--hw", "rtx4060-laptop", "--vram-avail", "170MB", "--output-tokens", "9")
+    run(capfd, *asked, *shape, "--objective", objective)
+    [pool] = pools
+    assert {each.decision.plan.strategy.name for each in pool} == {"optimal", "layer-split", "llama-cpp", "vllm"}
+    for contender in pool:
+        compared = interval(plan_compared(contender.decision.plan), objective)
+        assert contender.seconds.mid == pytest.approx(compared.mid) == pytest.approx(contender.decision.seconds)
+        assert contender.sensitivity.seconds == pytest.approx(contender.seconds.mid)
+    chosen = choose(pool).chosen
+    assert chosen.seconds.mid <= MOST_ABOVE_SIMPLE * min(each.seconds.mid for each in pool if each.simple)
+
+
+def test_runner_ups_of_batches_in_turns_are_of_all_batches(capfd: pytest.CaptureFixture[str]) -> None:
+    """A layer split's own, too, which it ranks by the prompt of one batch."""
+    asked = (*SMALL, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    plan, (out, _) = planned(capfd, *asked), run(capfd, *asked)
+    assert plan.strategy.name == "layer-split" and plan.certificate is not None
+    assert plan.certificate.seconds == pytest.approx(3 * plan.predicted.ttft.seconds.mid)
+    lines = [line for line in out.splitlines() if line.startswith("runner-up")]
+    assert lines and all("(+" in line and float(line.rpartition("+")[2].rstrip("%)")) >= 0 for line in lines)
+
+
+def test_a_limit_of_the_prompt_is_of_every_batch(capfd: pytest.CaptureFixture[str]) -> None:
+    """Batches in turns have their first tokens after as many prompts; no plan is twice as fast as its one pass."""
+    asked = (*SMALL, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    one = planned(capfd, *asked, "--strategy", "layer-split").predicted.ttft.seconds.mid
+    assert main([*asked, "--slo", f"ttft={1.5 * one}s"]) == 3
+    assert main([*asked, "--slo", f"ttft={3.5 * one}s"]) == 0
+
+
+def test_vllm_is_asked_where_weights_are_offloaded(
+    capfd: pytest.CaptureFixture[str], pools: list[Sequence[Contender]]
+) -> None:
+    """Where all fits its share of the accelerator, it does what one device does that is compared already."""
+    away = ("--hw", "rtx4060-laptop", "--model", "Qwen3-0.6B", "--output-tokens", "4")
+    for vram in ("1GB", "6GB"):
+        run(capfd, *away, "--vram-avail", vram)
+    offloading, roomy = [
+        [each.decision.plan for each in pool if each.decision.plan.strategy.name == "vllm"] for pool in pools
+    ]
+    assert [plan.label for plan in offloading] == ["vllm cuda(30) 1 GiB offloaded"] and not roomy
+    same = ("--strategy", "vllm", "--same-software", "--cpu-offload-gb")
+    assert offloading[0].residence == planned(capfd, *away, "--vram-avail", "1GB", *same, "1").residence
+    whole = planned(capfd, *away, "--vram-avail", "6GB", *same, "least")
+    alone = planned(capfd, *away, "--vram-avail", "6GB", "--strategy", "layer-split")
+    assert whole.label == "vllm cuda(30)" and alone.label == "cuda(30)" and whole.predicted == alone.predicted
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,23 @@ def test_vllm_says_what_would_fit():
     assert asked(Vllm(offload=least)).fits(WORK) and not asked(Vllm(offload=least - 1)).fits(WORK)
 
 
+def test_vllm_offloads_as_little_as_lets_it_fit():
+    with pytest.raises(InfeasibleError) as caught:
+        asked(Vllm()).decide({})
+    least = int(caught.value.remedy.rpartition(" ")[2])
+    question = asked(Vllm(offload=None))
+    assert question.placement == asked(Vllm(offload=least)).placement
+    assert question.label == asked(Vllm(offload=least)).label == f"vllm cuda(38) {least} GiB offloaded"
+    roomy = asked(Vllm(offload=None), vram=None)
+    assert roomy.placement == asked(Vllm(), vram=None).placement and roomy.label == "vllm cuda(38)"
+
+
+def test_vllm_that_never_fits_says_what_it_lacks():
+    """Caches and buffers stay on the accelerator."""
+    with pytest.raises(InfeasibleError, match="vllm does not fit"):
+        asked(Vllm(offload=None), vram=10**6).decide({})
+
+
 @pytest.mark.parametrize("offload", [0.001, 1, 9.5])
 def test_vllm_offloads_whole_parameters_from_the_first_block(offload):
     """Until so much is in host memory that it is enough: never less, never a parameter more."""

@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from random import Random
 
 import pytest
-from random_cases import figure, random_split
+from random_cases import figure, random_split, with_time_between
 
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
@@ -12,8 +13,10 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.predict import mean_step
+from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
+from helmsman.planner.predict import mean_step, phase_seconds
 from helmsman.planner.search import exhaustive
+from helmsman.planner.strategies.layer_search import decide
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.planner.strategies.paper import PrintedLayerSplit, StageRates, decode_stage
 from helmsman.scheduler.iteration import prefill
@@ -69,6 +72,51 @@ def test_oracle_sees_both_feasible_and_infeasible_cases(blocks):
         >= 3 * blocks
     )
     assert bests.count(0) >= blocks
+
+
+def predicted_objective(split, k):
+    """Every pass of candidate `k` predicted task by task, with the time between tasks and passes."""
+    placed, weights = split.placement(k), phase_weights(split.options.objective, split.workload, together=1)
+    return weighted_seconds(weights, lambda phase: phase_seconds(placed, split.costs, phase))
+
+
+@pytest.mark.parametrize("offload", [False, True])
+@pytest.mark.parametrize("objective", ["request", "latency", "ttft"])
+def test_with_time_between_tasks_the_best_is_that_of_all_predictions(objective, offload):
+    best = set()
+    for seed in SEEDS[:: 20 if offload else 10]:
+        split = with_time_between(random_split(seed, kv_offload=offload), seed)
+        split = replace(split, options=replace(split.options, objective=objective))
+        taken = {k: predicted_objective(split, k) for k in split.candidates() if not split.shortage(k)}
+        for k, seconds in taken.items():
+            assert split.objective(k) == pytest.approx(seconds, rel=1e-9), (seed, k)
+        if taken:
+            decision = decide(split, {})
+            assert decision.seconds == pytest.approx(min(taken.values()), rel=1e-9), seed
+            assert decision.seconds == objective_seconds(decision.plan.predicted, split.workload, 1, objective).mid
+            assert all(seconds >= decision.seconds for _, seconds in decision.runner_ups)
+            fastest = min(taken, key=taken.__getitem__)
+            best.add(min(fastest, 1) + (fastest == split.model.units))
+    assert best == {0, 1, 2}, "both devices alone and both together"
+
+
+class Estimated(LayerSplit):
+    """Layer splits whose closed form is too low by up to a half, for every k by another share."""
+
+    def objective(self, k):
+        return super().objective(k) * Random(k).uniform(0.5, 1.0)
+
+
+def test_what_an_estimate_proposes_is_decided_by_predictions():
+    """As where caches have windows, whose passes are priced by a few of their blocks."""
+    for seed in SEEDS[::10]:
+        exact = with_time_between(random_split(seed), seed)
+        split = Estimated(exact.model, exact.roles, exact.workload, exact.options, exact.costs)
+        taken = [predicted_objective(split, k) for k in split.candidates() if not split.shortage(k)]
+        if taken:
+            decision = decide(split, {})
+            assert decision.seconds == pytest.approx(min(taken), rel=1e-9), seed
+            assert all(seconds >= decision.seconds for _, seconds in decision.runner_ups)
 
 
 def test_shortage_equals_the_memory_model_of_the_placement():

@@ -1,5 +1,7 @@
 """Objectives: what their seconds are, and that every strategy's plan is best by the objective that it was asked for."""
 
+from dataclasses import replace
+
 import pytest
 from questions import limited
 
@@ -11,6 +13,7 @@ from helmsman.planner.choice import MOST_ABOVE_SIMPLE
 from helmsman.planner.explain import explain
 from helmsman.planner.objective import objective_seconds, phase_weights
 from helmsman.schemas.objective import OBJECTIVES
+from helmsman.schemas.units import format_seconds
 from helmsman.schemas.workload import Workload
 
 MODEL, MACHINE = "Qwen3-0.6B", "rtx4060-laptop"
@@ -55,6 +58,28 @@ def test_a_request_is_its_prompts_and_its_steps(strategy, batches):
     whole = turns * (told.ttft.seconds.mid + work.decode_steps * told.decode.seconds.mid)
     assert told.request is not None and told.request.seconds.mid == pytest.approx(whole)
     assert told.request.seconds.low < whole < told.request.seconds.high
+
+
+OF = {"request": "for the request", "latency": "a step", "ttft": "for the prompt", "throughput": "for all tokens"}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("strategy", ["layer-split", "llama-cpp", "best"])
+def test_without_a_proof_the_bound_is_of_the_objective_that_was_asked(strategy, batches, objective):
+    decision = decided(strategy, objective, batches=batches)
+    plan = decision.plan.model_copy(update={"certificate": None})
+    told, work = plan.predicted, plan.workload
+    turns = batches // batches_together(plan)
+    bound = turns * (told.prefill.lower_bound + work.decode_steps * told.decode.lower_bound)
+    bound = {"latency": told.decode.lower_bound, "ttft": told.prefill.lower_bound}.get(objective, bound)
+    assert 0.0 < bound <= seconds(decision, objective)
+    [line] = [line for line in explain(replace(decision, plan=plan)).splitlines() if line.startswith("lower bound")]
+    assert line.startswith(f"lower bound  {format_seconds(bound)} {OF[objective]}")
+    assert line.endswith(f"; the plan is {seconds(decision, objective) / bound - 1:.0%} above it")
+    assert (f" in {turns} turns" in line) == (turns > 1 and objective in ("request", "throughput"))
+    tokens = work.output_tokens * batches
+    assert (f", at most {tokens / bound:.4g} tokens/s" in line) == (objective == "throughput")
 
 
 def test_the_default_is_the_request():

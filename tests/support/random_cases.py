@@ -1,10 +1,12 @@
 """Random but valid models, machines and workloads for property tests."""
 
+from dataclasses import replace
 from random import Random
 
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import (
     Compute,
     Device,
@@ -137,3 +139,19 @@ def random_split(seed: int, **options) -> LayerSplit:
     )
     costs = CostModel(hardware, CostOptions(corrections=rng.random() < 0.8, l3_blend=rng.random() < 0.3))
     return LayerSplit(model, roles(hardware), workload, chosen, costs)
+
+
+def with_time_between(split: LayerSplit, seed: int) -> LayerSplit:
+    """The question on a machine whose hand-overs, joins and time between passes were measured: microseconds to
+    milliseconds, others by device and by direction."""
+    rng = Random(seed)
+
+    def seconds() -> Figure:
+        return figure(10 ** rng.uniform(-6, -3))
+
+    hardware = split.roles.hardware
+    devices = tuple(each.model_copy(update={"join": seconds()}) for each in hardware.devices)
+    links = tuple(each.model_copy(update={"handover": seconds()}) for each in hardware.links)
+    passes = BetweenPasses(begin={device.name: seconds() for device in devices}, submission=seconds())
+    slow = hardware.model_copy(update={"devices": devices, "links": links, "between_passes": passes})
+    return replace(split, roles=roles(slow), costs=CostModel(slow, split.costs.options))

@@ -1,5 +1,5 @@
-"""`--strategy best`, the default: what `optimal`, whole layers on either device and llama.cpp's placement would do, and
-the one to recommend."""
+"""`--strategy best`, the default: what `optimal`, whole layers on either device, and the placements of llama.cpp and
+vLLM would do, and the one to recommend."""
 
 import argparse
 import sys
@@ -22,9 +22,10 @@ SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
     ("layer-split", {}),
     ("llama-cpp", {"same_software": True}),
+    ("vllm", {"same_software": True, "cpu_offload_gb": "least"}),
 )
 """Strategies whose plans people have without Helm, with their options: one device alone, whole layers on either, and
-llama.cpp's placement, priced with the executor that would run it."""
+the placements of llama.cpp and vLLM, priced with the executor that would run them."""
 
 _ROUNDING = 1e-9
 """Relative difference that is none."""
@@ -67,34 +68,58 @@ def _warn_of_explained(chosen: "Contender", searched: "Decision") -> None:
 
 
 def _simple(ask: Ask) -> "Iterator[Decision]":
-    """Those of the simple strategies that have a plan."""
+    """Those of the simple strategies that have a plan; vLLM's only where not all fits the accelerator, which is what it
+    would do there, too."""
+    whole = False
     for name, options in SIMPLE:
+        if name == "vllm" and whole:
+            continue
         try:
-            yield ask(name, options)
+            decision = ask(name, options)
         except (InfeasibleError, UsageError):
             continue
+        whole = whole or _on_accelerator(decision.plan)
+        yield decision
+
+
+def _on_accelerator(plan: "Plan") -> bool:
+    """Whether one accelerator does everything."""
+    devices = {rule.device for rule in plan.compute}
+    return len(devices) == 1 and plan.hardware.device(devices.pop()).kind != "cpu"
 
 
 def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> "Iterator[Contender]":
-    """The decision as one to choose; none where it misses a limit, or one pass of it is not what the others' is."""
+    """The decision as one to choose, by its seconds for all batches, as `--strategy all` compares; none where it misses
+    a limit."""
     from helmsman.cli.optimum import limits_of
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.choice import Contender
     from helmsman.planner.costs import CostOptions
-    from helmsman.planner.objective import objective_seconds, phase_weights
+    from helmsman.planner.objective import weighted_interval, weights_of_all
 
     options = CostOptions(not args.no_corrections, args.l3_blend)
     if simple:
-        decision = _at_same_prices(decision, options, args.objective)
+        decision = _of_all_batches(_at_same_prices(decision, options, args.objective), args.objective)
     plan, together = decision.plan, batches_together(decision.plan)
-    seconds = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
+    predicted, turns = plan.predicted, plan.workload.batches / together
+    seconds = {"prefill": turns * predicted.prefill.seconds.mid, "decode": turns * predicted.decode.seconds.mid}
     if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
         return
-    if args.objective in ("latency", "ttft") and together < plan.workload.batches and simple:
-        return
-    weights = phase_weights(args.objective, plan.workload, together)
-    took = objective_seconds(plan.predicted, plan.workload, together, args.objective)
-    yield Contender(decision, took, simple, weights, options)
+    weights = weights_of_all(args.objective, plan.workload, together)
+    yield Contender(decision, weighted_interval(weights, predicted), simple, weights, options)
+
+
+def _of_all_batches(decision: "Decision", objective: "Objective") -> "Decision":
+    """The decision with the seconds in which every sequence has its next token, or its first, where the objective is of
+    one pass and batches take turns."""
+    from helmsman.lowering.placement import batches_together
+
+    turns = decision.plan.workload.batches / batches_together(decision.plan)
+    if objective not in ("latency", "ttft") or turns == 1:
+        return decision
+    others = tuple((label, turns * seconds) for label, seconds in decision.runner_ups)
+    lacking = tuple(replace(rejected, seconds=turns * rejected.seconds) for rejected in decision.rejected)
+    return replace(decision, seconds=turns * decision.seconds, runner_ups=others, rejected=lacking)
 
 
 def _at_same_prices(decision: "Decision", options: "CostOptions", objective: "Objective") -> "Decision":
@@ -151,16 +176,13 @@ def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certifi
     """The proof of the search for another plan than its own: none that it could have made takes less than its bound.
     No proof where the plan, being none of those, takes less: the bound says nothing about it."""
     from helmsman.lowering.placement import batches_together
-    from helmsman.planner.objective import weighted_seconds
-    from helmsman.planner.strategies.optimal.aims import aim_of
+    from helmsman.planner.objective import weighted_interval, weights_of_all
     from helmsman.schemas.plan import Certificate
 
     if searched.certificate is None:
         return None
-    times = {"prefill": plan.predicted.prefill.seconds.mid, "decode": plan.predicted.decode.seconds.mid}
-    turns = plan.workload.batches / batches_together(plan)
-    weights = aim_of(args.objective, plan.workload).counted
-    seconds = turns * weighted_seconds(weights, times.__getitem__)
+    weights = weights_of_all(args.objective, plan.workload, batches_together(plan))
+    seconds = weighted_interval(weights, plan.predicted).mid
     bound = searched.certificate.lower_bound
     if bound > seconds * (1.0 + _ROUNDING):
         return None

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Recorded = dict[str, str | int | float | bool]
 
 _SHARED: Mapping[str, object] = {"table": None, "same_software": False}
+LEAST = "least"
 ENGINES: Mapping[str, Mapping[str, object]] = {
     "accelerate": _SHARED,
     "zero-inference": {**_SHARED, "resident": False},
@@ -27,8 +28,8 @@ ENGINES: Mapping[str, Mapping[str, object]] = {
 def add_engine_arguments(group: "argparse._ArgumentGroup") -> None:
     """What the engines are asked for, called as they call it."""
     group.add_argument("--resident", action="store_true", help="zero-inference: weights stay on the accelerator")
-    offload = "vllm: so many GiB of weights in host memory, read in every pass"
-    group.add_argument("--cpu-offload-gb", type=float, default=0.0, metavar="N", help=offload)
+    offload = f"vllm: so many GiB of weights in host memory, read in every pass; {LEAST}: as few as let it fit"
+    group.add_argument("--cpu-offload-gb", type=_offload, default=0.0, metavar=f"N|{LEAST}", help=offload)
     share = "vllm: of the accelerator's capacity (default: 0.90)"
     group.add_argument("--gpu-memory-utilization", type=float, metavar="SHARE", help=share)
     slots = "llama-cpp: the last N of layers + 1 (the output) on the accelerator (default: as many as fit)"
@@ -40,6 +41,15 @@ def add_engine_arguments(group: "argparse._ArgumentGroup") -> None:
     group.add_argument("--no-op-offload", action="store_true", help=large)
     same = "engines: placements alone are compared, with the launch times of the machine's record"
     group.add_argument("--same-software", action="store_true", help=same)
+
+
+def _offload(text: str) -> float | str:
+    """What --cpu-offload-gb names: GiB, or `least`. Raises UsageError."""
+    try:
+        return text if text == LEAST else float(text)
+    except ValueError:
+        remedy = f"write a number of GiB, or {LEAST}"
+        raise UsageError("not a size", field="--cpu-offload-gb", value=text, remedy=remedy) from None
 
 
 def planned(args: argparse.Namespace, frame: "Frame", recorded: Recorded) -> "Decision":
@@ -68,9 +78,10 @@ def _vllm(args: argparse.Namespace, frame: "Frame") -> "Engine":
     from helmsman.cli.offloading import kv_store
     from helmsman.planner.strategies.vllm import UTILIZATION, Vllm
 
-    offload, share = args.cpu_offload_gb, args.gpu_memory_utilization
-    if not (isfinite(offload) and 0 <= offload <= 2**20):
-        remedy = "use 0 or more GiB"
+    offload = None if args.cpu_offload_gb == LEAST else args.cpu_offload_gb
+    share = args.gpu_memory_utilization
+    if offload is not None and not (isfinite(offload) and 0 <= offload <= 2**20):
+        remedy = f"use 0 or more GiB, or {LEAST}"
         raise UsageError("not a size", field="--cpu-offload-gb", value=offload, remedy=remedy)
     if share is not None and not 0 < share <= 1:
         remedy = "use 0 < SHARE <= 1"

@@ -49,8 +49,8 @@ def _answer(plan: "Plan", proves: bool) -> "Answer":
     from helmsman.analysis.comparison import speed
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.best_batches import Answer
+    from helmsman.planner.objective import objective_bound
 
-    work, predicted = plan.workload, plan.predicted
-    least = predicted.prefill.lower_bound + work.decode_steps * predicted.decode.lower_bound
-    turns = work.batches // batches_together(plan)
-    return Answer(speed(plan).rate.mid, turns * least if proves else 0.0, turns > 1)
+    work, together = plan.workload, batches_together(plan)
+    least = objective_bound(plan.predicted, work, together, "request") if proves else 0.0
+    return Answer(speed(plan).rate.mid, least, together < work.batches)

@@ -90,8 +90,8 @@ def add_strategy_arguments(parser: Parser) -> None:
     """--strategy, what all strategies share, and what each adds."""
     group = parser.add_argument_group("strategy")
     which = (
-        f"{BEST_STRATEGY}: the simplest of the plans of optimal, layer-split and llama-cpp that cannot be told apart "
-        "from the fastest; a method by itself; or all in one table (default: best)"
+        f"{BEST_STRATEGY}: the simplest of the plans of optimal, layer-split, llama-cpp and vllm that cannot be told "
+        "apart from the fastest; a method by itself; or all in one table (default: best)"
     )
     group.add_argument("--strategy", choices=(BEST_STRATEGY, *STRATEGIES, "all"), default=BEST_STRATEGY, help=which)
     what = (
