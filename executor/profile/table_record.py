@@ -4,15 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from helmsman.executor.profile.layer import Seconds
-from helmsman.executor.profile.readings import OTHERS, Conditions
+from helmsman.executor.profile.readings import Conditions
 from helmsman.executor.profile.table import TableSamples
 from helmsman.executor.profile.table_devices import NOW, informed
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.hwdb.fit import figure
 from helmsman.planner.table_prices import shape_of
 from helmsman.schemas.figures import Source
-from helmsman.schemas.hardware import Device, Hardware, Link, Memory, Reading
-from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.hardware import OTHERS, TABLE, Device, Hardware, Link, Memory, Reading
+from helmsman.schemas.operation_table import OperationRow, OperationTable, table_name
 from helmsman.schemas.storage import STORAGE
 
 TOOK = "profiling"
@@ -26,8 +26,6 @@ RESHAPE = "reshape"
 """Seconds of turning the keys, which `scores` would pay for with the layout that is not used (PARK-15)."""
 SWEEP = "host by threads"
 BALANCING = "balancing of storage"
-TABLE = "table"
-"""The condition under which a reading belongs to a table: its key."""
 TABLES = 32
 """A record keeps the newest."""
 
@@ -107,18 +105,13 @@ def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
 
 
 def _source(place: TablePlace, samples: TableSamples) -> str:
-    return source_of(place.key(samples.question))
-
-
-def source_of(key: str) -> str:
-    """The name of the source of a table's figures."""
-    return f"table {key[:16]}"
+    return table_name(place.key(samples.question))
 
 
 def _sources_of(hardware: Hardware, kept: Iterable[str | None]) -> dict[str, Source]:
     """The record's sources without those of tables that are dropped."""
-    wanted = {source_of(key) for key in kept if key is not None}
-    ours = {source_of(table.key) for table in hardware.tables if table.key is not None}
+    wanted = {table_name(key) for key in kept if key is not None}
+    ours = {table_name(table.key) for table in hardware.tables if table.key is not None}
     return {name: source for name, source in hardware.sources.items() if name not in ours - wanted}
 
 

@@ -17,12 +17,11 @@ from helmsman.executor.profile.layer_expansion import ExpansionTimes
 from helmsman.executor.profile.layer_reshape import TurnTimes
 from helmsman.executor.profile.layer_storage import DiskTimes, StorageTimes
 from helmsman.executor.profile.layer_times import DeviceTimes
-from helmsman.executor.profile.readings import OTHERS
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import TableSamples
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.balance import Balanced
-from helmsman.schemas.hardware import Figure, Hardware, Reading
+from helmsman.schemas.hardware import LEFT, OTHERS, Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
 
 

@@ -22,7 +22,7 @@ from helmsman.executor.profile.question import Question
 from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
 from helmsman.executor.profile.table_devices import with_turning
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.executor.profile.table_record import PART, SWEEP, TABLE, TOOK, extended
+from helmsman.executor.profile.table_record import PART, SWEEP, TOOK, extended
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.tensors import block_tensors
@@ -33,7 +33,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import TABLE, Hardware
 from helmsman.schemas.operation_table import required
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload

@@ -63,7 +63,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _served(args: argparse.Namespace) -> int:
     from helmsman.analysis.served import JUDGED, compare_served, served_table, served_verdict
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.hwdb.machine_line import record_line
     from helmsman.schemas.read import digest
     from helmsman.schemas.served import read_served
@@ -75,7 +75,7 @@ def _served(args: argparse.Namespace) -> int:
     judged = JUDGED if args.judge is None else tuple(args.judge.split(","))
     if unknown := set(judged) - set(JUDGED):
         raise UsageError("unknown figure", field="--judge", value=min(unknown), remedy=f"use {', '.join(JUDGED)}")
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
     found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
@@ -86,11 +86,11 @@ def _served(args: argparse.Namespace) -> int:
 def _measured(args: argparse.Namespace) -> int:
     from helmsman.analysis.check import check
     from helmsman.analysis.report import document, table, verdict
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.schemas.trace import read_trace
     from helmsman.simulator.pricing import cost_model
 
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     measured = read_trace(args.measured)
     simulated = read_trace(args.simulated) if args.simulated else None
     files = (str(args.measured), str(args.simulated))

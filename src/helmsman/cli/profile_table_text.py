@@ -14,7 +14,7 @@ _WIDTH = 13
 
 def table_summary(hardware: "Hardware", table: "OperationTable", name: str) -> str:
     """The table of a layer of model `name`."""
-    from helmsman.executor.profile.table_record import TABLE
+    from helmsman.schemas.hardware import TABLE
     from helmsman.schemas.operation_table import COLUMNS
 
     shown = [column for column in COLUMNS if any(getattr(row, column) for row in table.rows)]
