@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 0.08
 _SERVED_TOLERANCE = 0.15
+_REMEDY = "profile again, or change --tolerance"
 
 
 def build_parser() -> Parser:
@@ -80,7 +81,8 @@ def _served(args: argparse.Namespace) -> int:
     files = (str(args.simulated), str(args.served))
     found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(found)}")
-    return _judge(args, found.verdict, served_verdict(found))
+    remedy = "see what helm-bench-serve said of the first that failed or was refused" if found.lost else _REMEDY
+    return _judge(args, found.verdict, served_verdict(found), remedy)
 
 
 def _measured(args: argparse.Namespace) -> int:
@@ -100,14 +102,15 @@ def _measured(args: argparse.Namespace) -> int:
     return _judge(args, checked.verdict, verdict(checked))
 
 
-def _judge(args: argparse.Namespace, verdict: "Verdict", told: str) -> int:
-    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it."""
+def _judge(args: argparse.Namespace, verdict: "Verdict", told: str, remedy: str = _REMEDY) -> int:
+    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it; `remedy`: of a
+    miss."""
     if verdict == "passed":
         return 0
     error = TargetMissedError if verdict == "missed" else DisturbedError
     if args.json:
         return error.exit_code
-    remedies = {"missed": "profile again, or change --tolerance", "disturbed": "measure again when nothing else runs"}
+    remedies = {"missed": remedy, "disturbed": "measure again when nothing else runs"}
     raise error(told, remedy=remedies[verdict])
 
 
