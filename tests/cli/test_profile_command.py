@@ -98,6 +98,17 @@ def test_a_disturbed_profile_says_so(cache, monkeypatch, capsys):
     assert "disturbed: 1 points stayed disturbed, up to 31%; their figures have wider" in capsys.readouterr().out
 
 
+def test_a_profile_says_what_stayed_unsteady(cache, monkeypatch, capsys):
+    calm = record()
+    share = calm.readings[0]
+    for count in (0.0, 2.0):
+        figure = share.figure.model_copy(update={"value": count, "p10": count, "p90": count})
+        left = share.model_copy(update={"what": LEFT, "conditions": {"of": "unsteady"}, "figure": figure})
+        monkeypatch.setattr(profiler, "profile", lambda *_, left=left: calm.model_copy(update={"readings": (left,)}))
+        assert main([]) == 0
+        assert ("unsteady: 2 points" in capsys.readouterr().out) == (count > 0)
+
+
 @pytest.mark.parametrize(
     "settings",
     ["", ",", "cores=0", "cores=x", "vram=1e400GB", "vram=-1GB", "link=1e400GB/s", "speed=3", "cores=1,cores=1"],

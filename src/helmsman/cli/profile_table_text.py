@@ -44,8 +44,8 @@ def _cell(seconds: float) -> str:
 def _notes(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
     """Threads that were tried, storage devices and what they carry, what turning caches would add, what measuring cost,
     and how much it was disturbed."""
-    from helmsman.executor.profile.readings import OTHERS
     from helmsman.executor.profile.table_record import SHARE, TOOK
+    from helmsman.schemas.hardware import OTHERS
 
     yield from _swept(readings, chosen)
     yield from _turned(readings)
