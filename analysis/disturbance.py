@@ -143,6 +143,6 @@ def unmarked_record(hardware: Hardware) -> str | None:
     if not shares:
         return None
     return (
-        f"others used {max(shares):.0%} of the processors while {hardware.name} was measured, and it does not say which "
-        f"figures that disturbed; {REMEDY}"
+        f"others used {max(shares):.0%} of the processors while {hardware.name} was measured, and nothing says which "
+        f"of its figures that disturbed; {REMEDY}"
     )

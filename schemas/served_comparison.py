@@ -29,7 +29,8 @@ class Compared(Frozen):
 class ServedComparison(Document):
     """Both runs, their figures and the verdict: `passed` where every judged error is at most `tolerance`, `missed`
     where one is not or a request was `lost` (it failed or was refused, and finished in simulation: latencies are of
-    finished ones, so nothing else shows it), `disturbed` where others took so much of the processors (`others_cpu_share`) that nobody knows.
+    finished ones, so nothing else shows it), `disturbed` where others took so much of the processors
+    (`others_cpu_share`) that nobody knows.
 
     `passed` says the first again."""
 
