@@ -1,10 +1,15 @@
 """The disturbed figures that a plan rests on, and how much wider they make its interval."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from helmsman.planner.disturbed import disturbed_figures, undisturbed
+from helmsman.lowering.pools import Pools
+from helmsman.planner.between_terms import SUBMISSION
+from helmsman.planner.disturbed import BANDWIDTH, BETWEEN_PASSES, JOINT, PASSES, disturbed_figures, undisturbed
 from helmsman.planner.predict import predict
-from helmsman.schemas.hardware import Hardware, lane_owner
+from helmsman.planner.table_prices import tables_behind
+from helmsman.schemas.figures import DISTURBED, Figure
+from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, lane_owner
 from helmsman.schemas.plan import Evidence, Interval, Plan
 from helmsman.schemas.units import format_seconds
 from helmsman.simulator.pricing import cost_model
@@ -16,7 +21,7 @@ REMEDY = "run helm-profile when nothing else runs"
 class Disturbance:
     """How other processes disturbed the figures of a plan.
 
-    `figures`: the disturbed ones of its devices and links; `most`: the largest share of the time
+    `figures`: the disturbed ones that it rests on; `most`: the largest share of the time
     that others took from one; `step`: the decode step as predicted; `quiet`: as it would be if only samples made the
     spread."""
 
@@ -33,16 +38,58 @@ class Disturbance:
 
 
 def disturbance_of(plan: Plan) -> Disturbance | None:
-    """The disturbance of a plan; None where no figure was disturbed of a device or link that it uses."""
-    phases = (plan.predicted.prefill, plan.predicted.decode)
-    used = {lane_owner(term.resource) for phase in phases for term in phase.terms}
-    named = [(f"{owner} {what}", figure) for owner, what, figure in disturbed_figures(plan.hardware) if owner in used]
+    """The disturbance of a plan; None where no figure was disturbed that it rests on."""
+    named = list(figures_behind(plan))
     if not named:
         return None
     calm = plan.model_copy(update={"hardware": undisturbed(plan.hardware)})
     quiet = predict(calm, cost_model(calm)).decode.seconds
     most = max(figure.disturbed or 0.0 for _, figure in named)
     return Disturbance(tuple(name for name, _ in named), most, plan.predicted.decode.seconds, quiet)
+
+
+def figures_behind(plan: Plan) -> Iterator[tuple[str, Figure]]:
+    """The disturbed figures of its record that a plan rests on, by name: of the devices and links that it uses, of what
+    these share with others of the memories they read, of its time between passes, of the operation tables that price
+    it."""
+    disturbed = list(disturbed_figures(plan.hardware))
+    used = _Used(plan) if disturbed else None
+    for owner, what, figure in disturbed:
+        if used is not None and used.rests_on(owner, what):
+            yield f"{owner} {what}", figure
+
+
+class _Used:
+    """What of its record a plan uses: `owners` of figures, the physical `memories`, the devices at which passes `end`
+    as far as the record knows them."""
+
+    def __init__(self, plan: Plan) -> None:
+        hardware = self._hardware = plan.hardware
+        terms = [term for phase in (plan.predicted.prefill, plan.predicted.decode) for term in phase.terms]
+        lanes = {lane_owner(term.resource) for term in terms}
+        links = [link for link in hardware.links if link.name in lanes]
+        ends = [(link.source_memory, link.target_memory) for link in links]
+        reads = [(device.memory,) for device in hardware.devices if device.name in lanes]
+        self.memories = {Pools(hardware).of_memory(memory) for each in (*reads, *ends) for memory in each}
+        lanes.update(link.shares for link in links if link.shares is not None)
+        tables = tables_behind(plan) if cost_model(plan).table is not None else ()
+        self.owners = {*lanes, *(table.name for table in tables), PASSES}
+        self.end = set(self._known({term.resource for term in terms if term.op == SUBMISSION}))
+
+    def rests_on(self, owner: str, what: str) -> bool:
+        """Whether the plan would be another with another figure `what` of `owner`."""
+        if what == BANDWIDTH:
+            return owner in self.memories and self._hardware.memory(owner).joint is None
+        if what == JOINT:
+            return owner in self.memories
+        return owner in (self.end if what == BETWEEN_PASSES else self.owners)
+
+    def _known(self, last: Iterable[str]) -> Iterator[str]:
+        """The devices whose time between passes stands for that of the `last` ones of passes."""
+        between = self._hardware.between_passes
+        if between is not None:
+            behind = [between.after(device) for device in last]
+            yield from (device for device, figure in between.begin.items() if figure in behind)
 
 
 def with_evidence(plan: Plan, disturbance: Disturbance) -> Plan:
@@ -67,9 +114,35 @@ def disturbance_line(disturbance: Disturbance) -> str:
 def disturbed_record(hardware: Hardware) -> str | None:
     """A warning about a record that has disturbed figures, for every command that reads one."""
     shares = [figure.disturbed or 0.0 for _, _, figure in disturbed_figures(hardware)]
+    return _warning(hardware, shares) or unmarked_record(hardware)
+
+
+def disturbed_plan(plan: Plan) -> str | None:
+    """A warning about a plan that rests on disturbed figures, for every command that reads one."""
+    shares = [figure.disturbed or 0.0 for _, figure in figures_behind(plan)]
+    return _warning(plan.hardware, shares) or unmarked_record(plan.hardware)
+
+
+def _warning(hardware: Hardware, shares: list[float]) -> str | None:
     if not shares:
         return None
     return (
         f"{len(shares)} figures of {hardware.name} are disturbed: others took up to {max(shares):.0%} of the time they "
         f"were measured, intervals are wider for it; {REMEDY}"
+    )
+
+
+def unmarked_record(hardware: Hardware) -> str | None:
+    """A warning about a record that was measured beside others before profiles marked what that disturbed."""
+    marked = {reading.conditions.get(TABLE) for reading in hardware.readings if reading.what == LEFT}
+    shares = [
+        reading.figure.value
+        for reading in hardware.readings
+        if reading.what == OTHERS and reading.conditions.get(TABLE) not in marked and reading.figure.value > DISTURBED
+    ]
+    if not shares:
+        return None
+    return (
+        f"others used {max(shares):.0%} of the processors while {hardware.name} was measured, and nothing says which "
+        f"of its figures that disturbed; {REMEDY}"
     )

@@ -7,7 +7,7 @@ import numpy as np
 from helmsman.analysis.served_noise import batch_noise
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.served import Served
+from helmsman.schemas.served import FAILED, FINISHED, REJECTED, Served
 from helmsman.schemas.served_comparison import Compared, ServedComparison, Verdict
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.schemas.units import format_seconds
@@ -29,7 +29,8 @@ def compare_served(
     """Compare two runs of a plan with the same requests; `files` names the tables in errors.
 
     A run during which others used more than 8 % of the server's processors is judged neither way: requests wait for
-    each other, so a disturbed second is felt by all that come after it, and no figure of the run is free of it.
+    each other, so a disturbed second is felt by all that come after it, and no figure of the run is free of it. A run
+    that lost requests which finished in simulation missed, whatever those took that it served.
 
     Raises BadInputError where they are of other plans, other requests, or from the wrong source."""
     for table, source, file in ((simulated, "simulated", files[0]), (measured, "measured", files[1])):
@@ -44,7 +45,8 @@ def compare_served(
     figures = tuple(_figures(*reports, judged, batches))
     others, waited = (_noted(measured, name) for name in ("others_cpu_share", "thread_wait_share"))
     within = all(_within(figure, tolerance) for figure in figures if figure.judged)
-    verdict: Verdict = "passed" if within else "missed"
+    lost = _lost(simulated, measured)
+    verdict: Verdict = "passed" if within and not lost else "missed"
     if others is not None and others > DISTURBED:
         verdict = "disturbed"
     return ServedComparison(
@@ -52,6 +54,7 @@ def compare_served(
         measured=measured.info,
         simulated_requests=reports[0].counts,
         measured_requests=reports[1].counts,
+        lost=lost,
         figures=figures,
         tolerance=tolerance,
         others_cpu_share=others,
@@ -59,6 +62,12 @@ def compare_served(
         verdict=verdict,
         passed=verdict == "passed",
     )
+
+
+def _lost(simulated: Served, measured: Served) -> int:
+    """Requests that failed or were refused, and finished in simulation."""
+    gone = np.isin(measured.status, (FAILED, REJECTED)) & (simulated.status == FINISHED)
+    return int(np.count_nonzero(gone))
 
 
 def _noted(measured: Served, name: str) -> float | None:
@@ -149,14 +158,20 @@ def _cell(what: str, value: float | None) -> str:
 
 
 def served_verdict(found: ServedComparison) -> str:
-    """One line: what is beyond the tolerance, and whether that means anything."""
+    """One line: requests that were lost, what is beyond the tolerance, and whether that means anything."""
     if found.verdict == "disturbed":
         share = found.others_cpu_share or 0.0
         return f"DISTURBED, not judged: others used {share:.0%} of the processors; {_told_errors(found)}"
-    return _told_errors(found)
+    unknown = "; what others took of the processors is unknown" if found.others_cpu_share is None else ""
+    return f"{_told_errors(found)}{unknown}"
 
 
 def _told_errors(found: ServedComparison) -> str:
+    lost = f"{found.lost} requests LOST that finished in simulation; " if found.lost else ""
+    return f"{lost}{_told_figures(found)}"
+
+
+def _told_figures(found: ServedComparison) -> str:
     judged = [figure for figure in found.figures if figure.judged]
     beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
     if beyond:

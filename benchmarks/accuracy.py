@@ -25,11 +25,10 @@ from typing import Any
 
 from benchmarks.machine import print_machine
 from helmsman.analysis.check import others_of
-from helmsman.executor.profile.readings import OTHERS
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import parameters
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat, size_of
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import OTHERS, Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.read import read_document

@@ -19,6 +19,12 @@ def quantile(values: Sequence[float], q: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
+def spread(values: Sequence[float]) -> float:
+    """From the 10th to the 90th percentile of `values` (at least one), over their median; 0 where that is 0."""
+    low, mid, high = (quantile(values, at) for at in (0.1, 0.5, 0.9))
+    return (high - low) / mid if mid > 0.0 else 0.0
+
+
 def figure(values: Sequence[float], source: str) -> Figure:
     """Median, 10th and 90th percentile and count of `values` (at least one)."""
     return Figure(

@@ -7,12 +7,21 @@ from pydantic import BaseModel
 
 from helmsman.schemas.figures import Figure, undisturbed_figure
 from helmsman.schemas.hardware import Device, Hardware, Link
+from helmsman.schemas.operation_table import COLUMNS
 
-_DEVICE = ("read", "launch", "overhead", "join", "request", "elementwise")
+BANDWIDTH, JOINT = "memory bandwidth", "joint bandwidth"
+"""What memories have; links may have the same names."""
+BETWEEN_PASSES = "time between passes"
+"""Of the device that ends a pass."""
+PASSES = "passes"
+"""Whose `submission` is, whatever device ends them."""
+
+_DEVICE = ("read", "launch", "overhead", "join", "request", "elementwise", "decompress")
 
 
 def disturbed_figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure]]:
-    """Of every disturbed figure the device, link or memory it is of, what it is, and the figure."""
+    """Of every disturbed figure the device, link, memory or operation table it is of (or `PASSES`), what it is, and the
+    figure."""
     for owner, what, figure in _figures(hardware):
         if figure is not None and figure.disturbed is not None:
             yield owner, what, figure
@@ -32,12 +41,15 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
         for what, figure in _of_link(link):
             yield link.name, what, figure
     for memory in hardware.memories:
-        yield memory.name, "bandwidth", memory.bandwidth
-        yield memory.name, "joint bandwidth", memory.joint
+        yield memory.name, BANDWIDTH, memory.bandwidth
+        yield memory.name, JOINT, memory.joint
     if hardware.between_passes is not None:
         for name, figure in hardware.between_passes.begin.items():
-            yield name, "time between passes", figure
-        yield hardware.devices[0].name, "submission", hardware.between_passes.submission
+            yield name, BETWEEN_PASSES, figure
+        yield PASSES, "submission", hardware.between_passes.submission
+    for table in hardware.tables:
+        for row in table.rows:
+            yield from ((table.name, f"{row.op} {column}", getattr(row, column)) for column in COLUMNS)
 
 
 def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
@@ -53,9 +65,13 @@ def _of_device(device: Device) -> Iterator[tuple[str, Figure | None]]:
 def _of_link(link: Link) -> Iterator[tuple[str, Figure | None]]:
     yield "bandwidth", link.bandwidth
     yield "latency", link.latency
+    yield "overhead", link.overhead
     yield "hand-over", link.handover
     for device, slowing in (link.slows or {}).items():
         yield f"slows {device}", slowing
+    for device, parts in (link.interrupts or {}).items():
+        yield f"interrupts {device}, small copies", parts.small
+        yield f"interrupts {device}, large copies", parts.large
 
 
 def _without(part: Any) -> Any:

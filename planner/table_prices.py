@@ -213,17 +213,33 @@ def table_prices(placed: Placed) -> TablePrices | None:
 
     Of the question's batch and of the context of the mean decode step: measured so, between the nearest tables below
     and above, or by the nearest one."""
-    fitting = [table for table in placed.hardware.tables if _fits(table, placed)]
-    if not fitting:
+    behind = tables_behind(placed)
+    if not behind:
         return None
-    asked, batch = min(placed.workload.mean_context, placed.workload.context), placed.workload.batch
-    batches = sorted({table.batch for table in fitting})
-    at = {each: _at_context([t for t in fitting if t.batch == each], asked) for each in _around(batches, batch)}
-    (table, mixed), *other = at.values()
+    asked, batch = _asked(placed)
+    batches = sorted({table.batch for table in behind})
+    (table, mixed), *other = (_at_context([t for t in behind if t.batch == each], asked) for each in batches)
     if other:
         table, mixed = between(table, other[0][0], batch, "batch"), True
     found = prices(table, placed.hardware, placed.model, placed.activations, asked, batch)
     return replace(found, interpolated=mixed)
+
+
+def tables_behind(placed: Placed) -> tuple[OperationTable, ...]:
+    """The tables of the hardware between which `table_prices` interpolates: at most two batches, at most two contexts
+    of each."""
+    asked, batch = _asked(placed)
+    fitting = [table for table in placed.hardware.tables if _fits(table, placed)]
+    chosen: list[OperationTable] = []
+    for sequences in _around(sorted({table.batch for table in fitting}), batch):
+        of_batch = {table.context: table for table in reversed(fitting) if table.batch == sequences}
+        chosen += [of_batch[context] for context in _around(sorted(of_batch), asked)]
+    return tuple(chosen)
+
+
+def _asked(placed: Placed) -> tuple[int, int]:
+    """Context of the mean decode step, and batch."""
+    return min(placed.workload.mean_context, placed.workload.context), placed.workload.batch
 
 
 def _around(known: Sequence[int], asked: int) -> tuple[int, ...]:
@@ -235,10 +251,9 @@ def _around(known: Sequence[int], asked: int) -> tuple[int, ...]:
 
 
 def _at_context(tables: Sequence[OperationTable], asked: int) -> tuple[OperationTable, bool]:
-    """The table at context `asked` of those of one batch, and whether it is interpolated."""
-    found = {table.context: table for table in reversed(tables)}
-    low, *rest = _around(sorted(found), asked)
-    return (between(found[low], found[rest[0]], asked), True) if rest else (found[low], False)
+    """The table at context `asked` of one of a batch, or of two around it, and whether it is interpolated."""
+    low, *rest = tables
+    return (between(low, rest[0], asked), True) if rest else (low, False)
 
 
 def _fits(table: OperationTable, placed: Placed) -> bool:

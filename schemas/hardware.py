@@ -220,6 +220,15 @@ def lane_owner(lane: str) -> str:
     return lane.partition(":")[0]
 
 
+OTHERS = "others_cpu_share"
+"""Of a reading: the share of all processor time that other processes used while a profile or a table was measured."""
+LEFT = "points left"
+"""Of a reading: how many points of a profile or of a table stayed `of` disturbed or unsteady. Records without it are of
+before points were measured again and marked."""
+TABLE = "table"
+"""The condition under which a reading belongs to an operation table: its key."""
+
+
 class Reading(Frozen):
     """A raw measurement kept with the record: what, under which conditions, with its distribution."""
 

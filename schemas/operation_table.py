@@ -86,9 +86,19 @@ class OperationTable(Document):
             raise mistake(f"rows are missing: {', '.join(missing)}", "measure every operation", "rows", missing[0])
         return self
 
+    @property
+    def name(self) -> str:
+        """What it is called among a record's sources and figures."""
+        return table_name(self.key or f"{self.batch}x{self.context}")
+
     def row(self, op: str) -> OperationRow | None:
         """The row of operation `op`, if there is one."""
         return next((row for row in self.rows if row.op == op), None)
+
+
+def table_name(key: str) -> str:
+    """What a table with this key is called."""
+    return f"table {key[:16]}"
 
 
 def required(shape: BlockShape, fused: bool = False) -> tuple[OperationName, ...]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from helmsman.schemas.base import Document, Frozen, Name, NonNegative, Positive, version
+from helmsman.schemas.base import Document, Frozen, Index, Name, NonNegative, Positive, version
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.serving import Counts
 
@@ -28,7 +28,9 @@ class Compared(Frozen):
 
 class ServedComparison(Document):
     """Both runs, their figures and the verdict: `passed` where every judged error is at most `tolerance`, `missed`
-    where one is not, `disturbed` where others took so much of the processors (`others_cpu_share`) that nobody knows.
+    where one is not or a request was `lost` (it failed or was refused, and finished in simulation: latencies are of
+    finished ones, so nothing else shows it), `disturbed` where others took so much of the processors
+    (`others_cpu_share`) that nobody knows.
 
     `passed` says the first again."""
 
@@ -37,6 +39,7 @@ class ServedComparison(Document):
     measured: ServedInfo
     simulated_requests: Counts
     measured_requests: Counts
+    lost: Index = 0
     figures: Annotated[tuple[Compared, ...], Field(min_length=1, max_length=100)]
     tolerance: Positive
     others_cpu_share: NonNegative | None = None

@@ -4,11 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from statistics import fmean
 
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
-from helmsman.executor.profile.samples import BusySamples, CudaSamples, InplaceSamples, ProcessorSamples, Profile
-from helmsman.hwdb.fit import exact
+from helmsman.executor.profile.samples import (
+    BusySamples,
+    CudaSamples,
+    InplaceSamples,
+    Left,
+    ProcessorSamples,
+    Profile,
+)
+from helmsman.hwdb.fit import exact, figure
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, Memory, Reading
+from helmsman.schemas.hardware import LEFT, Device, Efficiency, Hardware, Interrupts, Link, Memory, Reading
 
 DISTURBANCE = "disturbance"
 """Of a reading: the share of the time that others took from a point, beyond `DISTURBED`."""
@@ -34,7 +41,12 @@ def marked(hardware: Hardware, profile: Profile) -> Hardware:
 
 
 def _wider(figure: Figure | None, share: float) -> Figure | None:
-    return figure if figure is None or share <= DISTURBED else disturbed_figure(figure, share)
+    return None if figure is None else disturbed_beyond(figure, share)
+
+
+def disturbed_beyond(figure: Figure, share: float) -> Figure:
+    """`figure`, wider and marked where others took more than `DISTURBED` of the time it was measured in."""
+    return figure if share <= DISTURBED else disturbed_figure(figure, share)
 
 
 def _device(device: Device, profile: Profile) -> Device:
@@ -111,8 +123,14 @@ def _link(link: Link, profile: Profile) -> Link:
         beside = _mean_of_busy(profile.busy)
         slows = {name: _wider(figure, beside) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
-    handover = _wider(link.handover, _handed(profile))
-    return link.model_copy(update={"bandwidth": bandwidth, "latency": latency, "slows": slows, "handover": handover})
+    handed = _handed(profile)
+    times = {"overhead": _wider(link.overhead, handed), "handover": _wider(link.handover, handed)}
+    interrupts = link.interrupts and {
+        name: Interrupts(small=disturbed_beyond(each.small, handed), large=disturbed_beyond(each.large, handed))
+        for name, each in link.interrupts.items()
+    }
+    rates = {"bandwidth": bandwidth, "latency": latency}
+    return link.model_copy(update={**rates, **times, "slows": slows, "interrupts": interrupts})
 
 
 def _between(found: BetweenPasses | None, profile: Profile) -> BetweenPasses | None:
@@ -156,6 +174,14 @@ def _readings(profile: Profile) -> Iterator[Reading]:
         yield from _whole(profile.processors[0].name, "between passes", profile.between_passes.disturbed)
     if profile.cuda is not None:
         yield from _whole("cuda", "all", profile.cuda.disturbed)
+    yield from left_readings(profile.left, profile.widest.name, {}, MEASURED)
+
+
+def left_readings(left: Left, device: str, given: Conditions, source: str) -> Iterator[Reading]:
+    """How many points stayed disturbed and unsteady, none included: so a record says that it was looked for."""
+    for of, count in (("disturbed", left.disturbed), ("unsteady", left.unsteady)):
+        conditions: Conditions = {**given, "of": of}
+        yield Reading(what=LEFT, device=device, conditions=conditions, unit="points", figure=figure([count], source))
 
 
 def _points(device: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:

@@ -22,10 +22,12 @@ PASSES = 5
 
 @dataclass
 class ExpansionTimes:
-    """Seconds by operation, restated as those of other operations; `rates`: bytes/s read and written, by round."""
+    """Seconds by operation, restated as those of other operations; `rates`: bytes/s read and written, by round;
+    `disturbed`: the share of the time that others took."""
 
     seconds: Seconds = field(default_factory=dict)
     rates: list[float] = field(default_factory=list)
+    disturbed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

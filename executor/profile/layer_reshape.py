@@ -7,6 +7,7 @@ from helmsman.executor._kernels import Arena, Pool, turn_rows
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.executor.profile.processor import Bench
+from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import size_of
 
 ROUNDS = 5
@@ -15,12 +16,18 @@ ROUNDS = 5
 @dataclass
 class TurnTimes:
     """Seconds of turning the keys of a layer, `size` bytes read and written, while the link rests and while it is
-    busy; bytes/s of the device's plain reads at the time."""
+    busy; bytes/s of the device's plain reads at the time; `disturbed`: the share of the time that others took."""
 
     size: int
     idle: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
     reads: list[float] = field(default_factory=list)
+    disturbed: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """How far the plain reads lie apart."""
+        return spread(self.reads)
 
 
 def measure_reshape(layers: Layers, pool: Pool, bench: Bench, traffic: LayerTraffic) -> TurnTimes:

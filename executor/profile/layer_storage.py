@@ -42,12 +42,14 @@ class DiskTimes:
 class StorageTimes:
     """All devices, and seconds of every operation's weights from all of them together.
 
-    `balancing`: how even the shares became, measurement by measurement; None for one device. It took `balancing_s`."""
+    `balancing`: how even the shares became, measurement by measurement; None for one device. It took `balancing_s`;
+    `disturbed`: the share of the time that others took."""
 
     disks: list[DiskTimes]
     seconds: Seconds = field(default_factory=dict)
     balancing: Balanced | None = None
     balancing_s: float = 0.0
+    disturbed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """What the operations of a layer take on a device, while the link brings weights and while it rests (PARK-47, 48)."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from helmsman.executor._kernels import Pool
 from helmsman.executor.profile.layer import Layers, Running, Seconds
-from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
 from helmsman.executor.profile.processor import Bench
+from helmsman.hwdb.fit import spread
 
 ENOUGH_S = 4.0
 """Seconds after which no further round begins, when every load was measured too."""
@@ -23,7 +25,8 @@ class DeviceTimes:
     A sample is the typical copy of one step. `shared`: that is the mean, as a step takes the sum of them and the copy
     engine, on the same core, delays some operations a lot and most of them not at all; else the median, as only
     strangers delay some. `busy`: while the link was moving weights, restated at the device's recorded bandwidth;
-    `idle`: as they were; `took_s`: of measuring them."""
+    `idle`: as they were; `took_s`: of measuring them; `moved`, `rates`: what the link's transfers took meanwhile, and
+    bytes/s of its large copies; `disturbed`: the share of the time that others took."""
 
     threads: int
     shared: bool
@@ -31,6 +34,14 @@ class DeviceTimes:
     idle: Seconds = field(default_factory=dict)
     reads: list[float] = field(default_factory=list)
     took_s: float = 0.0
+    moved: Mapping[Column, Seconds] = field(default_factory=dict)
+    rates: list[float] = field(default_factory=list)
+    disturbed: float = 0.0
+
+    @property
+    def spread(self) -> float:
+        """How far the plain reads in between lie apart."""
+        return spread(self.reads)
 
     @property
     def layer_s(self) -> float:
@@ -51,10 +62,12 @@ def measure_times(
     Goes on until the traffic has brought everything twice."""
     running, found = layers.running(pool), DeviceTimes(pool.threads, shared)
     running.run()
+    traffic.take()
     began, rounds = time.monotonic(), 0
     while _goes_on(rounds, time.monotonic() - began, traffic.rounds < 2):
         _round(running, layers, bench, traffic, recorded, found)
         rounds += 1
+    found.moved, found.rates = traffic.take()
     return found
 
 

@@ -56,7 +56,8 @@ class Load:
 
 
 class LayerTraffic:
-    """The loads of a layer over `engine`; their seconds by column and operation are added up round by round.
+    """The loads of a layer over `engine`; their seconds by column and operation are added up round by round, until they
+    are taken.
 
     A round brings the layer uncompressed, then in 4-bit groups. Sources are the copies of `layers` in turn."""
 
@@ -72,18 +73,19 @@ class LayerTraffic:
         self._rounds = cycle(range(layers.count * SETS))
         self._next = self._round()
         self._open: dict[tuple[Column, str], float] = {}
-        self.seconds: dict[Column, Seconds] = {"transfer": {}, "transfer_q4": {}}
+        self.seconds = _nothing()
         self._rates: list[float] = []
 
     @property
     def rounds(self) -> int:
-        """How often the rarest load was measured."""
+        """How often the rarest load was measured since all was taken."""
         found = self.seconds["transfer"], self.seconds["transfer_q4"]
         return min((len(times) for column in found for times in column.values()), default=0)
 
-    def take_rates(self) -> list[float]:
-        """Bytes/s of the large copies since this was last asked."""
-        taken, self._rates = self._rates, []
+    def take(self) -> tuple[dict[Column, Seconds], list[float]]:
+        """Seconds by column and operation, and bytes/s of the large copies, since this was last asked."""
+        taken = self.seconds, self._rates
+        self.seconds, self._rates = _nothing(), []
         return taken
 
     def arrival(self, name: str) -> int:
@@ -136,6 +138,11 @@ class LayerTraffic:
 
     def _expected(self, load: Load) -> float:
         return self._latency + load.bytes / self._rate
+
+
+def _nothing() -> dict[Column, Seconds]:
+    """No load was measured."""
+    return {"transfer": {}, "transfer_q4": {}}
 
 
 def _loads(layers: Layers) -> Iterator[Load]:

@@ -14,7 +14,7 @@ from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.quality import Point
 from helmsman.executor.profile.samples import ProcessorSamples
-from helmsman.hwdb.fit import quantile
+from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
@@ -124,9 +124,8 @@ class _Shares:
 
     @property
     def spread(self) -> float:
-        """From the 10th to the 90th percentile of the shares, over their median."""
-        low, mid, high = (quantile(self.shares, at) for at in (0.1, 0.5, 0.9))
-        return (high - low) / mid
+        """How far the shares lie apart."""
+        return spread(self.shares)
 
 
 Run = Callable[[int], list[float]]

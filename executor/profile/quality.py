@@ -3,8 +3,9 @@
 A point is the smallest thing that is measured at once: one size of one format, one stage, one link. How much others
 took while it was measured is kept with it (`executor.interference.disturbance`). Others on the same memory outside this
 machine take no processor time that it sees: what they do shows in how far the samples of a point lie apart, and such a
-point is measured again as well. Clock, readings of the system and sleep are passed in, so that all this is tested on a
-virtual machine with a virtual load."""
+point is measured again as well; whatever stays so has figures as wide as its samples lie apart. Times of a few
+microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign. Clock,
+readings of the system and sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from helmsman.executor.interference import Moment, disturbance, moment
+from helmsman.executor.profile.samples import Left
 from helmsman.schemas.figures import DISTURBED
 
 BUDGET_S = 90.0
@@ -68,6 +70,11 @@ class _Attempted:
         """Of the worse of both signs, as a multiple of what is accepted."""
         return max(self.share / DISTURBED, self.point.spread(self.samples) / UNSTEADY)
 
+    @property
+    def bad(self) -> bool:
+        """Whether it is to be measured again."""
+        return self.disturbance > 1.0
+
 
 class Session:
     """Measures points; nothing is kept before `finish`.
@@ -88,19 +95,20 @@ class Session:
             samples, share, seconds = self._measured(point)
             self._attempted.append(_Attempted(point, samples, share, seconds))
 
-    def finish(self) -> int:
-        """Measure disturbed points again while there is time, then keep all; how many stayed disturbed."""
+    def finish(self) -> Left:
+        """Measure disturbed and unsteady points again while there is time, then keep all; how many stayed so."""
         for _ in range(1, ATTEMPTS):
-            for _, group in groupby(self._disturbed(), key=lambda one: one.point.group):
+            for _, group in groupby(self._bad(), key=lambda one: one.point.group):
                 for one in group:
                     self._again(one)
                 self._drop()
         for one in self._attempted:
             one.point.keep(one.samples, one.share)
-        return len(self._disturbed())
+        disturbed = sum(one.share > DISTURBED for one in self._attempted)
+        return Left(disturbed, len(self._bad()) - disturbed)
 
-    def _disturbed(self) -> list[_Attempted]:
-        return [one for one in self._attempted if one.disturbance > 1.0]
+    def _bad(self) -> list[_Attempted]:
+        return [one for one in self._attempted if one.bad]
 
     def _again(self, one: _Attempted) -> None:
         """Another attempt, if it can end in time; the less disturbed one counts."""

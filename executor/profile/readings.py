@@ -11,10 +11,9 @@ from helmsman.executor.profile.samples import (
     Profile,
 )
 from helmsman.hwdb.fit import figure
-from helmsman.schemas.hardware import Reading
+from helmsman.schemas.hardware import OTHERS, Reading
 
 MEASURED = "measured"
-OTHERS = "others_cpu_share"
 
 Conditions = dict[str, int | float | str]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
@@ -95,7 +96,7 @@ def profile(
     cuda: list[CudaSamples] = []
     if present():
         session.take([_cuda_point(cuda)])
-    session.finish()
+    left = session.finish()
     tell("disturbed points again")
     measured = Profile(
         host=host_facts(machine),
@@ -115,9 +116,9 @@ def profile(
     passes: list[BetweenPassesSamples] = []
     rest = Session(watch, bench.drop, session.left)
     rest.take([_passes_point(record(measured), machine, passes)])
-    rest.finish()
+    left = left.plus(rest.finish())
     tell("between passes")
-    measured = replace(measured, between_passes=passes[0])
+    measured = replace(measured, between_passes=passes[0], left=left)
     return marked(record(measured), measured)
 
 
@@ -186,7 +187,7 @@ def _joint_point(
     def keep(samples: JointSamples, share: float) -> None:
         kept.append(replace(samples, disturbed=share))
 
-    return Point("joint", run, keep)
+    return Point("joint", run, keep, attrgetter("spread"))
 
 
 def _passes_point(
@@ -281,14 +282,14 @@ def _stage_point(subject: _Subject, bench: Bench) -> Point[InplaceSamples]:
     def keep(inplace: InplaceSamples, share: float) -> None:
         subject.inplace = replace(inplace, disturbed=share)
 
-    return Point("stage", run, keep)
+    return Point("stage", run, keep, attrgetter("spread"))
 
 
 def _link_point(links: dict[str, LinkSamples], name: str, engine: CopyEngine) -> Point[LinkSamples]:
     def keep(samples: LinkSamples, share: float) -> None:
         links[name] = replace(samples, disturbed=share)
 
-    return Point(f"link {name}", lambda: measure_link(engine), keep)
+    return Point(f"link {name}", lambda: measure_link(engine), keep, attrgetter("spread"))
 
 
 def _cuda_point(kept: list[CudaSamples]) -> Point[CudaSamples]:

@@ -4,8 +4,22 @@ from dataclasses import dataclass, field
 from statistics import harmonic_mean
 
 from helmsman.executor.profile.settings import Loopback
+from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import KvFormat, StoredFormat
 from helmsman.schemas.hardware import Host
+
+
+@dataclass(frozen=True)
+class Left:
+    """How many points stayed disturbed, and how many others unsteady: their samples lie apart, although nobody on this
+    machine took time from them."""
+
+    disturbed: int = 0
+    unsteady: int = 0
+
+    def plus(self, other: "Left") -> "Left":
+        """Of both."""
+        return Left(self.disturbed + other.disturbed, self.unsteady + other.unsteady)
 
 
 @dataclass
@@ -53,6 +67,12 @@ class InplaceSamples:
     disturbed: float = 0.0
     """Share of the time that others took while all this was measured."""
 
+    @property
+    def spread(self) -> float:
+        """How far the seconds of the longest prompt's attention lie apart: a few per cent on calm machines, where
+        operations of a microsecond differ by their half."""
+        return spread(self.attention[max(self.attention)]) if self.attention else 0.0
+
 
 @dataclass
 class LinkSamples:
@@ -63,6 +83,11 @@ class LinkSamples:
     seconds: dict[int, list[float]] = field(default_factory=dict)
     disturbed: float = 0.0
     """Share of the time that others took."""
+
+    @property
+    def spread(self) -> float:
+        """How far the rates of its probes lie apart."""
+        return spread(self.rate)
 
 
 @dataclass
@@ -113,6 +138,12 @@ class JointSamples:
     rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
     disturbed: float = 0.0
 
+    @property
+    def spread(self) -> float:
+        """How far plain reads of both lie apart, beside the idle or the busy link: 2 to 7 % on calm machines. Single
+        products differ by far more, as they meet others of the other device."""
+        return max(map(spread, self.read.values()))
+
 
 @dataclass
 class CudaSamples:
@@ -145,7 +176,7 @@ class Profile:
     """Everything measured on this machine; the first processor is the host of splits.
 
     `reads`: by fewer threads than the widest processor has; `others`: share of the CPU time that other
-    processes took while all this was measured, None where the system does not tell."""
+    processes took while all this was measured, None where the system does not tell; `left`: what stayed disturbed."""
 
     host: Host
     free_memory: int
@@ -161,6 +192,7 @@ class Profile:
     between_passes: BetweenPassesSamples | None = None
     cuda: CudaSamples | None = None
     others: float | None = None
+    left: Left = Left()
 
     @property
     def widest(self) -> ProcessorProfile:

@@ -1,8 +1,13 @@
-"""All columns of an operation table, measured one after the other (PARK-46..50)."""
+"""All columns of an operation table, measured one after the other (PARK-46..50), each a point of `profile.quality`: in
+a quiet spell if there is one, and again while it was disturbed."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
@@ -14,13 +19,15 @@ from helmsman.executor.profile.layer_storage import StorageTimes, check_storage,
 from helmsman.executor.profile.layer_times import DeviceTimes, measure_times, sweep
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
 from helmsman.executor.profile.processor import Bench
+from helmsman.executor.profile.quality import Point, Session, Watch
 from helmsman.executor.profile.question import Question, Seat
+from helmsman.executor.profile.samples import Left
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.units import format_bytes
 
 Tell = Callable[[str], None]
-STEPS = 7
+STEPS = 8
 """How often `tell` is called: after every part of measuring."""
 USABLE = 0.9
 """Share of the free RAM that a profile may use."""
@@ -32,7 +39,8 @@ class TableSamples:
 
     `swept`: the host by threads; `transfers`: seconds of every operation's transfer by column; `rates`: by what
     computed meanwhile, bytes/s of the link's large copies; `reshape`: of the keys (PARK-15) by device; `others`: share
-    of the CPU time that other processes took; `parts`: seconds of every part of measuring (PARK-50)."""
+    of the CPU time that other processes took; `parts`: seconds of every part of measuring (PARK-50); `left`: what
+    stayed disturbed."""
 
     question: Question
     host: DeviceTimes
@@ -46,45 +54,58 @@ class TableSamples:
     took_s: float
     others: float | None
     parts: Mapping[str, float]
+    left: Left = field(default_factory=Left)
+
+    @property
+    def moving_disturbed(self) -> float:
+        """The share of the time that others took while transfers were measured: beside both devices."""
+        return fmean((self.host.disturbed, self.accelerator.disturbed))
 
 
-def measure_table(place: TablePlace, question: Question, tell: Tell = lambda _: None) -> TableSamples:
-    """Measure everything. Raises HardwareUnavailableError when RAM or storage has no room, UsageError for folders
-    that cannot be written."""
+def measure_table(
+    place: TablePlace, question: Question, tell: Tell = lambda _: None, watch: Watch | None = None
+) -> TableSamples:
+    """Measure everything; `watch` sees what others do. Raises HardwareUnavailableError when RAM or storage has no room,
+    UsageError for folders that cannot be written."""
     check_room(place.machine, question)
     began, before = time.monotonic(), cpu_times()
     parts = _Parts(tell)
     setting = _Setting(place, question)
     parts.done("layers in memory")
-    swept = setting.sweep()
+    swept: dict[int, DeviceTimes] = {}
+    first = Session(watch or Watch(), setting.drop)
+    first.take(setting.sweep(swept))
+    left = first.finish()
     parts.done("host by threads")
-    host = setting.host(min(swept, key=lambda threads: swept[threads].layer_s))
-    transfers = {column: dict(found) for column, found in setting.traffic.seconds.items()}
-    rates = {place.host.name: setting.traffic.take_rates()}
-    parts.done("host beside the link")
-    accelerator = setting.accelerator()
-    rates[place.accelerator.name] = setting.traffic.take_rates()
-    parts.done("accelerator beside the link")
-    reshape = setting.reshape(host.threads)
-    parts.done("turning of keys")
-    expansion = setting.expansion()
-    parts.done("expansion of 4-bit groups")
-    storage = setting.storage()
-    parts.done("storage")
+    threads = min(swept, key=lambda count: swept[count].layer_s)
+    kept = _Kept()
+    session = Session(watch or Watch(), setting.drop, first.left)
+    for name, points in setting.points(threads, kept):
+        session.take(points)
+        parts.done(name)
+    left = left.plus(session.finish())
+    parts.done("disturbed parts again")
+    host, accelerator = (kept.times[seat.name] for seat in (place.host, place.accelerator))
     return TableSamples(
         question=question,
         host=host,
         swept=swept,
         accelerator=accelerator,
-        transfers=transfers,
-        rates=rates,
-        reshape=reshape,
-        expansion=expansion,
-        storage=storage,
+        transfers=_together(host.moved, accelerator.moved),
+        rates={name: times.rates for name, times in kept.times.items()},
+        reshape=kept.reshape,
+        expansion=kept.expansion[ALL],
+        storage=kept.storage.get(ALL),
         took_s=time.monotonic() - began,
         others=others_share(before, cpu_times()),
         parts=parts.seconds,
+        left=left,
     )
+
+
+def _together(one: Mapping[Column, Seconds], other: Mapping[Column, Seconds]) -> dict[Column, Seconds]:
+    """The samples of both."""
+    return {column: {op: seconds + other[column][op] for op, seconds in one[column].items()} for column in one}
 
 
 def check_room(machine: Machine, question: Question) -> None:
@@ -114,6 +135,40 @@ class _Parts:
         self._tell(name)
 
 
+class _Disturbed(Protocol):
+    disturbed: float
+
+
+MeasuredT = TypeVar("MeasuredT", bound=_Disturbed)
+KeyT = TypeVar("KeyT")
+ALL = "all"
+"""The name of what is measured once."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What points have measured, by device or `ALL`."""
+
+    times: dict[str, DeviceTimes] = field(default_factory=dict)
+    reshape: dict[str, TurnTimes] = field(default_factory=dict)
+    expansion: dict[str, ExpansionTimes] = field(default_factory=dict)
+    storage: dict[str, StorageTimes] = field(default_factory=dict)
+
+
+def _point(
+    group: str,
+    measure: Callable[[], MeasuredT],
+    kept: dict[KeyT, MeasuredT],
+    key: KeyT,
+    spread: Callable[[MeasuredT], float] = lambda _: 0.0,
+) -> Point[MeasuredT]:
+    def keep(samples: MeasuredT, share: float) -> None:
+        samples.disturbed = share
+        kept[key] = samples
+
+    return Point(group, measure, keep, spread)
+
+
 class _Setting:
     """The copies of a layer, the traffic over the link, and the threads of the devices."""
 
@@ -124,42 +179,58 @@ class _Setting:
         self._shared = place.accelerator.cpus[-1]
         self._pool = Pool(list(place.accelerator.cpus))
         engine = CopyEngine(place.link.bandwidth.value, place.link.latency.value, self._shared)
-        self.traffic = LayerTraffic(self._layers, engine, place.link)
+        self._traffic = LayerTraffic(self._layers, engine, place.link)
 
-    def sweep(self) -> dict[int, DeviceTimes]:
+    def drop(self) -> None:
+        """Nothing is measured with buffers that others need."""
+
+    def sweep(self, swept: dict[int, DeviceTimes]) -> Iterator[Point[DeviceTimes]]:
         """The host by 1, 2, 4, ... threads, briefly; one count alone needs no comparison."""
         cpus = self._place.host.cpus
         counts = sorted({min(2**power, len(cpus)) for power in range(len(cpus).bit_length() + 1)})
         if len(counts) == 1:
-            return {counts[0]: DeviceTimes(counts[0], shared=False)}
-        return {threads: sweep(*self._measured(self._host_pool(threads), self._place.host)) for threads in counts}
+            swept[counts[0]] = DeviceTimes(counts[0], shared=False)
+            return
+        for threads in counts:
+            setting = self._measured(self._host_pool(threads), self._place.host)
+            yield _point("host by threads", partial(sweep, *setting), swept, threads)
 
-    def host(self, threads: int) -> DeviceTimes:
-        """The host on as many threads as was fastest."""
-        return measure_times(*self._measured(self._host_pool(threads), self._place.host), shared=False)
+    def points(self, threads: int, kept: _Kept) -> Iterator[tuple[str, list[Point[Any]]]]:
+        """The parts of a table, the host on as many threads as was fastest, and the points of each."""
+        host, accelerator = self._place.host, self._place.accelerator
+        pools = {host.name: self._host_pool(threads), accelerator.name: self._pool}
+        for seat, shared, part in ((host, False, "host"), (accelerator, True, "accelerator")):
+            name = f"{part} beside the link"
+            times = partial(measure_times, *self._measured(pools[seat.name], seat), shared=shared)
+            yield name, [_point(name, times, kept.times, seat.name, attrgetter("spread"))]
+        name = "turning of keys"
+        yield (
+            name,
+            [
+                _point(name, partial(self._reshape, pool), kept.reshape, device, attrgetter("spread"))
+                for device, pool in pools.items()
+            ],
+        )
+        name = "expansion of 4-bit groups"
+        yield name, [_point(name, self._expansion, kept.expansion, ALL)]
+        stored = [_point("storage", self._storage, kept.storage, ALL)] if self._question.storage else []
+        yield "storage", stored
 
-    def reshape(self, threads: int) -> dict[str, TurnTimes]:
-        """Each device turning a cache that is kept in the order of tokens."""
-        pools = {self._place.host.name: self._host_pool(threads), self._place.accelerator.name: self._pool}
-        return {name: measure_reshape(self._layers, pool, self._bench, self.traffic) for name, pool in pools.items()}
+    def _reshape(self, pool: Pool) -> TurnTimes:
+        """A device turning a cache that is kept in the order of tokens."""
+        return measure_reshape(self._layers, pool, self._bench, self._traffic)
 
-    def accelerator(self) -> DeviceTimes:
-        """The accelerator, whose core the copy engine shares."""
-        return measure_times(*self._measured(self._pool, self._place.accelerator), shared=True)
-
-    def expansion(self) -> ExpansionTimes:
+    def _expansion(self) -> ExpansionTimes:
         """The accelerator expanding what has arrived."""
         recorded = self._place.read(self._place.accelerator)
-        return measure_expansion(self._pool, self._shared, self._question, self._bench, self.traffic, recorded)
+        return measure_expansion(self._pool, self._shared, self._question, self._bench, self._traffic, recorded)
 
-    def storage(self) -> StorageTimes | None:
+    def _storage(self) -> StorageTimes:
         """Reads from storage into the accelerator's memory."""
-        if not self._question.storage:
-            return None
-        return measure_storage(self._question.storage, self._shared, self._layers, self.traffic)
+        return measure_storage(self._question.storage, self._shared, self._layers, self._traffic)
 
     def _host_pool(self, threads: int) -> Pool:
         return Pool(list(self._place.host.cpus[:threads]))
 
     def _measured(self, pool: Pool, seat: Seat) -> tuple[Pool, Layers, Bench, LayerTraffic, float]:
-        return pool, self._layers, self._bench, self.traffic, self._place.read(seat)
+        return pool, self._layers, self._bench, self._traffic, self._place.read(seat)

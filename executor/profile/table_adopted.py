@@ -8,10 +8,10 @@ from helmsman.executor.profile.layer_times import restated
 from helmsman.executor.profile.question import Question
 from helmsman.executor.profile.table_devices import NOW
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.executor.profile.table_record import TABLE, joined, source_of
+from helmsman.executor.profile.table_record import joined
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Memory
-from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.hardware import TABLE, Device, Efficiency, Hardware, Memory
+from helmsman.schemas.operation_table import OperationRow, OperationTable, table_name
 from helmsman.schemas.storage import STORAGE
 
 
@@ -29,7 +29,7 @@ def adopted(place: TablePlace, other: Hardware, question: Question) -> Hardware 
         place.hardware,
         _restated(table, place, other, question),
         [each for each in other.readings if each.conditions.get(TABLE) == key],
-        {name: other.sources[name] for name in (source_of(key), NOW) if name in other.sources},
+        {name: other.sources[name] for name in (table_name(key), NOW) if name in other.sources},
         devices=tuple(_informed(device, other) for device in place.hardware.devices),
         memories=disks,
         links=[link for link in other.links if link.source_memory in {disk.name for disk in disks}],

@@ -1,5 +1,6 @@
 """What a record says of its devices because a table was measured: how fast they expand, and turn caches."""
 
+from helmsman.executor.profile.disturbed import disturbed_beyond
 from helmsman.executor.profile.layer_reshape import TurnTimes
 from helmsman.executor.profile.table import TableSamples
 from helmsman.executor.profile.table_place import TablePlace
@@ -15,7 +16,7 @@ def informed(device: Device, place: TablePlace, samples: TableSamples) -> Device
     """`device` with its rate of expansion (the accelerator's) and the share of a plain read that it turns caches at."""
     found: dict[str, object] = {}
     if device.name == place.accelerator.name and samples.expansion.rates:
-        found["decompress"] = figure(samples.expansion.rates, NOW)
+        found["decompress"] = disturbed_beyond(figure(samples.expansion.rates, NOW), samples.expansion.disturbed)
     turned = samples.reshape.get(device.name)
     if turned is not None:
         found["efficiency"] = with_turning(device, turned, samples.question.kv_format)
@@ -30,6 +31,7 @@ def with_turning(device: Device, turned: TurnTimes, fmt: Format) -> tuple[Effici
     read = quantile(turned.reads, 0.5)
     shares = [turned.size / max(each - overhead, each / 2) / read for each in turned.idle]
     new = curve("memory", "reshape", fmt, {float(turned.size): shares}, NOW)
+    new = new.model_copy(update={"share": tuple(disturbed_beyond(share, turned.disturbed) for share in new.share)})
     known = next((each for each in device.efficiency if _alike(each, new)), None)
     others = (each for each in device.efficiency if each is not known)
     return (*others, new if known is None else _joined(known, new))

@@ -3,16 +3,17 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from helmsman.executor.profile.disturbed import DISTURBANCE, disturbed_beyond, left_readings
 from helmsman.executor.profile.layer import Seconds
-from helmsman.executor.profile.readings import OTHERS, Conditions
+from helmsman.executor.profile.readings import Conditions
 from helmsman.executor.profile.table import TableSamples
 from helmsman.executor.profile.table_devices import NOW, informed
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.hwdb.fit import figure
 from helmsman.planner.table_prices import shape_of
-from helmsman.schemas.figures import Source
-from helmsman.schemas.hardware import Device, Hardware, Link, Memory, Reading
-from helmsman.schemas.operation_table import OperationRow, OperationTable
+from helmsman.schemas.figures import DISTURBED, Figure, Source
+from helmsman.schemas.hardware import OTHERS, TABLE, Device, Hardware, Link, Memory, Reading
+from helmsman.schemas.operation_table import OperationRow, OperationTable, table_name
 from helmsman.schemas.storage import STORAGE
 
 TOOK = "profiling"
@@ -26,8 +27,6 @@ RESHAPE = "reshape"
 """Seconds of turning the keys, which `scores` would pay for with the layout that is not used (PARK-15)."""
 SWEEP = "host by threads"
 BALANCING = "balancing of storage"
-TABLE = "table"
-"""The condition under which a reading belongs to a table: its key."""
 TABLES = 32
 """A record keeps the newest."""
 
@@ -86,11 +85,20 @@ def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
         "decompress": samples.expansion.seconds,
         "storage": samples.storage.seconds if samples.storage else {},
     }
+    shares = {
+        "host": samples.host.disturbed,
+        "accelerator": samples.accelerator.disturbed,
+        **dict.fromkeys(("transfer", "transfer_q4"), samples.moving_disturbed),
+        "decompress": samples.expansion.disturbed,
+        "storage": samples.storage.disturbed if samples.storage else 0.0,
+    }
     source = _source(place, samples)
-    rows = [
-        {"op": op.name, **{name: figure(of[op.name], source) for name, of in columns.items() if op.name in of}}
-        for op in question.operations
-    ]
+
+    def measured(op: str) -> dict[str, Figure]:
+        known = {name: figure(of[op], source) for name, of in columns.items() if op in of}
+        return {name: disturbed_beyond(one, shares[name]) for name, one in known.items()}
+
+    rows = [{"op": op.name, **measured(op.name)} for op in question.operations]
     return OperationTable(
         shape=shape_of(question.model),
         batch=question.batch,
@@ -107,24 +115,23 @@ def operation_table(place: TablePlace, samples: TableSamples) -> OperationTable:
 
 
 def _source(place: TablePlace, samples: TableSamples) -> str:
-    return source_of(place.key(samples.question))
-
-
-def source_of(key: str) -> str:
-    """The name of the source of a table's figures."""
-    return f"table {key[:16]}"
+    return table_name(place.key(samples.question))
 
 
 def _sources_of(hardware: Hardware, kept: Iterable[str | None]) -> dict[str, Source]:
     """The record's sources without those of tables that are dropped."""
-    wanted = {source_of(key) for key in kept if key is not None}
-    ours = {source_of(table.key) for table in hardware.tables if table.key is not None}
+    wanted = {table_name(key) for key in kept if key is not None}
+    ours = {table_name(table.key) for table in hardware.tables if table.key is not None}
     return {name: source for name, source in hardware.sources.items() if name not in ours - wanted}
 
 
 def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, tuple[Link, Link]]]:
     """A memory for every storage device, and its links to the accelerator and to the host."""
-    disks = samples.storage.disks if samples.storage else []
+    disks, share = (samples.storage.disks, samples.storage.disturbed) if samples.storage else ([], 0.0)
+
+    def measured(values: Sequence[float]) -> Figure:
+        return disturbed_beyond(figure(values, NOW), share)
+
     host, accelerator = (place.hardware.device(seat.name).memory for seat in (place.host, place.accelerator))
     for number, disk in enumerate(disks):
         name = "disk" if number == 0 else f"disk{number + 1}"
@@ -134,10 +141,10 @@ def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, t
             product=str(disk.folder),
             capacity=disk.free,
             available=disk.free,
-            bandwidth=figure(disk.rates, NOW),
+            bandwidth=measured(disk.rates),
             source=NOW,
         )
-        latency = figure(disk.latency, NOW)
+        latency = measured(disk.latency)
         to = ((f"{name}-s2d", accelerator, disk.rates), (f"{name}-s2h", host, disk.host_rates))
         direct, home = (
             Link(
@@ -145,7 +152,7 @@ def _disks(place: TablePlace, samples: TableSamples) -> Iterator[tuple[Memory, t
                 source_memory=name,
                 target_memory=target,
                 kind="file",
-                bandwidth=figure(rates, NOW),
+                bandwidth=measured(rates),
                 latency=latency,
             )
             for link, target, rates in to
@@ -195,8 +202,23 @@ def _readings(place: TablePlace, samples: TableSamples) -> Iterator[Reading]:
     yield reading(TOOK, host, "s", [samples.took_s], {})
     for part, took, given in _parts(samples):
         yield reading(PART, host, "s", [took], {"part": part, **given})
+    for part, device, share in _disturbances(place, samples):
+        if share > DISTURBED:
+            yield reading(DISTURBANCE, device, "share", [share], {"of": part})
+    yield from left_readings(samples.left, host, {TABLE: place.key(samples.question)}, source)
     if samples.others is not None:
         yield reading(OTHERS, host, "share", [samples.others], {})
+
+
+def _disturbances(place: TablePlace, samples: TableSamples) -> Iterator[tuple[str, str, float]]:
+    """Of every part of a table its name, the device that worked, and the share of the time that others took."""
+    host, accelerator = place.host.name, place.accelerator.name
+    yield "host", host, samples.host.disturbed
+    yield "accelerator", accelerator, samples.accelerator.disturbed
+    yield from (("turning of keys", device, turned.disturbed) for device, turned in samples.reshape.items())
+    yield "expansion", accelerator, samples.expansion.disturbed
+    if samples.storage is not None:
+        yield "storage", accelerator, samples.storage.disturbed
 
 
 def _parts(samples: TableSamples) -> Iterator[tuple[str, float, Conditions]]:

@@ -1,20 +1,28 @@
 """A plan on a disturbed record: which figures, how much wider its interval is, and the same from the command line."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from helmsman.analysis.disturbance import disturbance_line, disturbance_of, disturbed_record, with_evidence
+from helmsman.cli import check as helm_check
 from helmsman.cli import plan as helm_plan
+from helmsman.cli import run as helm_run
+from helmsman.cli import serve as helm_serve
+from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.fit import exact
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.decide import evidence
 from helmsman.planner.disturbed import disturbed_figures, undisturbed
 from helmsman.planner.predict import predict
 from helmsman.schemas.between_passes import BetweenPasses
-from helmsman.schemas.figures import disturbed_figure
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.figures import Figure, disturbed_figure
+from helmsman.schemas.hardware import LEFT, OTHERS, Efficiency, Hardware, Interrupts, Reading
+from helmsman.schemas.operation_table import COLUMNS, BlockShape, OperationRow, OperationTable, required
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.pricing import cost_model
 
@@ -69,10 +77,82 @@ def test_a_plan_keeps_it_as_evidence(plan: Plan) -> None:
 
 
 def test_what_a_plan_does_not_use_disturbs_it_not(plan: Plan) -> None:
-    spare = plan.hardware.memories[0]
-    spare = spare.model_copy(update={"bandwidth": disturbed_figure(spare.bandwidth, 0.5)})
-    hardware = plan.hardware.model_copy(update={"memories": (spare, *plan.hardware.memories[1:])})
-    assert disturbance_of(plan.model_copy(update={"hardware": hardware})) is None
+    memory = plan.hardware.memories[0]
+    shaken = disturbed_figure(memory.bandwidth, 0.5)
+    spare = memory.model_copy(update={"name": "spare", "bandwidth": shaken})
+    known = memory.model_copy(update={"bandwidth": shaken, "joint": memory.bandwidth})
+    for memories in ((*plan.hardware.memories, spare), (known, *plan.hardware.memories[1:])):
+        hardware = plan.hardware.model_copy(update={"memories": memories})
+        assert disturbance_of(plan.model_copy(update={"hardware": hardware})) is None
+
+
+@pytest.mark.parametrize(("field", "called"), [("bandwidth", "memory bandwidth"), ("joint", "joint bandwidth")])
+def test_what_devices_share_of_a_memory_is_named(plan: Plan, field: str, called: str) -> None:
+    memory = plan.hardware.memories[0]
+    wider = memory.model_copy(update={field: disturbed_figure(memory.bandwidth, 0.5)})
+    moved = on(plan, plan.hardware.model_copy(update={"memories": (wider, *plan.hardware.memories[1:])}))
+    found = disturbance_of(moved)
+    assert found is not None and found.figures == (f"{memory.name} {called}",)
+    kept = {each.what: each.disturbed for each in evidence(moved.hardware)}
+    assert kept[f"{memory.name} {called}"] == 0.5
+
+
+def everything_measured(hardware: Hardware) -> Hardware:
+    """The record with a figure of every kind that profiles and tables measure."""
+    usual = exact(0.5, hardware.devices[0].read.source)
+    rate = hardware.devices[0].read
+    parts = {"launch": usual, "overhead": usual, "join": usual, "request": usual, "elementwise": rate}
+    curve = Efficiency(bound="memory", at=(1.0,), share=(usual,))
+    device = hardware.devices[0].model_copy(update={**parts, "decompress": rate, "efficiency": (curve,)})
+    memory = hardware.memories[0].model_copy(update={"joint": rate})
+    interrupts = {device.name: Interrupts(small=usual, large=usual)}
+    times = {"overhead": usual, "handover": usual, "slows": {device.name: usual}, "interrupts": interrupts}
+    shape = BlockShape(hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, gated=True)
+    rows = tuple(OperationRow(op=op, **dict.fromkeys(COLUMNS, usual)) for op in required(shape))
+    table = OperationTable(
+        shape=shape, batch=1, context=8, host="cpu", accelerator="cuda", key="a" * 64, rows=rows
+    )  # fmt: skip
+    return hardware.model_copy(
+        update={
+            "devices": (device, *hardware.devices[1:]),
+            "memories": (memory, *hardware.memories[1:]),
+            "links": (hardware.links[0].model_copy(update=times), *hardware.links[1:]),
+            "between_passes": BetweenPasses(begin={device.name: usual}, submission=usual),
+            "tables": (table,),
+        }
+    )
+
+
+def shaken(part: Any) -> Any:
+    """A part of a record with every figure in it disturbed."""
+    if isinstance(part, Figure):
+        return disturbed_figure(part, 0.2)
+    if isinstance(part, BaseModel):
+        return part.model_copy(update={name: shaken(getattr(part, name)) for name in type(part).model_fields})
+    if isinstance(part, tuple):
+        return tuple(shaken(each) for each in part)
+    return {key: shaken(value) for key, value in part.items()} if isinstance(part, dict) else part
+
+
+def test_no_figure_is_disturbed_without_a_name(plan: Plan) -> None:
+    hardware: Hardware = shaken(everything_measured(plan.hardware))
+    figures = hardware.to_json().count('"disturbed"')
+    named = [f"{owner} {what}" for owner, what, _ in disturbed_figures(hardware)]
+    assert len(named) == len(set(named)) == figures
+
+
+def test_a_table_disturbs_the_plans_that_it_prices(plan: Plan) -> None:
+    hardware = everything_measured(plan.hardware)
+    table: OperationTable = shaken(hardware.tables[0]).model_copy(update={"format": "bf16", "kv_format": "bf16"})
+    hardware = plan.hardware.model_copy(update={"tables": (table,)})
+    options = {**plan.strategy.options, "operation_table": True}
+    alone, priced = (
+        on(plan.model_copy(update={"strategy": plan.strategy.model_copy(update={"options": chosen})}), hardware)
+        for chosen in (plan.strategy.options, options)
+    )
+    assert disturbance_of(alone) is None
+    found = disturbance_of(priced)
+    assert found is not None and f"table {'a' * 16} q host" in found.figures
 
 
 def test_time_between_tasks_and_joint_rates_are_named_too(plan: Plan) -> None:
@@ -104,6 +184,72 @@ def test_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert helm_plan.main([*words, "--json"]) == 0
     marked = [each for each in json.loads(capsys.readouterr().out)["evidence"] if "disturbed" in each]
     assert [each["disturbed"] for each in marked] == [0.3]
+
+
+def laptop(tmp_path: Path, change: Callable[[Hardware], Hardware]) -> list[str]:
+    """A question about a changed record of a laptop, whose answer uses host and accelerator."""
+    path = tmp_path / "machine.json"
+    path.write_text(change(load_hardware("rtx4060-laptop", None)).to_json())
+    return ["--model", "Qwen3-8B", "--hw", str(path), "--format", "bf16", "--strategy", "layer-split"]
+
+
+def with_disturbed_joint_rate(hardware: Hardware) -> Hardware:
+    memory = hardware.memory(hardware.devices[0].memory)
+    joint = disturbed_figure(memory.bandwidth, 0.4)
+    memories = tuple(
+        each.model_copy(update={"joint": joint}) if each.name == memory.name else each for each in hardware.memories
+    )
+    return hardware.model_copy(update={"memories": memories})
+
+
+def test_the_command_says_so_of_a_joint_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert helm_plan.main(laptop(tmp_path, with_disturbed_joint_rate)) == 0
+    assert "joint bandwidth): others took up to 40%" in capsys.readouterr().out
+
+
+def of_before_marks(hardware: Hardware) -> Hardware:
+    """As a profile beside others was, before disturbed points were measured again and marked."""
+    share = exact(0.3, hardware.devices[0].read.source)
+    reading = Reading(what=OTHERS, device=hardware.devices[0].name, conditions={}, unit="share", figure=share)
+    return hardware.model_copy(update={"readings": (reading,)})
+
+
+def with_none_left(hardware: Hardware) -> Hardware:
+    old = of_before_marks(hardware)
+    none = exact(0.0, hardware.devices[0].read.source)
+    left = Reading(
+        what=LEFT, device=hardware.devices[0].name, conditions={"of": "disturbed"}, unit="points", figure=none
+    )
+    return old.model_copy(update={"readings": (*old.readings, left)})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(disturbed, "are disturbed: others took up to 30%"), (of_before_marks, "others used 30% of the processors")],
+)
+def test_commands_on_a_plan_warn_of_its_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Hardware], Hardware], said: str
+) -> None:
+    made = str(tmp_path / "plan.json")
+    assert helm_plan.main([*laptop(tmp_path, change), "-o", made]) == 0
+    assert (said in capsys.readouterr().err) == (change is of_before_marks)
+    assert helm_sim.main([made, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) and err.count("\n") == 1 and said in err
+    assert helm_sim.main([made, "-q"]) == 0
+    assert capsys.readouterr() == ("", "")
+    nowhere = str(tmp_path / "nowhere")
+    for command in (helm_run.main, helm_serve.main):
+        more = ["--text", "a"] if command is helm_run.main else ["--port", "0"]
+        assert command([made, "--checkpoint", nowhere, *more]) != 0
+        assert capsys.readouterr().err.count(said) == 1
+    assert helm_check.main([made, "--measured", nowhere]) == 5
+    assert capsys.readouterr().err.count(said) == 1
+
+
+def test_a_profile_that_waited_for_quiet_spells_is_no_reason_to_warn(plan: Plan) -> None:
+    assert disturbed_record(with_none_left(plan.hardware)) is None
+    assert disturbed_record(of_before_marks(plan.hardware)) is not None
 
 
 def test_a_disturbed_time_between_passes_is_named(plan: Plan) -> None:

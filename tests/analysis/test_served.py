@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from serving_oracle import serve, simple_cost
 
-from helmsman.analysis.served import compare_served, served_table
+from helmsman.analysis.served import compare_served, served_table, served_verdict
 from helmsman.cli import check as helm_check
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
-from helmsman.schemas.served import FAILED, Served, write_served
+from helmsman.schemas.served import CANCELLED, FAILED, REJECTED, Served, write_served
 from helmsman.simulator.serving.requests.read import read_requests
 
 PLAN = "0" * 64
@@ -60,6 +60,23 @@ def test_who_failed_has_no_latency_and_lowers_throughput(simulated: Served) -> N
     assert not found.passed and found.figures[1].measured is None and "-" in served_table(found)
 
 
+def losing(table: Served, status: int, count: int = 3) -> Served:
+    """A run as fast as that of `table`, but for the last `count` requests, which ended with `status`."""
+    lost = np.arange(len(table)) >= len(table) - count
+    return replace(table, status=np.where(lost, status, table.status))
+
+
+@pytest.mark.parametrize("status", [FAILED, REJECTED])
+def test_a_run_that_lost_requests_missed_whatever_is_judged(simulated: Served, status: int) -> None:
+    served = losing(slower(simulated, 1.0), status)
+    found = compare_served(PLAN, simulated, served, 0.15, ("tpot",))
+    assert (found.verdict, found.passed, found.lost) == ("missed", False, 3)
+    assert "3 requests LOST that finished in simulation; 2 figures within 15.0%" in served_table(found)
+    both = compare_served(PLAN, losing(simulated, status), served, 0.15, ("tpot",))
+    assert (both.verdict, both.lost) == ("passed", 0)
+    assert compare_served(PLAN, simulated, losing(served, CANCELLED), 0.15, ("tpot",)).lost == 0
+
+
 def test_other_requests_and_sources_are_refused(simulated: Served) -> None:
     served = slower(simulated, 1.0)
     others = {
@@ -99,6 +116,8 @@ def test_the_command_exits_with_4_beyond_the_tolerance(
     code, out, err = check(simulated, slower(simulated, 1.3), "--json")
     assert (code, err) == (4, "") and json.loads(out)["passed"] is False
     assert check(simulated, slower(simulated, 1.3), "--judge", "throughput", "--tolerance", "0.25")[0] == 0
+    code, out, err = check(simulated, losing(slower(simulated, 1.0), FAILED), "--judge", "tpot")
+    assert code == 4 and "3 requests LOST" in out and "see what helm-bench-serve said" in err
 
 
 @pytest.mark.parametrize(
@@ -131,7 +150,10 @@ def test_a_disturbed_run_neither_passes_nor_misses(
 def test_a_quiet_run_is_judged_and_says_what_others_took(simulated: Served) -> None:
     found = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), others_cpu_share=0.02), 0.15)
     assert found.verdict == "missed" and "used 2.0% of the server" in served_table(found)
-    assert "others       unknown" in served_table(compare_served(PLAN, simulated, slower(simulated, 1.0), 0.15))
+    assert "unknown" not in served_verdict(found)
+    nobody_knows = compare_served(PLAN, simulated, slower(simulated, 1.0), 0.15)
+    assert nobody_knows.verdict == "passed" and "others       unknown" in served_table(nobody_knows)
+    assert served_verdict(nobody_knows).endswith("; what others took of the processors is unknown")
 
 
 def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:

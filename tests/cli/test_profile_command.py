@@ -17,12 +17,11 @@ from helmsman.executor.profile.layer_expansion import ExpansionTimes
 from helmsman.executor.profile.layer_reshape import TurnTimes
 from helmsman.executor.profile.layer_storage import DiskTimes, StorageTimes
 from helmsman.executor.profile.layer_times import DeviceTimes
-from helmsman.executor.profile.readings import OTHERS
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import TableSamples
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.balance import Balanced
-from helmsman.schemas.hardware import Figure, Hardware, Reading
+from helmsman.schemas.hardware import LEFT, OTHERS, Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
 
 
@@ -97,6 +96,17 @@ def test_a_disturbed_profile_says_so(cache, monkeypatch, capsys):
     monkeypatch.setattr(profiler, "profile", lambda *_: left.model_copy(update={"readings": (*left.readings, point)}))
     assert main([]) == 0
     assert "disturbed: 1 points stayed disturbed, up to 31%; their figures have wider" in capsys.readouterr().out
+
+
+def test_a_profile_says_what_stayed_unsteady(cache, monkeypatch, capsys):
+    calm = record()
+    share = calm.readings[0]
+    for count in (0.0, 2.0):
+        figure = share.figure.model_copy(update={"value": count, "p10": count, "p90": count})
+        left = share.model_copy(update={"what": LEFT, "conditions": {"of": "unsteady"}, "figure": figure})
+        monkeypatch.setattr(profiler, "profile", lambda *_, left=left: calm.model_copy(update={"readings": (left,)}))
+        assert main([]) == 0
+        assert ("unsteady: 2 points" in capsys.readouterr().out) == (count > 0)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from helmsman.cli import documents
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
-from helmsman.cli.documents import read_plan
 from helmsman.planner import iteration_cost
 from helmsman.planner.iteration_cost import ReplicaCost
 from helmsman.planner.replica import ReplicaOptions
@@ -43,7 +43,7 @@ def remembered() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(iteration_cost, "replica_cost", remember)
-        patch.setattr(helm_sim, "read_plan", cache(read_plan))
+        patch.setattr(documents, "read_plan", cache(documents.read_plan))
         yield
 
 

@@ -11,7 +11,7 @@ from helmsman.executor import probe
 from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import READ_PIECE, probe_pieces
-from helmsman.executor.profile import buffers, copies, inplace, processor, run
+from helmsman.executor.profile import buffers, copies, inplace, processor, quality, run
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
@@ -328,6 +328,7 @@ def small(monkeypatch):
     monkeypatch.setattr(buffers, "ROTATION", 1)
     monkeypatch.setattr(probe, "READ_CACHES", 2)
     monkeypatch.setattr(inplace, "TOKENS", (1, 64))
+    monkeypatch.setattr(quality, "ATTEMPTS", 1)
 
 
 def test_a_real_profile_has_every_part(monkeypatch):

@@ -7,11 +7,19 @@ from test_profile import found, synthetic_profile
 
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
+from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, Point, Session, Watch
 from helmsman.executor.profile.record import record
-from helmsman.executor.profile.samples import BetweenPassesSamples
+from helmsman.executor.profile.samples import (
+    BetweenPassesSamples,
+    HandoverSamples,
+    InplaceSamples,
+    JointSamples,
+    Left,
+    LinkSamples,
+)
 from helmsman.schemas.figures import Figure, disturbed_figure, undisturbed_figure
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import LEFT, Hardware
 from helmsman.schemas.read import parse_document
 
 CPUS = 2
@@ -64,7 +72,9 @@ def measure(machine: Machine, names: str = "abcd", **parts):
     kept, drops = {}, []
     session = Session(Watch(machine.now, machine.sleep), lambda: drops.append(1), **parts)
     session.take(machine.point(name, kept) for name in names)
-    return kept, session.finish()
+    left = session.finish()
+    assert left.unsteady == 0
+    return kept, left.disturbed
 
 
 def test_nobody_waits_on_a_quiet_machine():
@@ -103,9 +113,32 @@ def test_a_point_whose_samples_lie_apart_is_measured_again():
     spread = {"a#1": 3 * UNSTEADY, "a#2": 2 * UNSTEADY, "a#3": UNSTEADY / 2}
     session = Session(Watch(machine.now, machine.sleep), lambda: None)
     session.take([machine.point("a", kept, spread=spread.get), machine.point("b", kept)])
-    assert session.finish() == 0
+    assert session.finish() == Left()
     assert machine.ran == list("abaa")
     assert kept == {"a": ("a#3", 0.0), "b": ("b#1", 0.0)}
+
+
+def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():
+    machine, kept = Machine(load=((0.25, 0.75, 0.4),)), {}
+    session = Session(Watch(machine.now, machine.sleep), lambda: None, budget=0.0)
+    points = [
+        machine.point(name, kept, spread=lambda _, apart=apart: apart) for name, apart in (("a", 0.1), ("b", 0.2))
+    ]
+    session.take(points)
+    assert session.finish() == Left(disturbed=1, unsteady=1)
+
+
+def test_links_joint_rates_and_stages_say_how_far_their_samples_lie_apart():
+    """Of a neighbour on the same memory, who takes no processor time here."""
+    even, apart = [1.0, 1.0, 1.02, 1.0], [1.0, 1.0, 0.5, 0.6]
+    joint = {"idle": even, "busy": even}, {"idle": even, "busy": apart}
+    cases = {
+        "link": [LinkSamples(rate=rates) for rates in (even, apart)],
+        "joint": [JointSamples(read=reads) for reads in joint],
+        "stage": [InplaceSamples(attention={32: apart, 256: seconds}) for seconds in (even, apart)],
+    }
+    for name, (calm, shaken) in cases.items():
+        assert calm.spread < UNSTEADY < shaken.spread, name
 
 
 def test_nothing_is_measured_again_after_the_budget():
@@ -179,6 +212,27 @@ def test_only_disturbed_figures_of_a_record_are_wider_and_say_so():
     assert found(hardware, DISTURBANCE, "cpu", of="linear", format="bf16", bytes=10**6).value == 0.3
     assert found(hardware, DISTURBANCE, "h2d", of="copy").value == 0.5
     assert parse_document(Hardware, hardware.to_json().encode(), "record") == hardware
+
+
+def test_all_that_a_disturbed_hand_over_says_is_wider():
+    ends = {name: [1e-6, 2e-6, 3e-6] for name in ("cpu", "loopback")}
+    lanes = {name: [25e-6, 26e-6, 27e-6] for name in ("h2d", "d2h")}
+    taken = {(link, name, size): [(1e-5, 4e-5)] * 5 for link in lanes for name in ends for size in (BYTES, LARGE)}
+    calm = HandoverSamples(2e-5, ends, ends, lanes, lanes, lanes, taken)
+    for share, marks in ((0.02, {None}), (0.4, {0.4})):
+        profile = synthetic_profile(handovers=replace(calm, disturbed=share))
+        hardware = marked(record(profile), profile)
+        link = hardware.link("dram", "vram")
+        interrupts = [getattr(each, size) for each in link.interrupts.values() for size in ("small", "large")]
+        figures = [link.overhead, link.handover, hardware.device("cpu").join, *interrupts]
+        assert {each.disturbed for each in figures} == marks
+
+
+def test_a_record_says_how_many_points_stayed_disturbed_or_unsteady():
+    profile = replace(synthetic_profile(), left=Left(disturbed=2, unsteady=1))
+    hardware = marked(record(profile), profile)
+    left = [found(hardware, LEFT, "cpu-all", of=of).value for of in ("disturbed", "unsteady")]
+    assert left == [2.0, 1.0]
 
 
 def test_reads_are_disturbed_as_far_as_their_samples_are():

@@ -5,6 +5,7 @@ import time
 from collections import namedtuple
 from dataclasses import replace
 from errno import EACCES
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -13,27 +14,32 @@ from layer_machines import LATENCY, LAYER, OPT_LAYER, RATE, loopback_record, two
 
 from helmsman.executor._kernels import CopyEngine, DiskFile, packed_size
 from helmsman.executor.devices.memory import view
+from helmsman.executor.interference import CpuTimes, Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, table
+from helmsman.executor.profile import layer_expansion, layer_reshape, layer_storage, layer_times, quality, table
+from helmsman.executor.profile.disturbed import DISTURBANCE
 from helmsman.executor.profile.layer import Layers, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_times import restated
 from helmsman.executor.profile.layer_traffic import LayerTraffic
+from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.question import Question
+from helmsman.executor.profile.samples import Left
 from helmsman.executor.profile.table import STEPS, TableSamples, measure_table
 from helmsman.executor.profile.table_devices import with_turning
 from helmsman.executor.profile.table_place import TablePlace
-from helmsman.executor.profile.table_record import PART, SWEEP, TABLE, TOOK, extended
+from helmsman.executor.profile.table_record import PART, SWEEP, TOOK, extended
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.graph import Task
 from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.disturbed import disturbed_figures
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import LEFT, TABLE, Hardware
 from helmsman.schemas.operation_table import required
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.workload import Workload
@@ -49,13 +55,16 @@ def place(rate: float = RATE, cores: int = 2) -> TablePlace:
 
 @pytest.fixture(scope="module", autouse=True)
 def short():
-    """A few rounds of everything. Times are compared by their 10th percentile: others are at work on this machine."""
+    """A few rounds of everything once, on a system that does not tell what others do. Times are compared by their
+    10th percentile: others are at work on this machine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer_times, "ROUNDS", (2, 3))
         patch.setattr(layer_times, "SWEEP_ROUNDS", 1)
         patch.setattr(layer_times, "ENOUGH_S", 0.2)
         patch.setattr(layer_expansion, "ROUNDS", (2, 3))
         patch.setattr(layer_storage, "ROUNDS", (2, 2))
+        patch.setattr(quality, "ATTEMPTS", 1)
+        patch.setattr(table, "Watch", lambda: Watch(now=lambda: Moment(time.monotonic())))
         yield
 
 
@@ -180,6 +189,55 @@ def test_every_part_of_measuring_has_its_seconds(record, samples):
     parts = {r.conditions["part"]: r.figure.value for r in record.readings if r.what == PART}
     assert len(parts) == STEPS and parts == samples.parts
     assert 0 < sum(parts.values()) <= samples.took_s
+
+
+def test_what_stayed_disturbed_of_a_table_is_wider_and_named(samples):
+    """Each column by what others took while it was measured; of transfers, beside either device."""
+    shares = {"host": 0.3, "accelerator": 0.1, "decompress": None, "transfer": 0.2, "transfer_q4": 0.2}
+    shaken = replace(
+        samples,
+        host=replace(samples.host, disturbed=0.3),
+        accelerator=replace(samples.accelerator, disturbed=0.1),
+        reshape={name: replace(turned, disturbed=0.5) for name, turned in samples.reshape.items()},
+        left=Left(disturbed=4, unsteady=1),
+    )
+    calm, found = (extended(place(), each, SOURCE) for each in (samples, shaken))
+    for before, after in zip(calm.tables[0].rows, found.tables[0].rows, strict=True):
+        for column, share in shares.items():
+            one, other = getattr(before, column), getattr(after, column)
+            if one is not None:
+                assert other.p90 == pytest.approx(one.p90 / (1.0 - (share or 0.0))) and other.value == one.value
+                assert other.disturbed == (share and pytest.approx(share))
+    (turning,) = (each for each in found.device("cpu").efficiency if each.op == "reshape")
+    assert [share.disturbed for share in turning.share] == [0.5]
+    named = {(owner, what) for owner, what, _ in disturbed_figures(found)}
+    assert (found.tables[0].name, "q host") in named and (found.tables[0].name, "q transfer") in named
+    told = {r.conditions["of"]: r.figure.value for r in found.readings if r.what == DISTURBANCE}
+    assert told == {"host": 0.3, "accelerator": 0.1, "turning of keys": 0.5}
+    left = {r.conditions["of"]: r.figure.value for r in found.readings if r.what == LEFT}
+    assert left == {"disturbed": 4.0, "unsteady": 1.0}
+    assert DISTURBANCE not in {r.what for r in calm.readings}
+
+
+def test_a_disturbed_part_is_measured_again(monkeypatch):
+    """Others use one of two processors all the time; half a second passes whenever somebody asks what time it is."""
+    monkeypatch.setattr(quality, "ATTEMPTS", 2)
+    monkeypatch.setattr(quality, "UNSTEADY", 1e9)
+    measured, asked = [], count()
+
+    def counted(*setting, shared):
+        measured.append(shared)
+        return layer_times.measure_times(*setting, shared=shared)
+
+    def beside_others():
+        seconds = 0.5 * next(asked)
+        return Moment(seconds, CpuTimes(busy=seconds, total=2.0 * seconds, own=0.0))
+
+    monkeypatch.setattr(table, "measure_times", counted)
+    found = measure_table(place(), replace(QUESTION, batch=1, context=1), watch=Watch(beside_others, lambda _: None))
+    assert (measured.count(False), measured.count(True)) == (2, 2)
+    assert found.left == Left(disturbed=5)
+    assert found.host.disturbed == found.moving_disturbed == pytest.approx(0.49)
 
 
 def test_a_layer_of_learned_positions_and_biases_is_measured():

@@ -135,13 +135,13 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
 
 def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     """The plan that is given, or one made for the tests."""
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.cli.machine import machine, warn_of_disturbed
     from helmsman.hwdb.load_model import check_context, load_model
     from helmsman.schemas.workload import Workload
 
     if args.plan is not None:
-        return read_plan(args.plan)
+        return plan_of(args)
     model, hardware = load_model(args.model), machine(args)
     warn_of_disturbed(args, hardware)
     context = max(test.context for test in tests)

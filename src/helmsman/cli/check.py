@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TOLERANCE = 0.08
 _SERVED_TOLERANCE = 0.15
+_REMEDY = "profile again, or change --tolerance"
 
 
 def build_parser() -> Parser:
@@ -63,7 +64,7 @@ def execute(args: argparse.Namespace) -> int:
 
 def _served(args: argparse.Namespace) -> int:
     from helmsman.analysis.served import JUDGED, compare_served, served_table, served_verdict
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.hwdb.machine_line import record_line
     from helmsman.schemas.read import digest
     from helmsman.schemas.served import read_served
@@ -75,22 +76,23 @@ def _served(args: argparse.Namespace) -> int:
     judged = JUDGED if args.judge is None else tuple(args.judge.split(","))
     if unknown := set(judged) - set(JUDGED):
         raise UsageError("unknown figure", field="--judge", value=min(unknown), remedy=f"use {', '.join(JUDGED)}")
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     simulated, measured = read_served(args.simulated), read_measured(args.served)
     files = (str(args.simulated), str(args.served))
     found = compare_served(digest(plan), simulated, measured, args.tolerance, judged, files)
     emit(args, found.to_json(), lambda: f"{'machine':<13}{record_line(plan.hardware)}\n{served_table(found)}")
-    return _judge(args, found.verdict, served_verdict(found))
+    remedy = "see what helm-bench-serve said of the first that failed or was refused" if found.lost else _REMEDY
+    return _judge(args, found.verdict, served_verdict(found), remedy)
 
 
 def _measured(args: argparse.Namespace) -> int:
     from helmsman.analysis.check import check
     from helmsman.analysis.report import document, table, verdict
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.schemas.trace import read_trace
     from helmsman.simulator.pricing import cost_model
 
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     measured = read_trace(args.measured)
     simulated = read_trace(args.simulated) if args.simulated else None
     files = (str(args.measured), str(args.simulated))
@@ -100,14 +102,15 @@ def _measured(args: argparse.Namespace) -> int:
     return _judge(args, checked.verdict, verdict(checked))
 
 
-def _judge(args: argparse.Namespace, verdict: "Verdict", told: str) -> int:
-    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it."""
+def _judge(args: argparse.Namespace, verdict: "Verdict", told: str, remedy: str = _REMEDY) -> int:
+    """The exit code of a verdict, which is `told` on stderr unless it is good or the document has it; `remedy`: of a
+    miss."""
     if verdict == "passed":
         return 0
     error = TargetMissedError if verdict == "missed" else DisturbedError
     if args.json:
         return error.exit_code
-    remedies = {"missed": "profile again, or change --tolerance", "disturbed": "measure again when nothing else runs"}
+    remedies = {"missed": remedy, "disturbed": "measure again when nothing else runs"}
     raise error(told, remedy=remedies[verdict])
 
 

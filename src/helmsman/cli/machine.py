@@ -41,9 +41,13 @@ def warn_of_disturbed(args: argparse.Namespace, hardware: "Hardware") -> None:
     """A line on stderr where figures of the record were disturbed, unless told to be quiet."""
     from helmsman.analysis.disturbance import disturbed_record
 
-    found = disturbed_record(hardware)
-    if found is not None and not args.quiet:
-        print(f"warning: {found}", file=sys.stderr)
+    warn(args, disturbed_record(hardware))
+
+
+def warn(args: argparse.Namespace, said: str | None) -> None:
+    """A warning on stderr, if there is one, unless told to be quiet."""
+    if said is not None and not args.quiet:
+        print(f"warning: {said}", file=sys.stderr)
 
 
 def cache_directory() -> Path:

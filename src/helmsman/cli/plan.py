@@ -11,7 +11,7 @@ from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
 from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
 from helmsman.cli.formats import check_compression, check_formats
-from helmsman.cli.machine import add_machine_arguments, warn_of_disturbed
+from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
@@ -54,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
+    from helmsman.analysis.disturbance import unmarked_record
     from helmsman.cli.machine import machine
     from helmsman.cli.places import check_places
     from helmsman.hwdb.load_model import load_model
@@ -72,6 +73,7 @@ def execute(args: argparse.Namespace) -> int:
         return _compare(args, model, hardware, workload)
     if args.max_context and args.strategy == "layer-split":
         return _print_longest(args, layer_split(args, model, hardware, workload))
+    warn(args, unmarked_record(hardware))
     began = perf_counter()
     answer = partial(_answer, args, model, hardware, workload)
     decision, searched, parts = decide_mixed(args, model, formats, answer)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_out, write_text
 from helmsman.cli.profile_table import add_table_arguments
+from helmsman.cli.profile_table_text import unsteady
 from helmsman.schemas.figures import DISTURBED
 
 if TYPE_CHECKING:
@@ -144,13 +145,15 @@ def _summary(hardware: "Hardware") -> str:
 def _disturbed(hardware: "Hardware") -> "Iterator[str]":
     """What others took while it was measured, and what of that is left in the figures."""
     from helmsman.executor.profile.disturbed import DISTURBANCE
-    from helmsman.executor.profile.readings import OTHERS
+    from helmsman.schemas.hardware import OTHERS, TABLE
 
-    points = [reading.figure.value for reading in hardware.readings if reading.what == DISTURBANCE]
+    readings = [reading for reading in hardware.readings if TABLE not in reading.conditions]
+    points = [reading.figure.value for reading in readings if reading.what == DISTURBANCE]
     if points:
         left = f"{len(points)} points stayed disturbed, up to {max(points):.0%}; their figures have wider spreads"
         yield f"  disturbed: {left}; measure again when nothing else runs"
-    for reading in hardware.readings:
-        if reading.what == OTHERS and "table" not in reading.conditions and reading.figure.value > DISTURBED:
+    yield from unsteady(readings)
+    for reading in readings:
+        if reading.what == OTHERS and reading.figure.value > DISTURBED:
             rest = "" if points else ", and no point was left disturbed"
             yield f"  other processes took {reading.figure.value:.0%} of the CPU time in all{rest}"

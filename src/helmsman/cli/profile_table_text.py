@@ -1,6 +1,6 @@
 """An operation table for people: milliseconds, and what was noticed while it was measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from helmsman.schemas.figures import DISTURBED
@@ -14,7 +14,7 @@ _WIDTH = 13
 
 def table_summary(hardware: "Hardware", table: "OperationTable", name: str) -> str:
     """The table of a layer of model `name`."""
-    from helmsman.executor.profile.table_record import TABLE
+    from helmsman.schemas.hardware import TABLE
     from helmsman.schemas.operation_table import COLUMNS
 
     shown = [column for column in COLUMNS if any(getattr(row, column) for row in table.rows)]
@@ -44,8 +44,8 @@ def _cell(seconds: float) -> str:
 def _notes(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
     """Threads that were tried, storage devices and what they carry, what turning caches would add, what measuring cost,
     and how much it was disturbed."""
-    from helmsman.executor.profile.readings import OTHERS
     from helmsman.executor.profile.table_record import SHARE, TOOK
+    from helmsman.schemas.hardware import OTHERS
 
     yield from _swept(readings, chosen)
     yield from _turned(readings)
@@ -58,7 +58,30 @@ def _notes(readings: list["Reading"], chosen: int | None) -> Iterator[str]:
         elif each.what == TOOK:
             yield f"  measured in {value:.1f} s{_parts(readings)}"
         elif each.what == OTHERS and value > DISTURBED:
-            yield f"  disturbed: other processes took {value:.0%} of the CPU time; measure with --again"
+            yield f"  other processes took {value:.0%} of the CPU time in all"
+    yield from _disturbed(readings)
+
+
+def _disturbed(readings: list["Reading"]) -> Iterator[str]:
+    """What stayed disturbed of a table, and that its figures say so."""
+    from helmsman.executor.profile.disturbed import DISTURBANCE
+
+    left = {each.conditions["of"]: each.figure.value for each in readings if each.what == DISTURBANCE}
+    if left:
+        parts, most = ", ".join(map(str, left)), max(left.values())
+        told = f"others took up to {most:.0%} of the time of {parts}, whose figures have wider spreads"
+        yield f"  disturbed: {told}; measure with --again when nothing else runs"
+    yield from unsteady(readings)
+
+
+def unsteady(readings: Iterable["Reading"]) -> Iterator[str]:
+    """How many points of a profile or a table stayed unsteady, if any did."""
+    from helmsman.schemas.hardware import LEFT
+
+    for each in readings:
+        if each.what == LEFT and each.conditions["of"] == "unsteady" and each.figure.value > 0:
+            left = f"{each.figure.value:.0f} points, whose samples lie far apart though nobody here took time from them"
+            yield f"  unsteady: {left}; their figures are as wide"
 
 
 def _swept(readings: list["Reading"], chosen: int | None) -> Iterator[str]:

@@ -109,7 +109,7 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
 
 def _accepted(args: argparse.Namespace) -> "Plan":
     """The plan, after everything that can be refused before a checkpoint is read."""
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.places import check_place
     from helmsman.executor.executed import check_executed
@@ -117,7 +117,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     select_from_environment()
     for place in (args.trace, args.out):
         check_place(place)
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     check_executed(plan)
     _check_checkpoint(args.checkpoint)
     if args.system is not None and not args.chat:

@@ -126,13 +126,13 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _accepted(args: argparse.Namespace) -> "Plan":
-    from helmsman.cli.documents import read_plan
+    from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
     from helmsman.cli.places import check_place
 
     select_from_environment()
     check_place(args.out)
-    return read_plan(args.plan)
+    return plan_of(args)
 
 
 def _served(args: argparse.Namespace, plan: "Plan") -> "Served":

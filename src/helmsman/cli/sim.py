@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
-from helmsman.cli.documents import read_plan
+from helmsman.cli.documents import plan_of
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
 from helmsman.cli.serving import execute_serving
 from helmsman.cli.serving_arguments import add_serving_arguments, check_serving_arguments
@@ -53,7 +53,7 @@ def execute(args: argparse.Namespace) -> int:
     check_plot_argument(args)
     check_serving_arguments(args)
     if args.requests is not None:
-        return execute_serving(args, read_plan(args.plan))
+        return execute_serving(args, plan_of(args))
     if args.per_layer and args.layer is not None:
         raise UsageError("--per-layer draws every layer", field="--layer", remedy="leave one of them out")
     from helmsman.simulator.per_layer import per_layer
@@ -62,7 +62,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.simulator.stream import simulate, timeline
     from helmsman.simulator.synchronisation import synchronisation
 
-    plan = read_plan(args.plan)
+    plan = plan_of(args)
     layers = layers_drawn(args.layer, plan.model.layers)
     price = median_price(plan, str(args.plan))
     costs = cost_model(plan, str(args.plan))
