@@ -8,9 +8,10 @@ each, by predicted seconds of the objective:
 - freedom: a strategy that may choose more, or has more memory or a second accelerator, is never slower, nor without a
   plan where it had one (`WIDENINGS`), a tenth of a per cent apart from that;
 - proofs: every bound of every plan, of its objective and of its phases, is at most the plan's own seconds, and the one
-  of `optimal` is at most those of layer splits, of llama.cpp's split and of one device with everything; no runner-up is
-  faster than a plan;
-- the default: whole requests take at most 3 % longer than with the best of these, under the same software.
+  of `optimal` is at most those of layer splits, of llama.cpp's split and of one device with everything; a proof, and
+  the seconds that runner-ups are shown beside, are of the plan's own seconds, and no runner-up is faster;
+- the default: asked without a strategy or an objective, whole requests take at most 3 % longer than with the best of
+  these, under the same software.
 
 What is another contract or machine rather than more freedom is not compared: another way to move or keep data that is
 asked for (`--pinning`, `--no-overlap`, `--kv-offload`, `--kv-window`, `--home`, `--percent`, `--nvme bounce`), other
@@ -25,30 +26,25 @@ import contextlib
 import io
 import json
 import random
-import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import count
 from math import inf
 from multiprocessing import Pool
 from pathlib import Path
 
+from benchmarks.random_questions import Question, drawn
 from helmsman.analysis.comparison import speed
-from helmsman.cli.plan import build_parser
-from helmsman.cli.plan import main as plan_main
-from helmsman.executor.checkpoint.gguf_write import write_outline
-from helmsman.hwdb.load_hardware import load_hardware, system_names
-from helmsman.hwdb.load_model import catalogue_names, load_model
-from helmsman.lowering.tensors import parameters
-from helmsman.planner.format_check import cache_misfit, weights_misfit
-from helmsman.planner.machine import roles
-from helmsman.schemas.errors import HelmError
+from helmsman.cli.app import run_command
+from helmsman.cli.plan import build_parser, decided, question_of
+from helmsman.lowering.placement import batches_together
+from helmsman.planner.decide import Decision
+from helmsman.planner.objective import objective_seconds
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import parse_document
 
 CASES = 300
 
@@ -62,22 +58,8 @@ better by less (`planner.strategies.optimal.compositions.SLACK`), as predictions
 MARGIN = 0.03
 """So much longer than the best of simple plans the default may take."""
 
-PROMPTS, OUTPUTS = (32, 128, 512, 2048), (1, 32, 128, 512)
-SHAPES = ((1, 1), (1, 1), (1, 1), (1, 4), (1, 16), (2, 8), (4, 4))
-"""Batches, and sequences of each."""
-
-WEIGHTS = ("f16", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "native", "native")
-CACHES = ("f16", "f16", "f16", "f32", "q8_0")
-MEMORY = (1.0, 1.0, 0.8, 0.5, 0.3, 0.15)
-"""Shares of the accelerator's memory that a plan may use."""
-
-COMPOSED = (("RTX 3090", "pcie4x16"), ("RTX 4060 Ti 16GB", "pcie4x8"), ("RTX 3060 12GB", "pcie3x16"))
-"""Graphics cards that a machine has one or two of, and their links."""
-
-LESS = 0.7
-"""The part of a memory that the narrower question has."""
-
-OBJECTIVES = ("latency", "latency", "throughput", "ttft")
+PROVED = {"decode step": "latency", "prompt pass": "ttft", "request": "request"}
+"""Objectives, as proofs call them."""
 
 SIMPLE = (
     "layer-split",
@@ -146,42 +128,17 @@ WIDENINGS = (
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked of all strategies. `words`: model, machine, work and formats, as on the command line; `objective`:
-    of the strategies; `traits`: what a widening may need."""
-
-    words: str
-    objective: str
-    traits: frozenset[str]
-    sizes: tuple[tuple[str, int], ...]
-
-    def line(self, strategy: str, options: str, objective: str | None = None) -> str:
-        """The arguments of helm-plan."""
-        options, words = self._filled(options), self.words
-        for flag in re.findall(r"--\S+", options):
-            if flag in ("--vram-avail", "--ram-avail", "--batch"):
-                words = re.sub(rf"{flag} \S+ ?", "", words)
-        if "--gpu" in options:
-            words = re.sub(r"--gpu '[^']*' ?", "", words)
-        asked = f"--objective {self.objective if objective is None else objective}" if objective != "" else ""
-        return " ".join(f"{words} --strategy {strategy} {asked} {options}".split())
-
-    def _filled(self, options: str) -> str:
-        gpu = next(iter(re.findall(r"--gpu '([^']*)'", self.words)), "")
-        options = options.replace("ONE", f"'{gpu}'").replace("TWO", f"'2x {gpu}'")
-        sizes = dict(self.sizes)
-        for flag in ("--vram-avail", "--ram-avail"):
-            options = options.replace(f"{flag} LESS", f"{flag} {int(LESS * sizes.get(flag, 0))}")
-        return options
-
-
-@dataclass(frozen=True)
 class Answer:
-    """A plan, or why there is none; `code`: the exit code."""
+    """A decision, or why there is none; `code`: the exit code."""
 
     code: int
-    plan: Plan | None
+    decision: Decision | None
     reason: str
+
+    @property
+    def plan(self) -> Plan | None:
+        """The decision's plan."""
+        return None if self.decision is None else self.decision.plan
 
     def seconds(self, objective: str) -> float:
         """Of the objective, for all batches."""
@@ -206,12 +163,17 @@ Ask = Callable[[str], Answer]
 
 
 def asked(line: str) -> Answer:
-    """What helm-plan answers to the arguments."""
-    out, errors = io.StringIO(), io.StringIO()
+    """What helm-plan decides on the arguments, runner-ups included, which its documents have not."""
+    out, errors, decisions = io.StringIO(), io.StringIO(), list[Decision]()
+
+    def decide(args: argparse.Namespace) -> int:
+        decisions.append(decided(args, question_of(args))[0])
+        return 0
+
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = plan_main([*shlex.split(line), "--json"])
-    if code == 0:
-        return Answer(0, parse_document(Plan, out.getvalue().encode(), "plan"), "")
+        code = run_command(build_parser(), decide, [*shlex.split(line), "--json"])
+    if decisions:
+        return Answer(code, decisions[0], "")
     return Answer(code, None, json.dumps(json.loads(out.getvalue())["error"]) if out.getvalue() else errors.getvalue())
 
 
@@ -260,109 +222,58 @@ def _widened(question: Question, widening: Widening, ask: Ask) -> Iterator[str]:
 
 
 def _default(question: Question, ask: Ask) -> Iterator[str]:
-    """The default against simple plans, by the whole request; the bound against all of them."""
-    whole = "" if build_parser().get_default("objective") == "request" else "throughput"
-    lines = [question.line("optimal", "", whole), *(question.line(each, "", whole) for each in SIMPLE)]
-    ours, *others = map(ask, lines)
-    found = [(each.seconds("request"), line) for each, line in zip(others, lines[1:], strict=True) if each.plan]
-    if not found:
+    """The default, asked as it is without options, against simple plans by the whole request; the bound of the search
+    against all of them."""
+    default, searched, *simple = (question.line(each, "", "") for each in ("", "optimal", *SIMPLE))
+    planned = [(ask(line).seconds("request"), line) for line in simple if ask(line).plan is not None]
+    if not planned:
         return
-    best, line = min(found)
-    if ours.plan is None:
-        yield f"default: no plan where another strategy has one: {ours.reason}{_shown([lines[0], line])}"
-        return
-    took, proof = ours.seconds("request"), ours.plan.certificate
+    best, line = min(planned)
+    for each in (default, searched):
+        if ask(each).plan is None:
+            yield f"default: no plan where another strategy has one: {ask(each).reason}{_shown([each, line])}"
+            return
+    took = ask(default).seconds("request")
     if took > best * (1 + MARGIN):
-        yield f"default: {took / best - 1:.2%} slower ({took:.6g} s, {best:.6g} s){_shown([lines[0], line])}"
-    turns = took / proof.seconds if proof else 1.0
-    if proof is not None and best < proof.lower_bound * turns * (1 - ROUNDING):
-        below = f"{best:.6g} s lie below the bound {proof.lower_bound * turns:.6g} s of {took:.6g} s"
-        yield f"proof: {below}{_shown([lines[0], line])}"
+        yield f"default: {took / best - 1:.2%} slower ({took:.6g} s, {best:.6g} s){_shown([default, line])}"
+    plan = ask(searched).plan
+    proof = plan.certificate if plan is not None else None
+    if proof is not None and best < proof.lower_bound * (1 - ROUNDING):
+        yield f"proof: {best:.6g} s lie below the bound {proof.lower_bound:.6g} s{_shown([searched, line])}"
 
 
 def _sound(line: str, answer: Answer) -> Iterator[str]:
-    """What a plan says of itself."""
+    """What a plan, and the decision on it, say of themselves."""
     if answer.code == 1:
         yield f"internal error: {answer.reason}{_shown([line])}"
-    if answer.plan is None:
+    if answer.decision is None:
         return
-    plan, proof = answer.plan, answer.plan.certificate
+    plan, proof = answer.decision.plan, answer.decision.plan.certificate
     for phase in (plan.predicted.prefill, plan.predicted.decode):
         if phase.lower_bound > phase.seconds.mid * (1 + ROUNDING):
             yield f"proof: {phase.seconds.mid} s of a phase lie below {phase.lower_bound} s{_shown([line])}"
     if proof is not None and proof.lower_bound > proof.seconds * (1 + ROUNDING):
         yield f"proof: {proof.seconds} s lie below their bound {proof.lower_bound} s{_shown([line])}"
-    stated = {"decode step": plan.predicted.decode.seconds.mid, "prompt pass": plan.predicted.prefill.seconds.mid}
-    own = stated.get(proof.objective) if proof is not None else None
-    if proof is not None and own is not None and abs(proof.seconds / own - 1) > 0.01:
+    own = answer.seconds(PROVED[proof.objective]) if proof is not None else 0.0
+    if proof is not None and abs(proof.seconds - own) > own * ROUNDING:
         yield f"proof: of {proof.seconds} s for a plan of {own} s{_shown([line])}"
+    yield from _beside(line, answer.decision)
+
+
+def _beside(line: str, decision: Decision) -> Iterator[str]:
+    """What a decision says of its plan and of others, which is printed beside each other."""
+    work, together = decision.plan.workload, batches_together(decision.plan)
+    objective = build_parser().parse_args(shlex.split(line)).objective
+    own = objective_seconds(decision.plan.predicted, work, together, objective).mid
+    if abs(decision.seconds - own) > own * ROUNDING:
+        yield f"runner-ups: beside {decision.seconds} s for a plan of {own} s{_shown([line])}"
+    label, least = min(decision.runner_ups, key=lambda each: each[1], default=("", inf))
+    if least < decision.seconds * (1 - ROUNDING):
+        yield f"runner-ups: {label} takes {least} s, the plan {decision.seconds} s{_shown([line])}"
 
 
 def _shown(lines: Sequence[str]) -> str:
     return "".join(f"\n      helm-plan {line}" for line in lines)
-
-
-def drawn(chance: random.Random, folder: Path, largest: float = inf) -> Question:
-    """A question that fits the model's context, in formats that its matrices have."""
-    while True:
-        name, weights, kv = chance.choice(_models(largest)), chance.choice(WEIGHTS), chance.choice(CACHES)
-        model, path = load_model(name), name
-        if weights == "native":
-            found = _outline(folder, name)
-            if found is None:
-                continue
-            path = str(found)
-        elif weights_misfit(model, weights) is not None:
-            continue
-        if cache_misfit(model, kv) is not None:
-            continue
-        output = chance.choice(OUTPUTS)
-        prompt = min(chance.choice(PROMPTS), model.longest_context - output)
-        (batches, batch), objective = chance.choice(SHAPES), chance.choice(OBJECTIVES)
-        machine, traits, sizes = _machine(chance)
-        work = f"--prompt-tokens {prompt} --output-tokens {output} --batch {batch}"
-        work += f" --batches {batches}" if batches > 1 else ""
-        words = f"--model {path} {machine} {work} --format {weights} --kv-format {kv}"
-        traits |= {"plain"} if weights in ("f16", "bf16") and kv in ("f16", "f32") else set()
-        traits |= {"one"} if batches == 1 else set()
-        return Question(words, objective, frozenset({*traits, objective}), tuple(sizes.items()))
-
-
-def _machine(chance: random.Random) -> tuple[str, set[str], dict[str, int]]:
-    """Words, traits, and the sizes of memories."""
-    if chance.random() < 0.1:
-        gpu, link = chance.choice(
-            (("RTX 3090", "pcie4x16"), ("RTX 4060 Ti 16GB", "pcie4x8"), ("RTX 3060 12GB", "pcie3x16"))
-        )
-        return f"--gpu '{gpu}' --cpu 'AMD Ryzen 9 5950X' --ram 64GB --link {link}", {"composed"}, {}
-    name = chance.choice(system_names())
-    hardware = load_hardware(name, None)
-    parts, words, traits, sizes = roles(hardware), f"--hw {name}", {"ram"}, {}
-    sizes["--ram-avail"] = hardware.memory(parts.host.memory).available
-    if parts.separate and parts.accelerator is not None:
-        share = chance.choice(MEMORY)
-        sizes["--vram-avail"] = int(share * hardware.memory(parts.accelerator.memory).available)
-        words += f" --vram-avail {sizes['--vram-avail']}" if share < 1 else ""
-        traits |= {"vram"}
-    if any(memory.kind == "nvme" for memory in hardware.memories):
-        traits |= {"nvme"}
-    return words, traits, sizes
-
-
-@cache
-def _models(largest: float) -> tuple[str, ...]:
-    return tuple(name for name in catalogue_names() if parameters(load_model(name)) <= largest)
-
-
-def _outline(folder: Path, name: str) -> Path | None:
-    """A GGUF file of the model that mixes formats; None for a family without one."""
-    path = folder / f"{name}.gguf"
-    try:
-        if not path.exists():
-            write_outline(load_model(name), path, "q4_k_m")
-        return path
-    except HelmError:
-        return None
 
 
 def main() -> int:

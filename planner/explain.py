@@ -187,7 +187,7 @@ def _use(use: MemoryUse) -> str:
 def _others(decision: Decision) -> Iterator[str]:
     yield from _passed_over(decision)
     for label, seconds in decision.runner_ups[:SHOWN]:
-        yield f"runner-up    {label}: {format_seconds(seconds)} (+{seconds / decision.seconds - 1:.1%})"
+        yield f"runner-up    {label}: {format_seconds(seconds)} ({seconds / decision.seconds - 1:+z.1%})"
     shown = sorted(decision.rejected, key=lambda r: r.missing)[:SHOWN]
     for rejected in shown:
         yield f"does not fit {_why(rejected)}"

@@ -17,7 +17,7 @@ QUESTION = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--vram-avail", "
     [
         ("hetegen",),
         ("twinpilots",),
-        ("flexgen-lp", "--block", "4"),
+        ("flexgen-lp", "--block", "4", "--objective", "throughput"),
         ("all-cpu", "--kv-rule", "layerkv"),
         ("flexgen", "--percent", "0,90,10", "--kv-rule", "headinfer"),
     ],
@@ -41,6 +41,7 @@ def test_standard_output_is_one_plan(capfd, strategy):
         (("hetegen", "--compress", "weights"), "does not go with"),
         (("flexgen-lp", "--kv-rule", "host"), "does not go with"),
         (("flexgen-lp", "--block", "0"), "not a number of sequences"),
+        (("flexgen-lp", "--block", "8"), "more sequences never gain request"),
         (("all-cpu", "--block", "8"), "does not go with"),
         (("flexgen", "--kv-rule", "layerkv"), "percentages alone"),
         (("flexgen", "--home", "dram"), "percentages alone"),

@@ -9,7 +9,7 @@ import pytest
 from family_models import family_model
 from plans import make_hardware
 
-from helmsman.cli.plan import main
+from helmsman.cli.plan import build_parser, decided, main, question_of
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
@@ -72,6 +72,19 @@ def test_the_recommended_plan_is_chosen_once_among_strategies_with_all_formats(
     simple = [each.seconds.mid for each in pool if each.simple]
     assert plan.predicted.request is not None
     assert plan.predicted.request.seconds.mid <= MOST_ABOVE_SIMPLE * min(simple)
+
+
+def test_one_prompt_of_batches_in_turns_is_what_a_decision_on_a_mixed_file_counts(tmp_path: Path) -> None:
+    """As decisions on other files do: the seconds were those of all turns, beside a plan of one."""
+    write_gguf(MODEL, tmp_path / "m.gguf", fmt="q4_k_m")
+    (tmp_path / "hw.json").write_text(make_hardware().to_json())
+    words = (
+        f"--model {tmp_path / 'm.gguf'} --hw {tmp_path / 'hw.json'} --strategy layer-split --objective ttft --batches 4"
+    )
+    args = build_parser().parse_args(words.split())
+    decision = decided(args, question_of(args))[0]
+    assert decision.plan.schedule.order == "token-major"
+    assert decision.seconds == pytest.approx(decision.plan.predicted.ttft.seconds.mid, rel=1e-9)
 
 
 def test_a_file_of_one_format_is_planned_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Labels of compositions: each is shown once, and told from others of the same label."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from questions import asked
@@ -13,6 +14,7 @@ from helmsman.planner.strategies.optimal.rules import Assignment
 from helmsman.planner.strategies.optimal.strategy import Optimal
 
 STEP = Aim("decode step", {"decode": 1.0})
+PROMPT = Aim("prompt pass", {"prefill": 1.0, "decode": 1e-3}, tie="decode")
 QUESTION = asked("opt-125m", layers=4)
 FRAME = QUESTION.frame
 HOST, HERE, COMING = on_host(FRAME.model), on_accelerator(FRAME.model), on_accelerator(FRAME.model, False)
@@ -47,9 +49,21 @@ def test_the_order_of_blocks_tells_nothing_apart():
 def test_a_composition_is_shown_once_in_its_best_order():
     optimal = Optimal(QUESTION, STEP)
     orders = [replace(FIRST, blocks=blocks) for blocks in ((HERE, HOST, COMING, HOST), FIRST.blocks)]
-    found = [Finalist(QUESTION, each, seconds) for seconds, each in enumerate([still(), *orders, still()], start=1)]
+    found = [
+        Finalist(QUESTION, each, seconds, seconds) for seconds, each in enumerate([still(), *orders, still()], start=1)
+    ]
     vars(optimal)["finalists"] = tuple(found)
     assert list(optimal._runner_ups(found[0])) == [(label(FRAME, orders[0]), 2)]
+
+
+def test_what_breaks_ties_never_puts_a_slower_plan_first():
+    """A plan whose steps were 15 s shorter was put before one whose prompt was 5 ms shorter, and printed beside it."""
+    optimal = Optimal(QUESTION, PROMPT)
+    slower, faster = Finalist(QUESTION, still(), 1.01, 1.005), Finalist(QUESTION, FIRST, 1.02, 1.0)
+    alike = Finalist(QUESTION, replace(FIRST, prefetch=2), 1.03, 1.0 - 1e-12)
+    vars(optimal)["search"] = SimpleNamespace(answer=((slower, alike, faster), 0.9))
+    assert optimal.finalists == (faster, alike, slower)
+    assert [seconds for _, seconds in optimal._runner_ups(faster)] == [1.0 - 1e-12, 1.005]
 
 
 def still() -> Assignment:

@@ -8,11 +8,16 @@ import pytest
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.ops import op_extent
+from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostOptions
+from helmsman.planner.explain import explain
 from helmsman.planner.machine import roles
+from helmsman.planner.objective import objective_seconds
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.streaming.division import divisible
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.objective import OBJECTIVES
 from helmsman.schemas.workload import Workload
 
 NVME = ("nvme0", "nvme1", "nvme2", "nvme3")
@@ -53,6 +58,46 @@ def test_no_runner_up_is_faster_than_the_plan(batches, batch, compress):
     decision = question(batches, batch, 8, compress).decide({})
     assert decision.seconds == pytest.approx(decision.plan.predicted.decode.seconds.mid, rel=1e-9)
     assert decision.runner_ups and all(other >= decision.seconds for _, other in decision.runner_ups)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("batches", [1, 2])
+def test_printed_formulas_price_the_plan_and_its_runner_ups_alike(batches, objective):
+    """Their seconds were of decode steps without prompts, beside a request as it is predicted; of prompts they were
+    0."""
+    asked = question(batches, 25)
+    asked = replace(asked, options=replace(asked.options, printed=True), objective=objective)
+    decision = asked.decide({})
+    plan, best = decision.plan, asked.finalists[0]
+    assert plan.predicted.decode.seconds.mid == asked.frame.model.layers * best.split.seconds
+    assert plan.predicted.decode.lower_bound <= plan.predicted.decode.seconds.mid
+    together = batches_together(plan)
+    own = objective_seconds(plan.predicted, plan.workload, together, objective).mid
+    assert decision.seconds == pytest.approx(own, rel=1e-9) == best.seconds
+    assert decision.runner_ups
+    assert all(other >= decision.seconds * (1 - 1e-9) for _, other in decision.runner_ups)
+    assert "runner-up" in explain(decision) and "(-" not in explain(decision)
+
+
+def test_ends_are_where_the_passes_of_the_objective_are_faster():
+    """An accelerator that reads slowly: steps are faster with the output on the host, prompts are not."""
+    machine = load_hardware("t4-xeon6130", None)
+    devices = [
+        device.model_copy(update={"read": slower(device.read, 2.5)}) if device.kind == "cuda" else device
+        for device in machine.devices
+    ]
+    machine = machine.model_copy(update={"devices": tuple(devices)})
+    work = Workload(prompt_tokens=1024, output_tokens=32, batch=4, context=1056)
+    frame = Frame(load_model("opt-125m"), roles(machine), work)
+    homes = {}
+    for objective in OBJECTIVES:
+        asked = OpSplit(frame, OpSplitOptions(), CostOptions(), objective)
+        homes[objective] = asked.layout(asked.found.at(0, len(asked.units))).ends
+    assert homes["latency"] == "host" and homes["ttft"] == "accelerator"
+
+
+def slower(figure: Figure, times: float) -> Figure:
+    return figure.model_copy(update={end: getattr(figure, end) / times for end in ("value", "p10", "p90")})
 
 
 @pytest.mark.parametrize(("batches", "batch", "parts", "compress"), [(4, 25, 8, "all"), (2, 25, 4, "none")])

@@ -5,11 +5,15 @@ from dataclasses import replace
 from math import gcd
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from helmsman.lowering.lower import lower
+from helmsman.lowering.placement import Placed, batches_together
 from helmsman.planner.costs import CostModel
-from helmsman.planner.predict import phase_seconds
+from helmsman.planner.objective import weighted_seconds
+from helmsman.planner.predict import assemble, bottleneck, gap, mean_step, phase_seconds
 from helmsman.planner.strategies.op_split.search import TIE, Split
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
-from helmsman.scheduler.iteration import Phase
+from helmsman.scheduler.iteration import Iteration, Phase, prefill
+from helmsman.schemas.plan import Interval, Predicted
 
 if TYPE_CHECKING:
     from helmsman.planner.strategies.op_split.strategy import OpSplit
@@ -25,7 +29,7 @@ the model, and what first and last layers wait for, are a smaller part."""
 
 
 class Finalist(NamedTuple):
-    """A split, its seconds per decode step of all batches, and the question in whose terms it is."""
+    """A split, its seconds of the objective, and the question in whose terms it is."""
 
     split: Split
     seconds: float
@@ -88,3 +92,29 @@ def _of_layers(frame: Frame, costs: CostModel, layout: Layout, layers: int, phas
     """Seconds of a phase of the model with so many layers."""
     placed = place(replace(frame, model=frame.model.model_copy(update={"layers": layers})), layout)
     return phase_seconds(placed, costs, phase)
+
+
+def end_seconds(frame: Frame, costs: CostModel, layout: Layout, weights: Mapping[Phase, float]) -> float:
+    """Seconds of work on the ends of the model in the phases, as often as they count."""
+    placed = place(replace(frame, model=frame.model.model_copy(update={"layers": 1})), layout)
+    work, together = placed.workload, batches_together(placed)
+    passes: Mapping[Phase, Iteration] = {"prefill": prefill(work, together), "decode": mean_step(work, together)}
+
+    def seconds(phase: Phase) -> float:
+        return sum(costs.price(task).mid for task in lower(placed, passes[phase]).tasks if task.layer is None)
+
+    return weighted_seconds(weights, seconds)
+
+
+def with_printed_step(placed: Placed, predicted: Predicted, seconds: float) -> Predicted:
+    """The prediction with decode steps of so many `seconds`, and as uncertain, as a share, as they were predicted."""
+    step = predicted.decode
+    ends = {end: value * seconds / step.seconds.mid for end, value in step.seconds}
+    bound = min(step.lower_bound, seconds)
+    changed: dict[str, object] = {
+        "seconds": Interval(**{**ends, "mid": seconds}),
+        "bottleneck": bottleneck(step.terms, placed.hardware, seconds),
+        "lower_bound": bound,
+        "gap": gap(seconds, bound),
+    }
+    return assemble(placed, predicted.prefill, step.model_copy(update=changed))

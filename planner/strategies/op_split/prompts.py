@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from helmsman.lowering.tensors import linears
 from helmsman.planner.strategies.op_split.pipeline import Indices, Seconds
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch
+from helmsman.planner.strategies.streaming.division import Piece
+from helmsman.schemas.model import Model
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,12 @@ class PromptForm:
         share = (summed[found.stop] - summed[found.start]) / max(1, summed[-1])
         all_streamed = np.where(found.compressed, self.compressed, self.whole)
         return np.asarray(self.none + share * (all_streamed - self.none))
+
+
+def elements(model: Model, units: Sequence[Piece]) -> list[int]:
+    """Elements that the weights of every unit have; 0 where it has none."""
+    sizes = {op: rows * columns for op, rows, columns, _ in linears(model)}
+    return [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in units]
 
 
 def fastest(found: SplitSearch, seconds: Seconds, count: int) -> Iterator[Split]:

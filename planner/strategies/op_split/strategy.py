@@ -8,32 +8,32 @@ from typing import Literal
 
 import numpy as np
 
-from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
-from helmsman.lowering.tensors import linears
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.decide import Decision, Rejected, plan_document
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
-from helmsman.planner.predict import mean_step, phase_seconds, predict
+from helmsman.planner.predict import phase_seconds, predict
 from helmsman.planner.strategies.op_split.allowed_ranges import attention_together, leaving_one_part
 from helmsman.planner.strategies.op_split.candidates import ranges
 from helmsman.planner.strategies.op_split.feasible import Room
 from helmsman.planner.strategies.op_split.finalists import (
     Finalist,
     by_prediction,
+    end_seconds,
     fewer_chunks,
     in_order,
     layer_seconds,
     near,
+    with_printed_step,
 )
 from helmsman.planner.strategies.op_split.interference import layer_delays
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, storable
 from helmsman.planner.strategies.op_split.options import Mask, SearchOptions
 from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
-from helmsman.planner.strategies.op_split.prompts import PromptForm, fastest
+from helmsman.planner.strategies.op_split.prompts import PromptForm, elements, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
 from helmsman.planner.strategies.op_split.work import Work, layer_work
 from helmsman.planner.strategies.streaming.division import Piece, joined
@@ -98,12 +98,12 @@ class OpSplit:
         """The fastest splits that fit, of every configuration that may be chosen, by their seconds of the objective,
         best first.
 
-        The closed form proposes, the prediction decides; the printed one (`--paper`), of decode steps, has the last
-        word itself. What a narrower question proposes (fewer parts, no storage, one way to compress, nothing by the
-        host) is proposed as well."""
+        The closed form proposes, the prediction decides; decode steps by the printed one (`--paper`) are predicted by
+        it too. What a narrower question proposes (fewer parts, no storage, one way to compress, nothing by the host) is
+        proposed as well."""
         if self.options.printed:
-            layers = self.frame.model.layers * self._weights.get("decode", 0.0)
-            return tuple(Finalist(split, layers * split.seconds, self) for split in self.fitting.ranked(1 + SHOWN))
+            splits = dict.fromkeys((*self.fitting.ranked(1 + SHOWN), *self._for_prompts))
+            return in_order(Finalist(split, self._whole(split), self) for split in splits)
         return in_order(
             Finalist(split, asked._whole(split), asked)
             for asked, split in self._candidates.values()
@@ -169,16 +169,19 @@ class OpSplit:
             layer_seconds(self.frame, self.costs, self._arranged(0, stop, quarter, ()), "prefill")
             for stop, quarter in ((0, False), (count, False), (count, True))
         )
-        sizes = {op: rows * columns for op, rows, columns, _ in linears(self.frame.model)}
-        units = [sizes.get(unit.op, 0) * (unit.stop - unit.start) // unit.extent for unit in self.units]
-        return PromptForm(none, whole, compressed, units)
+        return PromptForm(none, whole, compressed, elements(self.frame.model, self.units))
 
     def _whole(self, split: Split) -> float:
         """Seconds of the objective, as predicted."""
         placed = place(self.frame, self.layout(split))
-        return weighted_seconds(self._weights, lambda phase: phase_seconds(placed, self.costs, phase))
 
-    @property
+        def seconds(phase: Phase) -> float:
+            printed = self.options.printed and phase == "decode"
+            return self.frame.model.layers * split.seconds if printed else phase_seconds(placed, self.costs, phase)
+
+        return weighted_seconds(self._weights, seconds)
+
+    @cached_property
     def _weights(self) -> Mapping[Phase, float]:
         """How often the phases count in the objective."""
         return phase_weights(self.objective, self.frame.workload, self._together)
@@ -298,9 +301,6 @@ class OpSplit:
         chosen = self._blocks(split)
         return replace(chosen, ends=self._ends(chosen))
 
-    def _label(self, split: Split) -> str:
-        return label(self.frame, self._blocks(split))
-
     def _blocks(self, split: Split) -> Layout:
         """The layout of the blocks of a split; the ends of the model are left on the host."""
         return self._arranged(split.start, split.stop, split.compressed, split.from_storage)
@@ -328,17 +328,14 @@ class OpSplit:
         return weights, self.options.compress not in ("none", "weights")
 
     def _ends(self, layout: Layout) -> Literal["host", "accelerator"]:
-        """Where embedding and output go: where less is missing; where they are faster, if both sides fit."""
+        """Where embedding and output go: where less is missing; where the objective's passes spend fewer seconds on
+        them, if both sides fit."""
         away = replace(layout, ends="accelerator")
         lacking = [sum(size for _, size in self._missing(each)) for each in (layout, away)]
         if any(lacking):
             return "accelerator" if lacking[1] < lacking[0] else "host"
-        return "accelerator" if self._end_seconds(away) < self._end_seconds(layout) else "host"
-
-    def _end_seconds(self, layout: Layout) -> float:
-        small = replace(self.frame, model=self.frame.model.model_copy(update={"layers": 1}))
-        graph = lower(place(small, layout), mean_step(self.frame.workload))
-        return sum(self.costs.price(task).mid for task in graph.tasks if task.layer is None)
+        near, far = (end_seconds(self.frame, self.costs, each, self._weights) for each in (layout, away))
+        return "accelerator" if far < near else "host"
 
     def _missing(self, layout: Layout) -> tuple[tuple[str, int], ...]:
         return tuple(shortages(memory_use(place(self.frame, layout))).items())
@@ -348,10 +345,13 @@ class OpSplit:
         layout = asked.layout(split)
         placement, name = place(self.frame, layout), label(self.frame, layout)
         strategy = Strategy(name="op-split", options={**recorded, "operation_table": self.costs.table is not None})
-        plan = plan_document(placement, name, strategy, predict(placement, self.costs))
+        predicted = predict(placement, self.costs)
+        if self.options.printed:
+            predicted = with_printed_step(placement, predicted, self.frame.model.layers * split.seconds)
+        plan = plan_document(placement, name, strategy, predicted)
         work, together = placement.workload, batches_together(placement)
         seconds = objective_seconds(plan.predicted, work, together, self.objective).mid
-        others = tuple((each.asked._label(each.split), each.seconds) for each in rest[:SHOWN])
+        others = tuple((label(each.asked.frame, each.asked._blocks(each.split)), each.seconds) for each in rest[:SHOWN])
         unused, count = self.frame.roles.unused, sum(each.fitting.evaluated for each in self.configurations)
         return Decision(plan, seconds, others, tuple(self._rejected(seconds)), unused, count)
 

@@ -6,6 +6,7 @@ from math import inf
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together, known
+from helmsman.planner.objective import weighted_seconds
 from helmsman.planner.predict import mean_step, pass_seconds
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.rules import Assignment, place
@@ -15,11 +16,13 @@ from helmsman.scheduler.iteration import prefill
 
 @dataclass(frozen=True)
 class Finalist:
-    """An assignment of one question's blocks, and its seconds under the objective as they are predicted."""
+    """An assignment of one question's blocks as it is predicted: `seconds` by which a search compares it, `counted`
+    seconds of the objective, which are those without what only chooses among equal plans."""
 
     question: Question
     chosen: Assignment
     seconds: float
+    counted: float
 
 
 def predicted(question: Question, chosen: Assignment, aim: Aim) -> Finalist | None:
@@ -32,7 +35,8 @@ def predicted(question: Question, chosen: Assignment, aim: Aim) -> Finalist | No
     took = {phase: pass_seconds(lower(placed, passes[phase]), costs) for phase in aim.phases}
     if any(took[phase] > limit for phase, limit in aim.limits.items()):
         return None
-    return Finalist(question, chosen, sum(weight * took[phase] for phase, weight in aim.weights.items()))
+    seconds, counted = (weighted_seconds(weights, took.__getitem__) for weights in (aim.weights, aim.counted))
+    return Finalist(question, chosen, seconds, counted)
 
 
 def least(found: Sequence[Finalist]) -> float:

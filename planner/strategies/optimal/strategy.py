@@ -54,27 +54,19 @@ class Optimal:
         return replace(
             decision,
             plan=decision.plan.model_copy(update={"certificate": self._certificate(best)}),
-            seconds=self._counted(best),
+            seconds=best.counted,
             runner_ups=tuple(self._runner_ups(best)),
             unused=tuple(name for name in decision.unused if name not in others),
             evaluated=self.searched,
         )
 
     def _runner_ups(self, best: Finalist) -> Iterator[tuple[str, float]]:
-        """Other compositions, each in its best order, and their seconds."""
+        """Other compositions, each in its best order, and their seconds of the objective, the fewest first."""
         first, *rest = ((contents(each.question.frame, each.chosen), each) for each in (best, *self.finalists))
         others = {key: each for key, each in reversed(rest) if key != first[0] and key != rest[0][0]}
-        shown = [best, *sorted(others.values(), key=lambda each: each.seconds)]
+        shown = [best, *sorted(others.values(), key=lambda each: each.counted)]
         texts = told_apart([(each.question.frame, each.chosen) for each in shown])
-        yield from ((text, self._counted(each)) for text, each in list(zip(texts, shown, strict=True))[1:])
-
-    def _counted(self, each: Finalist) -> float:
-        """Seconds of what the objective counts, without what only chooses among equal plans."""
-        if self.aim.tie is None:
-            return each.seconds
-        alone = predicted(each.question, each.chosen, self._proved.aim)
-        assert alone is not None, "what fits and keeps its limits still does"
-        return alone.seconds
+        yield from ((text, each.counted) for text, each in list(zip(texts, shown, strict=True))[1:])
 
     @cached_property
     def _proved(self) -> "Optimal":
@@ -84,7 +76,7 @@ class Optimal:
         return replace(self, aim=Aim(self.aim.name, self.aim.counted, self.aim.limits))
 
     def _certificate(self, best: Finalist) -> Certificate:
-        seconds, bound = self._counted(best), self._proved.bound
+        seconds, bound = best.counted, self._proved.bound
         if best.question is self.with_one.question:
             bound = min(bound, self._proved.with_one.bound)
         assert bound <= seconds * (1 + _SAME), f"{seconds} s lie below their bound {bound} s"
@@ -109,7 +101,8 @@ class Optimal:
 
     @cached_property
     def finalists(self) -> tuple[Finalist, ...]:
-        """The best that fit, as they are predicted, best first."""
+        """The best that fit, as they are predicted, best first: by seconds of the objective, and by what breaks ties
+        where those are the same but for rounding."""
         found, bound = list(self.search.answer[0]), self.search.answer[1]
         best = min((each.seconds for each in found), default=float("inf"))
         large = too_large(self.question.frame)
@@ -119,7 +112,8 @@ class Optimal:
         if self.question.frame.workload.batches > 1 and "prefill" not in self.aim.phases and not large:
             found += self._of_requests()
         found = found or ([] if large else list(self._just_within()))
-        return tuple(sorted(found, key=lambda each: each.seconds))
+        least = min((each.counted for each in found), default=0.0) * (1 + _ROUNDING)
+        return tuple(sorted(found, key=lambda each: (max(least, each.counted), each.seconds)))
 
     @property
     def fits(self) -> bool:

@@ -76,7 +76,9 @@ def _better(optimal: Optimal, best: Finalist, rule: Rule, took: float, known: li
             ways = tuple(blocks.ways[row] for row in Counter(rows).elements())
             chosen = Assignment(ways, *ends, blocks.shares, best.chosen.prefetch)
             least = min(least, composition.seconds)
-            yield _Plan(composition.seconds, Finalist(optimal.question, chosen, composition.seconds))
+            yield _Plan(
+                composition.seconds, Finalist(optimal.question, chosen, composition.seconds, composition.seconds)
+            )
 
 
 def _spaces(blocks: AllBlocks, ahead: int, rule: Rule) -> Iterator[Compositions]:

@@ -52,6 +52,9 @@ def _check_choice(args: argparse.Namespace, field: str, word: str) -> None:
     if word == BEST and args.objective != "throughput":
         remedy = "add --objective throughput"
         raise UsageError(f"more sequences never gain {args.objective}", field=field, value=word, remedy=remedy)
+    if word == BEST and args.risk != "median":
+        remedy = f"leave it out, or write N instead of {field} {word}"
+        raise UsageError("batches are compared by medians", field="--risk", value=args.risk, remedy=remedy)
     if word == BEST and args.batch == MAX:
         remedy = f"use --batch {BEST}, or write a number of batches"
         raise UsageError("fewer batches have room for more sequences", field=field, value=word, remedy=remedy)

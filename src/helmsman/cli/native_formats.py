@@ -104,11 +104,12 @@ def decide_mixed(
 
 def _mixed(decision: "Decision", plan: "Plan", objective: "Objective") -> "Decision":
     """The decision for a plan with all formats; candidates that were compared in one have no place beside it."""
-    from helmsman.analysis.comparison import planned, seconds
+    from helmsman.lowering.placement import batches_together
+    from helmsman.planner.objective import objective_seconds
 
     if plan is decision.plan:
         return replace(decision, explained=None)
-    took = seconds(planned(plan), objective)
+    took = objective_seconds(plan.predicted, plan.workload, batches_together(plan), objective).mid
     return replace(decision, plan=plan, seconds=took, explained=None, runner_ups=(), rejected=())
 
 

@@ -69,6 +69,11 @@ def _searched(
     if args.block is not None and not 1 <= args.block <= 2**20:
         remedy = "use between 1 and 1048576 sequences"
         raise UsageError("not a number of sequences", field="--block", value=args.block, remedy=remedy)
+    if args.block is not None and args.objective != "throughput":
+        remedy = "add --objective throughput, or leave it out"
+        raise UsageError(
+            f"more sequences never gain {args.objective}", field="--block", value=args.block, remedy=remedy
+        )
     return FlexGenLp(frame, keeping, costs, args.block, args.objective).decide(recorded)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out
 from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
@@ -14,13 +14,14 @@ from helmsman.cli.formats import check_compression, check_formats
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
-from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split
+from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split, refuse_foreign
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.cli.strategies import Decided
     from helmsman.planner.decide import Decision
     from helmsman.planner.strategies.layer_split import LayerSplit
+    from helmsman.planner.tensor_formats import Formats
     from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
@@ -55,28 +56,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
     from helmsman.analysis.disturbance import unmarked_record
-    from helmsman.cli.machine import machine
     from helmsman.cli.places import check_places
-    from helmsman.hwdb.load_model import load_model
 
     _check_plot(args)
-    check_alone(args)
     check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
-    model, hardware = load_model(args.model), machine(args)
-    formats = resolve_formats(args, model)
-    check_compression(args)
-    if not formats:
-        check_formats(args, model)
-    workload = _workload(args, model)
+    question = question_of(args)
     if compares(args):
-        warn_of_disturbed(args, hardware)
-        return _compare(args, model, hardware, workload)
+        warn_of_disturbed(args, question.hardware)
+        return _compare(args, question)
     if args.max_context and args.strategy == "layer-split":
-        return _print_longest(args, layer_split(args, model, hardware, workload))
-    warn(args, unmarked_record(hardware))
+        refuse_foreign(args)
+        return _print_longest(args, layer_split(args, question.model, question.hardware, question.workload))
+    warn(args, unmarked_record(question.hardware))
     began = perf_counter()
-    answer = partial(_answer, args, model, hardware, workload)
-    decision, searched, parts = decide_mixed(args, model, formats, answer)
+    decision, searched, parts = decided(args, question)
     seconds = perf_counter() - began
     decision, disturbed = _told_disturbance(decision)
     if args.plot and searched is not None:
@@ -89,6 +82,35 @@ def execute(args: argparse.Namespace) -> int:
         args, document, lambda: _explained(decision, args.verbose, seconds, parts) + disturbed + reasons + _drawn(args)
     )
     return 0
+
+
+class PlanQuestion(NamedTuple):
+    """What is to be planned; `formats`: those that tensors have of their own."""
+
+    model: "Model"
+    hardware: "Hardware"
+    formats: "Formats"
+    workload: "Workload"
+
+
+def question_of(args: argparse.Namespace) -> PlanQuestion:
+    """What the arguments ask; sets `args.format` where a file says it. Raises what is wrong with them."""
+    from helmsman.cli.machine import machine
+    from helmsman.hwdb.load_model import load_model
+
+    check_alone(args)
+    model, hardware = load_model(args.model), machine(args)
+    formats = resolve_formats(args, model)
+    check_compression(args)
+    if not formats:
+        check_formats(args, model)
+    return PlanQuestion(model, hardware, formats, _workload(args, model))
+
+
+def decided(args: argparse.Namespace, question: PlanQuestion) -> "Decided":
+    """What is decided on the question, for one strategy or the recommended one. Raises what that raises."""
+    model, hardware, formats, workload = question
+    return decide_mixed(args, model, formats, partial(_answer, args, model, hardware, workload))
 
 
 def _answer(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
@@ -120,8 +142,8 @@ def _reasons(decision: "Decision") -> tuple[str, str]:
     return found.to_json(), f"\n\n{table(found)}"
 
 
-def _compare(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> int:
-    found, took = compare(args, model, hardware, workload)
+def _compare(args: argparse.Namespace, question: PlanQuestion) -> int:
+    found, took = compare(args, question.model, question.hardware, question.workload)
     if args.plot and any(row.planned for row in found.rows):
         draw_comparison(args.plot, found)
     show_comparison(args, found, took, _drawn(args))

@@ -153,7 +153,7 @@ def _add_streaming(parser: Parser) -> None:
 def decide(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
     """The best plan of the strategy that the arguments name; the search of op-split, to be drawn, and seconds of its
     parts."""
-    _refuse_foreign(args)
+    refuse_foreign(args)
     if args.strategy == BEST_STRATEGY:
         return recommended(args, partial(_asked_of, args, model, hardware, workload)), None, {}
     if args.strategy == "op-split":
@@ -244,8 +244,8 @@ def _bounded(args: argparse.Namespace, decision: "Decision") -> "Decision":
     return decision
 
 
-def _refuse_foreign(args: argparse.Namespace) -> None:
-    """Options of other strategies are a mistake, not ignored."""
+def refuse_foreign(args: argparse.Namespace) -> None:
+    """Raise UsageError for options of other strategies: they are a mistake, not ignored."""
     everything = {name: default for own in _OWN.values() for name, default in own.items()}
     for name, default in everything.items():
         if name not in _OWN[args.strategy] and getattr(args, name) != default:
