@@ -12,7 +12,7 @@ from typing import Any
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
 from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import rotation
-from helmsman.executor.profile.quality import Point
+from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
@@ -130,6 +130,9 @@ class _Shares:
 
 Run = Callable[[int], list[float]]
 
+_Round = dict[int, float]
+"""FLOP/s by tokens, of products that were taken in turn."""
+
 _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 """The (rows, columns) of products with one token, and the tokens of products with several."""
 
@@ -142,16 +145,18 @@ def _product_steps(
     yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape) for shape in shapes]
     name = f"{fmt} prefill"
 
-    def run() -> dict[int, list[float]]:
-        weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
-        return _in_turn(pool, fmt, weights, many, pairs // 2 + 1)
+    rounds = -(-(pairs // 2 + 1) // VISITS)
 
-    def keep(found: dict[int, list[float]], share: float) -> None:
-        for tokens, rates in found.items():
+    def more(before: list[_Round]) -> list[_Round]:
+        weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
+        return before + _in_turn(pool, fmt, weights, many, rounds)
+
+    def keep(found: list[_Round], share: float) -> None:
+        for tokens, rates in _as_parts(found).items():
             samples.gemm[fmt, tokens] = rates
             samples.disturbed["gemm", fmt, tokens] = share
 
-    yield name, [Point(name, run, keep)]
+    yield name, [Point(name, lambda: more([]), keep, more=more)]
 
 
 def _product_point(
@@ -178,14 +183,20 @@ def _product_point(
 
 def _in_turn(
     pool: Pool, fmt: StoredFormat, weights: list[Buffer], many: Sequence[int], rounds: int
-) -> dict[int, list[float]]:
-    """FLOP/s by tokens. All take turns, as parts of a round's product with most tokens: a core's speed of arithmetic
-    changes by a third and more within seconds. Each once for its code and activations to come, and once to count."""
+) -> list[_Round]:
+    """So many rounds in which all numbers of tokens take turns, each once for its code and activations to come, and
+    once to count."""
     flops = 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1]
     run = {tokens: _linear(pool, fmt, weights, *GEMM_SHAPE, tokens) for tokens in many}
-    found = [{tokens: flops * tokens / run[tokens](2)[1] for tokens in many} for _ in range(rounds)]
-    usual = median(each[many[-1]] for each in found)
-    return {tokens: [usual * each[tokens] / each[many[-1]] for each in found] for tokens in many}
+    return [{tokens: flops * tokens / run[tokens](2)[1] for tokens in many} for _ in range(rounds)]
+
+
+def _as_parts(rounds: Sequence[_Round]) -> dict[int, list[float]]:
+    """FLOP/s by tokens, of every round as parts of its product with most tokens, times the median of these: a core's
+    speed of arithmetic changes by a third and more within seconds, and by half in spells of some."""
+    most = max(rounds[0])
+    usual = median(each[most] for each in rounds)
+    return {tokens: [usual * each[tokens] / each[most] for each in rounds] for tokens in rounds[0]}
 
 
 def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:

@@ -4,12 +4,15 @@ A point is the smallest thing that is measured at once: one size of one format, 
 took while it was measured is kept with it (`executor.interference.disturbance`). Others on the same memory outside this
 machine take no processor time that it sees: what they do shows in how far the samples of a point lie apart, and such a
 point is measured again as well; whatever stays so has figures as wide as its samples lie apart. Times of a few
-microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign. Clock,
-readings of the system and sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
+microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign. A
+machine may also be slow for seconds, steadily, and nobody to be seen: rates that are not measured against one taken
+beside them are measured in several visits, apart in time, so that no such spell is most of them.
+Clock, readings of the system and sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +31,9 @@ FIRST_WAITS_S = 15.0
 ATTEMPTS = 4
 """A point that stays disturbed so often is measured beside a load that does not end."""
 
+VISITS = 3
+"""Of points whose measurements are spread over a profile: a spell that meets one of them meets no median."""
+
 UNSTEADY = 0.15
 """Spread of a point's pairs, 10th to 90th percentile over the median, beyond which it is measured again: nine tenths of
 those of a calm profile are within 0.13 (2 cores of an AMD EPYC, Zen 5), half of those of one in a bad spell beyond."""
@@ -39,12 +45,14 @@ SamplesT = TypeVar("SamplesT")
 class Point(Generic[SamplesT]):
     """`measure` returns samples and stores nothing, so that it may be called again; `keep` stores the samples of the
     least disturbed attempt together with the share of the time that others took from it; `spread`: how far samples lie
-    apart, as a share of their median. Points of one `group` that follow each other need the same buffers."""
+    apart, as a share of their median; `more`: samples with those of another visit, of points that are measured in
+    several. Points of one `group` that follow each other need the same buffers."""
 
     group: str
     measure: Callable[[], SamplesT]
     keep: Callable[[SamplesT, float], None]
     spread: Callable[[SamplesT], float] = lambda _: 0.0
+    more: Callable[[SamplesT], SamplesT] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,14 +97,20 @@ class Session:
         self._noisy = True
 
     def take(self, points: Iterable[Point[Any]]) -> None:
-        """Measure every point once."""
+        """Measure every point once; its first visit."""
         for point in points:
             self._first_waits -= self._wait(min(SPELL_S, self._first_waits))
-            samples, share, seconds = self._measured(point)
+            samples, share, seconds = self._measured(point.measure)
             self._attempted.append(_Attempted(point, samples, share, seconds))
 
     def finish(self) -> Left:
-        """Measure disturbed and unsteady points again while there is time, then keep all; how many stayed so."""
+        """Visit points again that have more visits, measure disturbed and unsteady ones again while there is time, then
+        keep all; how many stayed so."""
+        for visit in range(1, VISITS):
+            for _, group in groupby(self._visited(), key=lambda one: one.point.group):
+                for one in group:
+                    self._visit(one, visit)
+                self._drop()
         for _ in range(1, ATTEMPTS):
             for _, group in groupby(self._bad(), key=lambda one: one.point.group):
                 for one in group:
@@ -110,12 +124,23 @@ class Session:
     def _bad(self) -> list[_Attempted]:
         return [one for one in self._attempted if one.bad]
 
+    def _visited(self) -> list[_Attempted]:
+        return [one for one in self._attempted if one.point.more is not None]
+
+    def _visit(self, one: _Attempted, before: int) -> None:
+        """Another visit after so many `before`, if it can end in time."""
+        more = one.point.more
+        if more is None or self.left < one.seconds:
+            return
+        one.samples, share, one.seconds = self._measured(partial(more, one.samples))
+        one.share = (before * one.share + share) / (before + 1)
+
     def _again(self, one: _Attempted) -> None:
         """Another attempt, if it can end in time; the less disturbed one counts."""
         self._wait(min(SPELL_S, self.left - one.seconds))
         if self.left < one.seconds:
             return
-        again = _Attempted(one.point, *self._measured(one.point))
+        again = _Attempted(one.point, *self._measured(partial(_whole, one.point)))
         one.seconds = again.seconds
         if again.disturbance < one.disturbance:
             one.samples, one.share = again.samples, again.share
@@ -125,10 +150,10 @@ class Session:
         """Seconds of the budget."""
         return self._end - self._watch.now().seconds
 
-    def _measured(self, point: Point[SamplesT]) -> tuple[SamplesT, float, float]:
-        """Samples, disturbance and seconds of an attempt."""
+    def _measured(self, measure: Callable[[], SamplesT]) -> tuple[SamplesT, float, float]:
+        """Samples, disturbance and seconds of an attempt, or of a visit."""
         before = self._watch.now()
-        samples = point.measure()
+        samples = measure()
         after = self._watch.now()
         share = disturbance(before, after)
         self._noisy = share > DISTURBED
@@ -145,3 +170,12 @@ class Session:
             self._noisy = disturbance(before, after) > DISTURBED
             before = after
         return before.seconds - start.seconds
+
+
+def _whole(point: Point[SamplesT]) -> SamplesT:
+    """The samples of all visits to a point, one after the other."""
+    samples = point.measure()
+    if point.more is not None:
+        for _ in range(1, VISITS):
+            samples = point.more(samples)
+    return samples

@@ -236,11 +236,18 @@ def _beside(traffic: Traffic, measuring: Iterator[Step]) -> Iterator[Step]:
 
 
 def _while_flowing(traffic: Traffic, point: Point[SamplesT]) -> Point[SamplesT]:
+    measure, more = point.measure, point.more
+
     def run() -> SamplesT:
         with traffic.flowing():
-            return point.measure()
+            return measure()
 
-    return replace(point, measure=run)
+    def again(samples: SamplesT) -> SamplesT:
+        assert more is not None
+        with traffic.flowing():
+            return more(samples)
+
+    return replace(point, measure=run, more=None if more is None else again)
 
 
 def _check(machine: Machine, loopback: Loopback | None) -> None:

@@ -1,6 +1,7 @@
 """A profile on a virtual machine: what others take from a point, waits for quiet spells, repeats, wider spreads."""
 
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import pytest
 from test_profile import found, synthetic_profile
@@ -8,7 +9,8 @@ from test_profile import found, synthetic_profile
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
-from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, Point, Session, Watch
+from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
+from helmsman.executor.profile.processor import _as_parts
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
@@ -116,6 +118,53 @@ def test_a_point_whose_samples_lie_apart_is_measured_again():
     assert session.finish() == Left()
     assert machine.ran == list("abaa")
     assert kept == {"a": ("a#3", 0.0), "b": ("b#1", 0.0)}
+
+
+def slow_in_spell(machine: Machine, spell: tuple[float, float], kept: dict, seconds: float = 0.5) -> Point:
+    """A point of several visits whose rate is half in a spell of which nothing is to be seen: nobody takes processor
+    time, and within a visit all is steady."""
+
+    def more(before: list[float]) -> list[float]:
+        rate = 0.5 if spell[0] <= machine.seconds < spell[1] else 1.0
+        machine.ran.append("visit")
+        machine._pass(seconds, working=True)
+        return [*before, rate, rate]
+
+    def keep(samples: list[float], share: float) -> None:
+        kept["rates"] = samples, share
+
+    return Point("rates", lambda: more([]), keep, more=more)
+
+
+@pytest.mark.parametrize("spell", [(0.0, 0.6), (0.6, 1.6), (2.0, 2.4), (9.0, 9.5)])
+def test_a_slow_spell_is_not_most_of_a_point(spell: tuple[float, float]) -> None:
+    machine, kept = Machine(), {}
+    session = Session(Watch(machine.now, machine.sleep), lambda: None)
+    session.take([slow_in_spell(machine, spell, kept), *(machine.point(name, kept) for name in "ab")])
+    assert session.finish() == Left()
+    rates, share = kept["rates"]
+    assert machine.ran.count("visit") == VISITS and len(rates) == 2 * VISITS
+    assert median(rates) == 1.0 and share == 0.0
+
+
+def test_visits_end_with_the_budget_and_a_disturbed_point_is_measured_whole_again() -> None:
+    machine, kept = Machine(), {}
+    session = Session(Watch(machine.now, machine.sleep), lambda: None, budget=1.2)
+    session.take([slow_in_spell(machine, (0.0, 0.0), kept)])
+    session.finish()
+    assert machine.ran.count("visit") == 1
+    machine, kept = Machine(load=((0.0, 3.6, 0.4),)), {}
+    session = Session(Watch(machine.now, machine.sleep), lambda: None)
+    session.take([slow_in_spell(machine, (0.0, 0.0), kept)])
+    assert session.finish() == Left()
+    rates, share = kept["rates"]
+    assert len(rates) == 2 * VISITS and share == 0.0
+
+
+def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
+    """One visit of three was half as fast: the rates are those of the others, and parts of a round stay what they were."""
+    rounds = [{2: 1.0 * speed, 128: 10.0 * speed} for speed in (0.5, 0.5, 1.0, 1.0, 1.1, 1.0)]
+    assert _as_parts(rounds) == {2: pytest.approx([1.0] * 6), 128: pytest.approx([10.0] * 6)}
 
 
 def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():
