@@ -181,9 +181,7 @@ def _product_point(
     return Point(group, run, keep, attrgetter("spread"))
 
 
-def _in_turn(
-    pool: Pool, fmt: StoredFormat, weights: list[Buffer], many: Sequence[int], rounds: int
-) -> list[_Round]:
+def _in_turn(pool: Pool, fmt: StoredFormat, weights: list[Buffer], many: Sequence[int], rounds: int) -> list[_Round]:
     """So many rounds in which all numbers of tokens take turns, each once for its code and activations to come, and
     once to count."""
     flops = 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1]

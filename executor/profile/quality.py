@@ -4,10 +4,11 @@ A point is the smallest thing that is measured at once: one size of one format, 
 took while it was measured is kept with it (`executor.interference.disturbance`). Others on the same memory outside this
 machine take no processor time that it sees: what they do shows in how far the samples of a point lie apart, and such a
 point is measured again as well; whatever stays so has figures as wide as its samples lie apart. Times of a few
-microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign. A
-machine may also be slow for seconds, steadily, and nobody to be seen: rates that are not measured against one taken
-beside them are measured in several visits, apart in time, so that no such spell is most of them.
-Clock, readings of the system and sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
+microseconds, as of waking a thread, lie apart on the calmest machine: points of these have no such sign.
+
+A machine may also be slow for seconds, steadily, and nobody to be seen: rates that are not measured against one taken
+beside them are measured in several visits, apart in time, so that no such spell is most of them. Clock, readings of the
+system and sleep are passed in, so that all this is tested on a virtual machine with a virtual load."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -9,8 +9,8 @@ from test_profile import found, synthetic_profile
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
-from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
 from helmsman.executor.profile.processor import _as_parts
+from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
@@ -162,7 +162,7 @@ def test_visits_end_with_the_budget_and_a_disturbed_point_is_measured_whole_agai
 
 
 def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
-    """One visit of three was half as fast: the rates are those of the others, and parts of a round stay what they were."""
+    """One visit of three was half as fast: rates are those of the others, and parts of a round stay what they were."""
     rounds = [{2: 1.0 * speed, 128: 10.0 * speed} for speed in (0.5, 0.5, 1.0, 1.0, 1.1, 1.0)]
     assert _as_parts(rounds) == {2: pytest.approx([1.0] * 6), 128: pytest.approx([10.0] * 6)}
 
