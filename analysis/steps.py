@@ -76,4 +76,5 @@ def _grow(task: Task, growth: tuple[int, int], step: int) -> Task:
         batch=task.batch,
         path=task.path,
         sequences=task.sequences,
+        columns=task.columns,
     )

@@ -11,6 +11,7 @@ from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_s
 from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import view
 from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.trace import PROBED
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
@@ -20,7 +21,7 @@ ROUNDS = 2
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
-PRODUCT, PRODUCT_TOKENS = (4096, 2048), 128
+PRODUCT, PRODUCT_TOKENS = PROBED, 128
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
 Between two of them curves of quantised weights are 4 to 8 % off."""
 

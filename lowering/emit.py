@@ -57,6 +57,7 @@ class Emitter:
             part.activation_bytes,
             part.flops,
             sequences=op.sequences,
+            columns=op.columns,
         )
 
     def append(
@@ -75,6 +76,7 @@ class Emitter:
         flops: int = 0,
         path: Path = "pinned",
         sequences: int = 1,
+        columns: int = 0,
     ) -> int:
         """The index of a new task; its name is as in `7/3.q#1`: pass, block, operation, batch."""
         place = name if layer is None else f"{layer}.{name}"
@@ -97,6 +99,7 @@ class Emitter:
                 self.batch,
                 path,
                 sequences,
+                columns,
             )
         )
         self.count += 1

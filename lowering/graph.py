@@ -19,6 +19,7 @@ class Task(NamedTuple):
     the lane (a device or link name). `bytes`: weights and KV streamed from memory, or bytes moved by a transfer.
     `format`: of those bytes. `memories`: every memory the bytes pass through. `deps`: indices of earlier tasks. `path`:
     how a transfer leaves its home. `sequences`: how many caches attention reads, whose tokens do not see each other.
+    `columns`: how many values of every token a product takes, whatever part of its rows.
 
     Kinds beside operations: `transfer`; `decompress` expands 4-bit groups; `pin` copies to page-locked memory;
     `reshape` turns a cache that is kept (batch, tokens, hidden)."""
@@ -39,6 +40,7 @@ class Task(NamedTuple):
     batch: int = 0
     path: Path = "pinned"
     sequences: int = 1
+    columns: int = 0
 
 
 class Pass(Protocol):

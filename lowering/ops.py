@@ -45,7 +45,7 @@ class Operation:
     `weight_bytes`: weight bytes read (a lookup reads only its rows); `kv_read`, `kv_write`: cache bytes;
     `activation_bytes`: activations read and written; `out_bytes`: the part its consumers read. `extent`: into how
     many rows (linear layers) or KV heads (scores, wv) it may be divided; 1: not at all. `sequences`: how many caches
-    attention reads, whose tokens see nothing of each other."""
+    attention reads, whose tokens see nothing of each other. `columns`: how many values of a token a product takes."""
 
     name: str
     kind: Kind
@@ -61,6 +61,7 @@ class Operation:
     flops: int
     extent: int = 1
     sequences: int = 1
+    columns: int = 0
 
     @property
     def axis(self) -> Axis:
@@ -156,7 +157,8 @@ def _linear_op(
     out = size_of(tokens * rows, fmt.activations)
     flops = 2 * tokens * rows * columns + bias
     size = _size(weights, fmt)
-    return Operation(name, "linear", unit, layer, weights, tokens, size, 0, 0, moved, out, flops, rows)
+    sizes = (size, 0, 0, moved, out, flops)
+    return Operation(name, "linear", unit, layer, weights, tokens, *sizes, rows, columns=columns)
 
 
 def _append_op(

@@ -25,6 +25,7 @@ from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain
 from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
+from helmsman.schemas.trace import PROBED
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
@@ -85,6 +86,7 @@ def work_of(task: Task) -> tuple[object, ...]:
         task.memories,
         task.path,
         task.sequences,
+        task.columns,
     )
 
 
@@ -209,7 +211,8 @@ class CostModel:
         least = least_seconds(device)
         if self.options.corrections and least is not None:
             bounds.append(self._constant(least, "launch"))
-        bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._overhead(device))
+        bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
+        bound = bound.plus(self._overhead(device))
         return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
 
     def _expanding(self, task: Task, device: str) -> Estimate:
@@ -265,6 +268,16 @@ class CostModel:
         if rate is None or not self.options.corrections or task.kind in _PRODUCTS:
             return None
         return self._quotient(task.activation_bytes, [rate], "overhead")
+
+    def _inputs(self, task: Task, device: Device) -> Estimate | None:
+        """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
+        if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
+            return None
+        curve = _curve(device, "inputs", task.kind, task.format)
+        if curve is None:
+            return None
+        rates = [device.elementwise, interpolate(curve, task.tokens)]
+        return self._quotient(input_bytes(task.tokens, task.columns), rates, "compute")
 
     def _overhead(self, device: Device) -> Estimate | None:
         if device.overhead is None or not self.options.corrections:
@@ -368,10 +381,23 @@ def cache_rate(device: Device) -> float:
     return device.cache_read.value if device.cache_read else 3 * device.read.value
 
 
-def product_rate(device: Device, phase: Phase, fmt: StoredFormat, tokens: int) -> float:
-    """FLOP/s of products of weights in `fmt` with so many tokens, where nothing but arithmetic bounds them."""
-    curve = _curve(device, "compute", "linear", fmt)
-    return _peak(device, phase, fmt).value * (interpolate(curve, tokens).value if curve else 1.0)
+def input_bytes(tokens: int, columns: int) -> int:
+    """Bytes of the f32 values that a product takes."""
+    return 4 * tokens * columns
+
+
+def product_rate(
+    device: Device, phase: Phase, fmt: StoredFormat, tokens: int, shape: tuple[int, int] = PROBED
+) -> float:
+    """FLOP/s of products of (rows, columns) weights in `fmt` with so many tokens, with what their inputs take, where
+    nothing but arithmetic bounds them."""
+    curve, inputs = (_curve(device, bound, "linear", fmt) for bound in ("compute", "inputs"))
+    flops = 2.0 * tokens * shape[0] * shape[1]
+    seconds = flops / (_peak(device, phase, fmt).value * (interpolate(curve, tokens).value if curve else 1.0))
+    if inputs is not None and device.elementwise is not None:
+        rate = device.elementwise.value * interpolate(inputs, tokens).value
+        seconds += input_bytes(tokens, shape[1]) / rate
+    return flops / seconds
 
 
 def _peak(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:

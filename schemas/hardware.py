@@ -44,9 +44,11 @@ class Efficiency(Frozen):
 
     `bound` memory: share of the device's `read`, `at` = bytes the operation reads; of `attention` those of one cache.
     `bound` compute: share of `flops`, `at` = tokens in the pass; of `attention` those of one sequence.
+    `bound` inputs: share of `elementwise` at which the f32 values that a product takes are brought into its own form,
+    `at` = tokens; all of them on every device that has a part of its rows, before its FLOPs.
     `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written."""
 
-    bound: Literal["memory", "compute"]
+    bound: Literal["memory", "compute", "inputs"]
     op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"
     format: StoredFormat | Literal["*"] = "*"
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]

@@ -53,10 +53,14 @@ class Span:
     flops: float
 
 
+PROBED = (4096, 2048)
+"""Rows and columns of the product whose rate is probed."""
+
+
 class Probe(Frozen):
     """A rate measured beside a run, as it was when the hardware was profiled.
 
-    `format`, `tokens`: of a product, the weights' and how many it was with."""
+    `format`, `tokens`: of a product (`PROBED`), the weights' and how many it was with."""
 
     what: Literal["read", "link", "compute", "joint"]
     name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share (joint)")

@@ -64,7 +64,7 @@ def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSample
         if curve.op == "lookup":
             return inplace.disturbed
         if curve.format != "*":
-            kind = "gemm" if curve.bound == "compute" else curve.op
+            kind = curve.op if curve.bound == "memory" else "gemm"
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [each for (kind, _, _), each in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else inplace.disturbed

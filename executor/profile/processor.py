@@ -15,11 +15,14 @@ from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
+from helmsman.planner.costs import input_bytes
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
 GEMM_SHAPE = PRODUCT
+FEW_ROWS = (PRODUCT[0] // 16, PRODUCT[1])
+"""A part of the rows takes the same inputs: what is not a sixteenth of a product's time is what these take."""
 GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
@@ -34,6 +37,10 @@ WIDE_GROUP = 8
 PAIRS = 9
 SLICE_S = 4e-3
 """Each side of a pair runs about this long."""
+_SLOWEST = 3.0
+"""So many times as long a product takes on a slow core; one that takes longer was interrupted."""
+_FASTEST = 1e13
+"""bytes/s of inputs that take nothing."""
 FOOTPRINTS = (1 << 20, 8 << 20, 64 << 20)
 
 
@@ -130,8 +137,8 @@ class _Shares:
 
 Run = Callable[[int], list[float]]
 
-_Round = dict[int, float]
-"""FLOP/s by tokens, of products that were taken in turn."""
+_Round = dict[int, tuple[float, float]]
+"""Seconds by tokens, of products that were taken in turn: with a matrix of GEMM_SHAPE and with one of FEW_ROWS."""
 
 _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 """The (rows, columns) of products with one token, and the tokens of products with several."""
@@ -148,12 +155,12 @@ def _product_steps(
     rounds = -(-(pairs // 2 + 1) // VISITS)
 
     def more(before: list[_Round]) -> list[_Round]:
-        weights = bench.matrices(packed_size(fmt, *GEMM_SHAPE))
-        return before + _in_turn(pool, fmt, weights, many, rounds)
+        weights, few = (bench.matrices(packed_size(fmt, *shape)) for shape in (GEMM_SHAPE, FEW_ROWS))
+        return before + _in_turn(pool, fmt, (weights, few), many, rounds)
 
     def keep(found: list[_Round], share: float) -> None:
-        for tokens, rates in _as_parts(found).items():
-            samples.gemm[fmt, tokens] = rates
+        for tokens, (flops, inputs) in _rates(found).items():
+            samples.gemm[fmt, tokens], samples.inputs[fmt, tokens] = flops, inputs
             samples.disturbed["gemm", fmt, tokens] = share
 
     yield name, [Point(name, lambda: more([]), keep, more=more)]
@@ -181,20 +188,35 @@ def _product_point(
     return Point(group, run, keep, attrgetter("spread"))
 
 
-def _in_turn(pool: Pool, fmt: StoredFormat, weights: list[Buffer], many: Sequence[int], rounds: int) -> list[_Round]:
+def _in_turn(
+    pool: Pool, fmt: StoredFormat, weights: tuple[list[Buffer], list[Buffer]], many: Sequence[int], rounds: int
+) -> list[_Round]:
     """So many rounds in which all numbers of tokens take turns, each once for its code and activations to come, and
-    once to count."""
-    flops = 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1]
-    run = {tokens: _linear(pool, fmt, weights, *GEMM_SHAPE, tokens) for tokens in many}
-    return [{tokens: flops * tokens / run[tokens](2)[1] for tokens in many} for _ in range(rounds)]
+    once to count; `weights`: of GEMM_SHAPE and of FEW_ROWS."""
+    shapes = tuple(zip(weights, (GEMM_SHAPE, FEW_ROWS), strict=True))
+    run = {tokens: [_linear(pool, fmt, some, *shape, tokens) for some, shape in shapes] for tokens in many}
+    return [{tokens: (run[tokens][0](2)[1], run[tokens][1](2)[1]) for tokens in many} for _ in range(rounds)]
 
 
-def _as_parts(rounds: Sequence[_Round]) -> dict[int, list[float]]:
-    """FLOP/s by tokens, of every round as parts of its product with most tokens, times the median of these: a core's
-    speed of arithmetic changes by a third and more within seconds, and by half in spells of some."""
-    most = max(rounds[0])
-    usual = median(each[most] for each in rounds)
-    return {tokens: [usual * each[tokens] / each[most] for each in rounds] for tokens in rounds[0]}
+def _rates(rounds: Sequence[_Round]) -> dict[int, tuple[list[float], list[float]]]:
+    """By tokens the FLOP/s of products less what their inputs take, and the bytes/s of these inputs.
+
+    All are at the median speed of the rounds, of each of which its product with most tokens tells: a core's speed of
+    arithmetic changes by a third and more within seconds, and by half in spells of some."""
+    most, part = max(rounds[0]), FEW_ROWS[0] / GEMM_SHAPE[0]
+    fastest = min(one[most][0] for one in rounds)
+    slower = [min(one[most][0] / fastest, _SLOWEST) for one in rounds]
+    usual = median(slower)
+    found = {}
+    for tokens in rounds[0]:
+        size, flops = input_bytes(tokens, GEMM_SHAPE[1]), 2.0 * tokens * GEMM_SHAPE[0] * GEMM_SHAPE[1]
+        took = [
+            tuple(usual / slow * seconds for seconds in one[tokens]) for slow, one in zip(slower, rounds, strict=True)
+        ]
+        taken = [max((few - part * whole) / (1 - part), size / _FASTEST) for whole, few in took]
+        inputs = median(taken)
+        found[tokens] = [flops / (whole - min(inputs, whole / 2)) for whole, _ in took], [size / each for each in taken]
+    return found
 
 
 def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:

@@ -129,9 +129,9 @@ class Session:
         return [one for one in self._attempted if one.point.more is not None]
 
     def _visit(self, one: _Attempted, before: int) -> None:
-        """Another visit after so many `before`, if it can end in time."""
+        """Another visit after so many `before`, whatever is left of the budget: a point is all of its visits."""
         more = one.point.more
-        if more is None or self.left < one.seconds:
+        if more is None:
             return
         one.samples, share, one.seconds = self._measured(partial(more, one.samples))
         one.share = (before * one.share + share) / (before + 1)

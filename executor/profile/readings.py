@@ -55,6 +55,8 @@ def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Itera
             yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
     for (fmt, tokens), values in samples.gemm.items():
         yield _reading("gemm", name, "FLOP/s", values, {**given, "format": fmt, "tokens": tokens})
+    for (fmt, tokens), values in samples.inputs.items():
+        yield _reading("inputs", name, "bytes/s", values, {**given, "format": fmt, "tokens": tokens})
     for fmt, values in samples.wide.items():
         yield _reading("attention", name, "FLOP/s", values, {**given, "format": fmt})
 

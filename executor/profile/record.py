@@ -123,7 +123,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
             "isa": (isa(),),
             "read": figure(processor.samples.read, MEASURED),
             "compute": tuple(Compute(phase=phase, flops=peak) for phase in PHASES),
-            "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value)),
+            "efficiency": tuple(_efficiencies(processor, peak.value, overhead.value, elementwise.value)),
             "overhead": overhead,
             "join": join_of(profile.handovers, processor.name),
             "request": figure(processor.inplace.requests, MEASURED),
@@ -164,9 +164,12 @@ def _typical(found: list[tuple[float, float]]) -> tuple[float, float]:
     return quantile([size for size, _ in found], 0.5), quantile([seconds for _, seconds in found], 0.25)
 
 
-def _efficiencies(processor: ProcessorProfile, peak: float, overhead: float) -> Iterator[Efficiency]:
+def _efficiencies(
+    processor: ProcessorProfile, peak: float, overhead: float, elementwise: float
+) -> Iterator[Efficiency]:
     for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
+        yield _input_shares(processor.samples, fmt, elementwise)
     yield _attention_compute(processor, peak, overhead)
     yield _lookup(processor.inplace, quantile(processor.samples.read, 0.5), overhead)
 
@@ -184,6 +187,13 @@ def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, o
             yield curve("memory", op, fmt, shares, MEASURED)
     gemm = {float(n): [f / peak for f in flops] for (of, n), flops in samples.gemm.items() if of == fmt}
     yield curve("compute", "linear", fmt, gemm, MEASURED)
+
+
+def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: float) -> Efficiency:
+    """Shares of the rate of activations, by tokens, at which inputs of products are brought into their form."""
+    rates = {float(tokens): values for (of, tokens), values in samples.inputs.items() if of == fmt}
+    shares = {tokens: [min(1.0, rate / elementwise) for rate in values] for tokens, values in rates.items()}
+    return curve("inputs", "linear", fmt, shares, MEASURED)
 
 
 def _net(share: float, alone: float, overhead: float) -> float:

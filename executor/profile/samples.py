@@ -33,6 +33,9 @@ class ProcessorSamples:
     """Of one contiguous buffer, by its bytes."""
     linear: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
     gemm: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    """FLOP/s of products of several tokens, less what their inputs take."""
+    inputs: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    """bytes/s at which f32 inputs of these are brought into the products' form; empty where that was not measured."""
     attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""

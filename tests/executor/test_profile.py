@@ -73,7 +73,7 @@ def test_quantiles_and_figures():
     assert (found.value, found.p10, found.p90, found.n) == pytest.approx((2.0, 1.2, 2.8, 3))
 
 
-READ, PEAK, OVERHEAD, ELEMENTWISE, REQUEST = 1e10, 1e11, 1e-6, 5e9, 7e-6
+READ, PEAK, OVERHEAD, ELEMENTWISE, INPUTS, REQUEST = 1e10, 1e11, 1e-6, 5e9, 1e9, 7e-6
 SHARES = {10**6: 0.5, 10**8: 0.9}
 
 
@@ -90,6 +90,7 @@ def synthetic():
         samples.wide[fmt] = [PEAK / 4] * 5
     samples.linear["q4_0", 10**6] = [10**6 / (10**6 / (READ / 4) + OVERHEAD) / READ] * 5
     samples.gemm["q4_0", 32] = [PEAK / 8] * 5
+    samples.inputs = dict.fromkeys(samples.gemm, [INPUTS] * 5)
     stage = InplaceSamples()
     stage.small[1] = [(0, OVERHEAD)] * 5
     stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
@@ -169,6 +170,8 @@ def test_quantised_weights_are_priced_by_what_was_measured_of_the_nearest_format
 def test_prices_of_products_norms_lookups_attention_and_copies_are_what_was_measured():
     assert price(phase="prefill", tokens=128, flops=10**10) == pytest.approx(10**10 / PEAK + OVERHEAD, rel=1e-6)
     assert price(phase="prefill", tokens=16, flops=10**10) == pytest.approx(2 * 10**10 / PEAK + OVERHEAD, rel=1e-6)
+    wide = price(phase="prefill", tokens=16, flops=10**10, columns=1000)
+    assert wide == pytest.approx(2 * 10**10 / PEAK + 64000 / INPUTS + OVERHEAD, rel=1e-3)
     small = price(kind="norm", bytes=0, flops=0, activation_bytes=40960)
     assert small == pytest.approx(OVERHEAD + 40960 / ELEMENTWISE, rel=1e-3)
     lookup = price(kind="lookup", bytes=inplace.lookup_bytes(64), flops=0, activation_bytes=0)
@@ -352,7 +355,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert link.bandwidth.value > 0
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
     busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
-    assert busy == {"read", "linear", "gemm", "attention", "joint", "joint read"}
+    assert busy == {"read", "linear", "gemm", "inputs", "attention", "joint", "joint read"}
     assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
         reading.what for reading in hardware.readings
     }

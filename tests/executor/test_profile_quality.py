@@ -9,7 +9,7 @@ from test_profile import found, synthetic_profile
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
-from helmsman.executor.profile.processor import _as_parts
+from helmsman.executor.profile.processor import FEW_ROWS, GEMM_SHAPE, _rates
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
@@ -147,12 +147,12 @@ def test_a_slow_spell_is_not_most_of_a_point(spell: tuple[float, float]) -> None
     assert median(rates) == 1.0 and share == 0.0
 
 
-def test_visits_end_with_the_budget_and_a_disturbed_point_is_measured_whole_again() -> None:
+def test_visits_are_made_without_a_budget_and_a_disturbed_point_is_measured_whole_again() -> None:
     machine, kept = Machine(), {}
-    session = Session(Watch(machine.now, machine.sleep), lambda: None, budget=1.2)
+    session = Session(Watch(machine.now, machine.sleep), lambda: None, budget=0.0)
     session.take([slow_in_spell(machine, (0.0, 0.0), kept)])
     session.finish()
-    assert machine.ran.count("visit") == 1
+    assert machine.ran.count("visit") == VISITS
     machine, kept = Machine(load=((0.0, 3.6, 0.4),)), {}
     session = Session(Watch(machine.now, machine.sleep), lambda: None)
     session.take([slow_in_spell(machine, (0.0, 0.0), kept)])
@@ -163,8 +163,31 @@ def test_visits_end_with_the_budget_and_a_disturbed_point_is_measured_whole_agai
 
 def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
     """One visit of three was half as fast: rates are those of the others, and parts of a round stay what they were."""
-    rounds = [{2: 1.0 * speed, 128: 10.0 * speed} for speed in (0.5, 0.5, 1.0, 1.0, 1.1, 1.0)]
-    assert _as_parts(rounds) == {2: pytest.approx([1.0] * 6), 128: pytest.approx([10.0] * 6)}
+    wide, few, inputs = GEMM_SHAPE[0], FEW_ROWS[0], {2: 3e-6, 128: 1e-4}
+
+    def seconds(tokens: int, rows: int) -> float:
+        return 1e-8 * tokens * rows + inputs[tokens]
+
+    slow = (2.0, 2.0, 1.0, 1.0, 0.9, 1.0)
+    rounds = [
+        {tokens: (each * seconds(tokens, wide), each * seconds(tokens, few)) for tokens in inputs} for each in slow
+    ]
+    for tokens, (flops, rates) in _rates(rounds).items():
+        assert flops == pytest.approx([2 * GEMM_SHAPE[1] / 1e-8] * 6)
+        assert rates == pytest.approx([4 * tokens * GEMM_SHAPE[1] / inputs[tokens]] * 6)
+
+
+def test_an_interrupted_product_does_not_make_the_others_of_its_round_fast() -> None:
+    rounds = [{2: (1e-3, 1e-4), 128: (1e-2 * late, 1e-3)} for late in (1.0, 300.0)]
+    [(flops, _), *_] = _rates(rounds).values()
+    assert max(flops) < 4 * (2 * 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1e-3)
+
+
+def test_inputs_that_take_nothing_are_not_less_than_nothing() -> None:
+    """A part of the rows that takes less than its part of the time, as noise has it."""
+    flops, rates = _rates([{8: (1.6e-3, 0.9e-4)}] * 3)[8]
+    assert flops == pytest.approx([2 * 8 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1.6e-3] * 3, rel=1e-4)
+    assert min(rates) > 1e12
 
 
 def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():

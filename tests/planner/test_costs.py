@@ -23,6 +23,7 @@ from helmsman.planner.search import exhaustive
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Compute, Efficiency
+from helmsman.schemas.trace import PROBED
 
 
 def task(**changes):
@@ -318,6 +319,34 @@ def test_several_sequences_attend_as_fast_as_one_with_a_cache_of_its_size() -> N
     assert costs.price(one).memory == pytest.approx(1000 / (0.1 * 1e10))
     on_host = several._replace(op="attention.host")
     assert costs.price(on_host).memory < costs.price(several).memory
+
+
+def test_every_part_of_a_product_brings_all_inputs_into_its_form() -> None:
+    """Half of the rows take half of the arithmetic, and all of the inputs; a single token has none to bring."""
+    inputs = Efficiency(bound="inputs", op="linear", format="q8_0", at=(2.0, 256.0), share=(figure(0.1), figure(0.2)))
+    quick = plain_machine(efficiency=(inputs,), elementwise=figure(1e10), read=figure(1e15))
+    costs, bare = CostModel(quick), CostModel(plain_machine(elementwise=figure(1e10), read=figure(1e15)))
+    whole = task(phase="prefill", tokens=256, format="q8_0", flops=10**9, columns=1000)
+    half = whole._replace(flops=whole.flops // 2)
+    took = 4 * 256 * 1000 / (0.2 * 1e10)
+    for part in (whole, half):
+        assert costs.price(part).mid == pytest.approx(bare.price(part).mid + took)
+        assert costs.price(part).compute == pytest.approx(bare.price(part).compute + took)
+    one = whole._replace(tokens=1)
+    assert costs.price(one) == bare.price(one)
+    plain = whole._replace(format="f16")
+    assert costs.price(plain) == bare.price(plain)
+    without = CostModel(quick, CostOptions(corrections=False))
+    assert without.price(half).mid == pytest.approx(without.price(whole).mid / 2)
+
+
+def test_the_probed_product_has_its_inputs() -> None:
+    inputs = Efficiency(bound="inputs", op="linear", format="q8_0", at=(128.0,), share=(figure(0.1),))
+    device = plain_machine(efficiency=(inputs,), elementwise=figure(1e10)).devices[0]
+    rows, columns = PROBED
+    work = task(phase="decode", tokens=128, format="q8_0", flops=2 * 128 * rows * columns, columns=columns, bytes=0)
+    seconds = CostModel(plain_machine(efficiency=(inputs,), elementwise=figure(1e10))).price(work).mid
+    assert product_rate(device, "decode", "q8_0", 128) == pytest.approx(work.flops / seconds)
 
 
 def test_prompts_attend_as_fast_as_one_of_their_length() -> None:
