@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import sqrt
 
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE, Figure
 from helmsman.schemas.hardware import Efficiency
 
 Z90 = 1.2815515655446004
@@ -59,7 +59,8 @@ def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]]
     """An efficiency curve from the samples of its share at each `at`.
 
     With the spread of single samples, although a pass has many: it has them between other work, which none had (a wait
-    for the slower thread behind every second product took 2 us of 20 to 40)."""
+    for the slower thread behind every second product took 2 us of 20 to 40). Samples beyond what a share may be, beside
+    a read that was held up a hundredfold, are kept at its limits."""
     points = sorted(shares)
     return Efficiency.model_validate(
         {
@@ -67,6 +68,10 @@ def curve(bound: str, op: str, fmt: str, shares: Mapping[float, Sequence[float]]
             "op": op,
             "format": fmt,
             "at": tuple(points),
-            "share": tuple(figure(shares[at], source) for at in points),
+            "share": tuple(figure([_limited(share) for share in shares[at]], source) for at in points),
         }
     )
+
+
+def _limited(share: float) -> float:
+    return min(max(share, LEAST_SHARE), MOST_SHARE)

@@ -66,11 +66,15 @@ def _rate(figure: Figure) -> Figure:
     return figure
 
 
+LEAST_SHARE, MOST_SHARE = 1e-6, 100.0
+"""Of a rate: beyond these it was measured beside something else."""
+
+
 def _share(figure: Figure) -> Figure:
-    if figure.p10 < 1e-6:
-        raise mistake("too small for a share", "use at least 1e-6", "p10", figure.p10)
-    if figure.p90 > 100.0:
-        raise mistake("too large for a share", "use at most 100", "p90", figure.p90)
+    if figure.p10 < LEAST_SHARE:
+        raise mistake("too small for a share", f"use at least {LEAST_SHARE:g}", "p10", figure.p10)
+    if figure.p90 > MOST_SHARE:
+        raise mistake("too large for a share", f"use at most {MOST_SHARE:g}", "p90", figure.p90)
     return figure
 
 

@@ -3,7 +3,8 @@ import random
 import numpy as np
 import pytest
 
-from helmsman.hwdb.fit import figure, quantile, settled
+from helmsman.hwdb.fit import curve, figure, quantile, settled
+from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -22,3 +23,10 @@ def test_the_median_of_many_samples_is_known_better_than_one_sample() -> None:
     assert many.p90 - many.p10 == pytest.approx(400 * 1.2816 / 401**0.5, rel=1e-3)
     alone = settled([3.0], "test")
     assert (alone.p10, alone.value, alone.p90) == (3.0, 3.0, 3.0)
+
+
+def test_a_share_beside_a_held_up_read_keeps_the_curve_a_record() -> None:
+    """On a loaded machine a plain read took two hundred times as long as the product beside it."""
+    found = curve("memory", "linear", "bf16", {1e6: [0.9, 1.1, 193.0], 1e7: [0.9, 1e-9, 0.8]}, "measured")
+    assert found.share[0].value == pytest.approx(1.1) and found.share[0].p90 <= MOST_SHARE
+    assert found.share[1].value == pytest.approx(0.8) and found.share[1].p10 >= LEAST_SHARE
