@@ -207,7 +207,7 @@ def _rates(rounds: Sequence[_Round]) -> dict[int, tuple[list[float], list[float]
     fastest = min(one[most][0] for one in rounds)
     slower = [min(one[most][0] / fastest, _SLOWEST) for one in rounds]
     usual = median(slower)
-    found = {}
+    rates = {}
     for tokens in rounds[0]:
         size, flops = input_bytes(tokens, GEMM_SHAPE[1]), 2.0 * tokens * GEMM_SHAPE[0] * GEMM_SHAPE[1]
         took = [
@@ -215,8 +215,8 @@ def _rates(rounds: Sequence[_Round]) -> dict[int, tuple[list[float], list[float]
         ]
         taken = [max((few - part * whole) / (1 - part), size / _FASTEST) for whole, few in took]
         inputs = median(taken)
-        found[tokens] = [flops / (whole - min(inputs, whole / 2)) for whole, _ in took], [size / each for each in taken]
-    return found
+        rates[tokens] = [flops / (whole - min(inputs, whole / 2)) for whole, _ in took], [size / each for each in taken]
+    return rates
 
 
 def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:
