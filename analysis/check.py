@@ -61,17 +61,17 @@ class Checked:
 
     @property
     def judged(self) -> tuple[Row, ...]:
-        """The totals that the verdict is on."""
+        """The rows that the verdict judges: the decode step and, where prompts were run, the request."""
         return (self.step,) if self.request is None else (self.step, self.request)
 
     @property
     def beyond(self) -> tuple[Row, ...]:
-        """The totals beyond the tolerance."""
+        """The judged rows whose scaled error is beyond the tolerance."""
         return tuple(row for row in self.judged if not _is_within(row, self.tolerance))
 
     @property
     def missed(self) -> tuple[Row, ...]:
-        """Those of them that are beyond twice their noise too."""
+        """The rows beyond the tolerance whose scaled error is beyond twice the noise of the runs, too."""
         return tuple(row for row in self.beyond if not _is_within(row, _NOISES * row.noise))
 
     @property
@@ -82,7 +82,8 @@ class Checked:
 
     @property
     def verdict(self) -> Verdict:
-        """`disturbed` where half of the runs were, or scatter by more than would be judged: neither of the others."""
+        """Whether the plan passed or missed; `disturbed` where half of the runs were disturbed, or where they differ
+        among themselves by as much as they are off."""
         if self.disturbance > DISTURBED:
             return "disturbed"
         if not self.beyond:

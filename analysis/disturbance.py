@@ -60,8 +60,8 @@ def figures_behind(plan: Plan) -> Iterator[tuple[str, Figure]]:
 
 
 class _Used:
-    """What of its record a plan uses: `owners` of figures, the physical `memories`, the devices at which passes `end`
-    as far as the record knows them."""
+    """The parts of a hardware record that a plan uses: `owners` names the devices, links and tables whose figures it
+    rests on, `memories` the physical memories it reads, `end` the recorded devices at which its passes end."""
 
     def __init__(self, plan: Plan) -> None:
         hardware = self._hardware = plan.hardware

@@ -79,16 +79,13 @@ def passes_of(spans: Iterable[Span], expected: Mapping[int, Expected], scaling: 
 
 
 def prompts(passes: Iterable[Pass]) -> list[Sample]:
-    """The prompt of every run that begins in the Trace: all its passes together."""
-    runs: dict[int, list[Pass]] = {}
-    for one in passes:
-        if one.phase == "prefill":
-            runs.setdefault(one.run, []).append(one)
-    return [_added([one.total() for one in mine]) for mine in runs.values() if mine[0].iteration == 0]
+    """The prompt passes of every run that begins in the Trace, added up to one sample a run."""
+    return requests(one for one in passes if one.phase == "prefill")
 
 
 def requests(passes: Iterable[Pass]) -> list[Sample]:
-    """What the Trace has of every run that begins in it: its prompt and its decode steps together."""
+    """The request of every run that begins in the Trace: its prompt passes and decode steps, added up to one sample a
+    run."""
     runs: dict[int, list[Pass]] = {}
     for one in passes:
         runs.setdefault(one.run, []).append(one)

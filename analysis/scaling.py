@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 
 from helmsman.lowering.graph import Task
-from helmsman.planner.costs import Estimate, product_rate
+from helmsman.planner.costs import Estimate
+from helmsman.planner.device_rates import product_rate
 from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
 

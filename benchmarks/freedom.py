@@ -163,7 +163,7 @@ Ask = Callable[[str], Answer]
 
 
 def asked(line: str) -> Answer:
-    """What helm-plan decides on the arguments, runner-ups included, which its documents have not."""
+    """Ask helm-plan in this process; the answer holds the decision with its runner-ups, which a plan document lacks."""
     out, errors, decisions = io.StringIO(), io.StringIO(), list[Decision]()
 
     def decide(args: argparse.Namespace) -> int:
@@ -222,8 +222,8 @@ def _widened(question: Question, widening: Widening, ask: Ask) -> Iterator[str]:
 
 
 def _default(question: Question, ask: Ask) -> Iterator[str]:
-    """The default, asked as it is without options, against simple plans by the whole request; the bound of the search
-    against all of them."""
+    """Check the default plan, asked for without options, against simple plans by the seconds of a request, and the
+    bound of `optimal` against all of these. Yields failures."""
     default, searched, *simple = (question.line(each, "", "") for each in ("", "optimal", *SIMPLE))
     planned = [(ask(line).seconds("request"), line) for line in simple if ask(line).plan is not None]
     if not planned:
@@ -243,7 +243,7 @@ def _default(question: Question, ask: Ask) -> Iterator[str]:
 
 
 def _sound(line: str, answer: Answer) -> Iterator[str]:
-    """What a plan, and the decision on it, say of themselves."""
+    """Check one answer alone: the plan lies above its own bounds, and the decision fits the plan. Yields failures."""
     if answer.code == 1:
         yield f"internal error: {answer.reason}{_shown([line])}"
     if answer.decision is None:
@@ -261,7 +261,7 @@ def _sound(line: str, answer: Answer) -> Iterator[str]:
 
 
 def _beside(line: str, decision: Decision) -> Iterator[str]:
-    """What a decision says of its plan and of others, which is printed beside each other."""
+    """Check that a decision states the seconds of its plan, and that no runner-up takes fewer. Yields failures."""
     work, together = decision.plan.workload, batches_together(decision.plan)
     objective = build_parser().parse_args(shlex.split(line)).objective
     own = objective_seconds(decision.plan.predicted, work, together, objective).mid

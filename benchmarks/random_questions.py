@@ -35,8 +35,8 @@ OBJECTIVES = ("request", "latency", "throughput", "ttft")
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of all strategies. `words`: model, machine, work and formats, as on the command line; `objective`:
-    of the strategies; `traits`: what a widening may need."""
+    """A planning question that every strategy is asked. `words`: model, machine, work and formats, as on the command
+    line; `objective`: of the strategies; `traits`: what a widening may need."""
 
     words: str
     objective: str
@@ -51,9 +51,9 @@ class Question:
                 words = re.sub(rf"{flag} \S+ ?", "", words)
         if "--gpu" in options:
             words = re.sub(r"--gpu '[^']*' ?", "", words)
-        asked = f"--objective {self.objective if objective is None else objective}" if objective != "" else ""
+        aim = f"--objective {self.objective if objective is None else objective}" if objective != "" else ""
         chosen = f"--strategy {strategy}" if strategy else ""
-        return " ".join(f"{words} {chosen} {asked} {options}".split())
+        return " ".join(f"{words} {chosen} {aim} {options}".split())
 
     def _filled(self, options: str) -> str:
         gpu = next(iter(re.findall(r"--gpu '([^']*)'", self.words)), "")

@@ -37,8 +37,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What is recorded of passes in which the same `pages` are streamed and leave: names as lowering gives them, `rows`
-    of the stamps, bytes moved."""
+    """The columns of a recorded pass in which such `pages` are streamed and leave: `names` of tasks as lowering gives
+    them, `rows` of the page stamps that hold their times, bytes `moved`."""
 
     pages: tuple[tuple[int, ...], tuple[int, ...]]
     names: tuple[str, ...]

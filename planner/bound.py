@@ -2,7 +2,7 @@
 
 from helmsman.lowering.graph import TaskGraph
 from helmsman.lowering.pools import together
-from helmsman.planner.costs import cache_rate
+from helmsman.planner.device_rates import cache_rate
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Device, Hardware, Memory
 

@@ -13,19 +13,17 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.curves import interpolate
+from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
 from helmsman.planner.interference import Slowed, Slowings, beside, slowings
-from helmsman.planner.nearest_format import ASSUMED, assumed, nearest
+from helmsman.planner.nearest_format import ASSUMED
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices
 from helmsman.planner.unmeasured import with_assumed, with_joint_share_alone
-from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import StoredFormat, is_plain
-from helmsman.schemas.hardware import Device, Efficiency, Hardware, Link, lane_owner
-from helmsman.schemas.trace import PROBED
+from helmsman.schemas.hardware import Device, Hardware, Link, lane_owner
 
 _PRODUCTS = ("linear", "attention", "scores", "wv", "decompress", "pin", "reshape")
 """Kinds that move no activations beside what their price counts."""
@@ -240,7 +238,7 @@ class CostModel:
         return {device.name: device for device in self.hardware.devices}
 
     def _compute_bound(self, task: Task, device: Device) -> Estimate:
-        peak = _peak(device, task.phase, task.format)
+        peak = peak_rate(device, task.phase, task.format)
         shares = self._share(device, "compute", task)
         return self._quotient(task.flops, [peak, *shares], "compute")
 
@@ -256,7 +254,7 @@ class CostModel:
     def _share(self, device: Device, bound: Literal["memory", "compute"], task: Task) -> list[Figure]:
         if not self.options.corrections:
             return []
-        curve = _curve(device, bound, task.kind, task.format)
+        curve = efficiency_curve(device, bound, task.kind, task.format)
         if curve is None:
             return []
         at = task.bytes / _caches(task) if bound == "memory" else _together(task, curve.op == "attention")
@@ -273,7 +271,7 @@ class CostModel:
         """Products of several tokens bring what they take into a form of their own first, quantised for instance."""
         if device.elementwise is None or not self.options.corrections or task.kind != "linear" or task.tokens < 2:
             return None
-        curve = _curve(device, "inputs", task.kind, task.format)
+        curve = efficiency_curve(device, "inputs", task.kind, task.format)
         if curve is None:
             return None
         rates = [device.elementwise, interpolate(curve, task.tokens)]
@@ -363,59 +361,3 @@ def _caches(task: Task) -> int:
     """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention on the
     host of an online pass has these starts in what requests add (`request`)."""
     return 1 if task.op == HOST_ATTENTION else task.sequences
-
-
-def blended(device: Device, bytes_read: int) -> Figure:
-    """M_hat = alpha B_L3 + (1 - alpha) M with alpha = min(1, C_L3 / W_kv) (eq 4.14)."""
-    if device.cache_bytes is None or bytes_read == 0:
-        return device.read
-    cache = cache_rate(device)
-    alpha = min(1.0, device.cache_bytes / bytes_read)
-    factor = (alpha * cache + (1 - alpha) * device.read.value) / device.read.value
-    read = device.read
-    return read.model_copy(update={"value": read.value * factor, "p10": read.p10 * factor, "p90": read.p90 * factor})
-
-
-def cache_rate(device: Device) -> float:
-    """B_L3, estimated as 3 M where it was not measured (HELM-23)."""
-    return device.cache_read.value if device.cache_read else 3 * device.read.value
-
-
-def input_bytes(tokens: int, columns: int) -> int:
-    """Bytes of the f32 values that a product takes."""
-    return 4 * tokens * columns
-
-
-def product_rate(
-    device: Device, phase: Phase, fmt: StoredFormat, tokens: int, shape: tuple[int, int] = PROBED
-) -> float:
-    """FLOP/s of products of (rows, columns) weights in `fmt` with so many tokens, with what their inputs take, where
-    nothing but arithmetic bounds them."""
-    curve, inputs = (_curve(device, bound, "linear", fmt) for bound in ("compute", "inputs"))
-    flops = 2.0 * tokens * shape[0] * shape[1]
-    seconds = flops / (_peak(device, phase, fmt).value * (interpolate(curve, tokens).value if curve else 1.0))
-    if inputs is not None and device.elementwise is not None:
-        rate = device.elementwise.value * interpolate(inputs, tokens).value
-        seconds += input_bytes(tokens, shape[1]) / rate
-    return flops / seconds
-
-
-def _peak(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
-    """P of the phase; an exact format match wins over "*", that over the nearest format, the phase must match."""
-    fitting = [c for c in device.compute if c.phase == phase and c.format in (fmt, "*")]
-    if not fitting and not is_plain(fmt):
-        near = nearest(fmt, (c for c in device.compute if c.phase == phase))
-        return assumed(near.flops) if near else device.compute[0].flops
-    fitting = fitting or list(device.compute)
-    return next((c.flops for c in fitting if c.format == fmt), fitting[0].flops)
-
-
-def _curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
-    """The most specific efficiency curve: operation first, then format; else that of the nearest format."""
-    op = "attention" if kind in ("scores", "wv") else kind
-    about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
-    found = [c for c in about if c.format in (fmt, "*")]
-    if not found and not is_plain(fmt):
-        near = nearest(fmt, about)
-        return near and near.model_copy(update={"share": tuple(assumed(share) for share in near.share)})
-    return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)

@@ -178,7 +178,8 @@ def _readings(profile: Profile) -> Iterator[Reading]:
 
 
 def left_readings(left: Left, device: str, given: Conditions, source: str) -> Iterator[Reading]:
-    """How many points stayed disturbed and unsteady, none included: so a record says that it was looked for."""
+    """Readings that count the points of a profile which stayed disturbed, or unsteady; a count of 0 is written too, so
+    that a record tells that it was looked for."""
     for of, count in (("disturbed", left.disturbed), ("unsteady", left.unsteady)):
         conditions: Conditions = {**given, "of": of}
         yield Reading(what=LEFT, device=device, conditions=conditions, unit="points", figure=figure([count], source))

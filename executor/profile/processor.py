@@ -15,7 +15,7 @@ from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
-from helmsman.planner.costs import input_bytes
+from helmsman.planner.device_rates import input_bytes
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))

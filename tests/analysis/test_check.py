@@ -10,7 +10,8 @@ from helmsman.analysis.rows import Row
 from helmsman.analysis.scaling import Scaling
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
-from helmsman.planner.costs import CostModel, product_rate
+from helmsman.planner.costs import CostModel
+from helmsman.planner.device_rates import product_rate
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Figure, Hardware

@@ -15,8 +15,9 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import Formats, block_ops
 from helmsman.planner.between_terms import HANDOVER, JOIN, SUBMISSION
 from helmsman.planner.bound import bytes_bound
-from helmsman.planner.costs import CostModel, CostOptions, blended, product_rate
+from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.curves import interpolate
+from helmsman.planner.device_rates import blended, product_rate
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.search import exhaustive
