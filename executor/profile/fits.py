@@ -19,11 +19,21 @@ _TOGETHER = 5
 
 
 def joint_rate(samples: JointSamples) -> Figure:
-    """Bytes/s of both devices together while the link is idle: every format and size of matrices is a sample, and so is
-    every plain read, which probes beside runs repeat."""
+    """Bytes/s of both devices together while the link is idle: every visit to a format and size of matrices is a
+    sample, and so is every plain read, which probes beside runs repeat."""
     both = [each for (link, *_), each in samples.rates.items() if link == "idle"]
-    rates = [harmonic_mean(one) + harmonic_mean(two) for one, two in both]
+    rates = [
+        harmonic_mean(of_one) + harmonic_mean(of_other)
+        for one, other in both
+        for of_one, of_other in zip(_parts(one, samples.visits), _parts(other, samples.visits), strict=True)
+    ]
     return figure(rates + samples.read["idle"], MEASURED)
+
+
+def _parts(samples: Sequence[float], visits: int) -> list[Sequence[float]]:
+    """Those of each visit, of all of which there are as many."""
+    size = len(samples) // visits
+    return [samples[start : start + size] for start in range(0, size * visits, size)]
 
 
 def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:

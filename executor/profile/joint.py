@@ -33,14 +33,15 @@ class Pair:
 def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
     """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`."""
     found.names = pair.names
-    found.read[link] = [bench.read_together(pair.pools) for _ in range(READS)]
+    found.read.setdefault(link, []).extend(bench.read_together(pair.pools) for _ in range(READS))
     for fmt, (rows, columns) in _products():
         size = packed_size(fmt, rows, columns)
         matrices = bench.matrices(size)
         half = len(matrices) // 2
         own = matrices[:half], matrices[half:]
-        rates = [_beside(pair.pools, own, place, fmt, rows, columns) for place in (0, 1)]
-        found.rates[link, fmt, size] = ([size / t for t in rates[0]], [size / t for t in rates[1]])
+        rates = found.rates.setdefault((link, fmt, size), ([], []))
+        for place in (0, 1):
+            rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
 
 
 def _products() -> Iterator[tuple[StoredFormat, tuple[int, int]]]:

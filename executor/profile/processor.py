@@ -11,7 +11,7 @@ from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
 from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_pieces, read_rate
-from helmsman.executor.profile.buffers import rotation
+from helmsman.executor.profile.buffers import Regions, rotation
 from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
@@ -49,6 +49,7 @@ class Bench:
 
     def __init__(self, cache_bytes: int) -> None:
         self.cache_bytes = cache_bytes
+        self._regions = Regions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
         self._noise = probe_pieces(cache_bytes)
 
@@ -69,12 +70,13 @@ class Bench:
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""
         if size not in self._rotations:
-            self._rotations[size] = rotation(size, self.cache_bytes)
+            self._rotations[size] = self._regions.rotation(size)
         return self._rotations[size]
 
     def drop(self) -> None:
-        """Free the matrices: those of one kind of product are more than half of what all need together."""
+        """Free the matrices for others: those of one kind of product are more than half of what all need together."""
         self._rotations.clear()
+        self._regions.drop()
 
 
 Step = tuple[str, list[Point[Any]]]

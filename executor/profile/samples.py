@@ -133,19 +133,14 @@ class BetweenPassesSamples:
 
 @dataclass
 class JointSamples:
-    """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix); `read`: bytes/s of
-    plain reads of both, by link; `disturbed`: the share of the time that others took."""
+    """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix), as many of every one
+    of the `visits`; `read`: bytes/s of plain reads of both, by link; `disturbed`: the share that others took."""
 
     names: tuple[str, str] = ("", "")
     read: dict[str, list[float]] = field(default_factory=dict)
     rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
+    visits: int = 0
     disturbed: float = 0.0
-
-    @property
-    def spread(self) -> float:
-        """How far plain reads of both lie apart, beside the idle or the busy link: 2 to 7 % on calm machines. Single
-        products differ by far more, as they meet others of the other device."""
-        return max(map(spread, self.read.values()))
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from helmsman.executor.machine import Machine
 from helmsman.executor.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers, copies, inplace, processor, quality, run
 from helmsman.executor.profile.between_passes import measure_between_passes
+from helmsman.executor.profile.joint import QUANTISED, READS, SHAPES
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
@@ -292,6 +294,27 @@ def test_buffers_cover_the_cache_eight_times(size):
     assert (values[0] != values[1]).any()
 
 
+def test_dropped_rotations_give_their_memory_to_the_next():
+    """Nobody has what another has, and there is no more memory than was needed at once."""
+    regions = buffers.Regions(1 << 20)
+
+    def spans(size: int) -> list[tuple[int, int]]:
+        starts = [np.frombuffer(memoryview(buffer), np.uint8).ctypes.data for buffer in regions.rotation(size)]
+        return [(start, start + size) for start in starts]
+
+    first, other = spans(4096), spans(100_000)
+    together = sorted(first + other)
+    assert all(one[1] <= next_one[0] for one, next_one in pairwise(together))
+    regions.drop()
+    again = spans(4096)
+    assert set(again) == set(first)
+    regions.drop()
+    large = spans(32 << 20)
+    regions.drop()
+    low, high = large[0][0], large[-1][1]
+    assert all(low <= start < end <= high for start, end in spans(20 << 20))
+
+
 def test_a_slow_link_is_measured_less_often(monkeypatch):
     monkeypatch.setattr(copies, "ENOUGH_S", 0.01)
     slow = copies.measure_link(VirtualLink(2e8, 1e-6))
@@ -359,7 +382,9 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
         reading.what for reading in hardware.readings
     }
-    assert hardware.memory("dram").joint is not None and hardware.between_passes is not None
+    joint = hardware.memory("dram").joint
+    assert joint is not None and joint.n == quality.VISITS * (READS + len(SHAPES) + len(QUANTISED))
+    assert hardware.between_passes is not None
     assert link.latency.value == loopback.latency and link.overhead is not None and link.handover is not None
     assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}
     assert 0.1 * 2e9 < found(hardware, "copy", "h2d", cpu="busy").value < 1.2 * 2e9

@@ -8,13 +8,21 @@ from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 
 
 def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
-    samples = JointSamples(("cpu", "loopback"), {"idle": [50e9], "busy": [1e9]})
+    samples = JointSamples(("cpu", "loopback"), {"idle": [50e9], "busy": [1e9]}, visits=1)
     samples.rates["idle", "bf16", 1 << 20] = ([20e9, 21e9, 22e9], [23e9, 24e9, 25e9])
     samples.rates["busy", "bf16", 1 << 20] = ([1e9], [1e9])
     found = joint_rate(samples)
     products = 3 / (1 / 20e9 + 1 / 21e9 + 1 / 22e9) + 3 / (1 / 23e9 + 1 / 24e9 + 1 / 25e9)
     assert found.value == pytest.approx((50e9 + products) / 2)
     assert found.n == 2
+
+
+def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
+    samples = JointSamples(("cpu", "loopback"), {"idle": [44e9, 75e9, 45e9]}, visits=3)
+    samples.rates["idle", "bf16", 1 << 20] = ([22e9, 22e9, 38e9, 38e9, 22.5e9, 22.5e9],) * 2
+    found = joint_rate(samples)
+    assert found.value == pytest.approx(45e9)
+    assert found.n == 6 and found.p90 > 70e9
 
 
 def test_the_time_between_passes_is_a_line_through_the_fewest_pieces_and_the_most() -> None:

@@ -16,7 +16,6 @@ from helmsman.executor.profile.samples import (
     BetweenPassesSamples,
     HandoverSamples,
     InplaceSamples,
-    JointSamples,
     Left,
     LinkSamples,
 )
@@ -200,13 +199,11 @@ def test_what_stayed_unsteady_is_told_apart_from_what_others_disturbed():
     assert session.finish() == Left(disturbed=1, unsteady=1)
 
 
-def test_links_joint_rates_and_stages_say_how_far_their_samples_lie_apart():
+def test_links_and_stages_say_how_far_their_samples_lie_apart():
     """Of a neighbour on the same memory, who takes no processor time here."""
     even, apart = [1.0, 1.0, 1.02, 1.0], [1.0, 1.0, 0.5, 0.6]
-    joint = {"idle": even, "busy": even}, {"idle": even, "busy": apart}
     cases = {
         "link": [LinkSamples(rate=rates) for rates in (even, apart)],
-        "joint": [JointSamples(read=reads) for reads in joint],
         "stage": [InplaceSamples(attention={32: apart, 256: seconds}) for seconds in (even, apart)],
     }
     for name, (calm, shaken) in cases.items():
