@@ -11,7 +11,7 @@ from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.machine import Machine
-from helmsman.executor.measure import computed_format
+from helmsman.executor.measure import computed_format, middle
 from helmsman.executor.probe import PRODUCT_TOKENS, probe_pieces, product_matrices, random_matrix
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link
@@ -41,16 +41,17 @@ class Speeds:
         """Probes of all, in turns, and of each its median: one that is held up reads half. Devices are open only
         meanwhile."""
         opened = open_devices(self._plan.hardware, self._resources, self._machine)
-        return middle([list(self._turn(opened)) for _ in range(TURNS)])
+        return middle([tuple(self._turn(opened)) for _ in range(TURNS)])
 
     def _turn(self, opened: Devices) -> Iterator[Probe]:
         """One probe of each."""
         for name, device in opened.by_name.items():
             yield Probe(what="read", name=name, run=0, value=device.read_rate(self._read))
-            rate = device.product_rate(self._format, self._matrices)
-            yield Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
         for name, lane in opened.lanes.items():
             yield Probe(what="link", name=name, run=0, value=lane.sample().rate)
+        for name, device in opened.by_name.items():
+            rate = device.product_rate(self._format, self._matrices)
+            yield Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
 
     @contextmanager
     def beside(self) -> Iterator[dict[str, list[float]]]:
@@ -133,11 +134,3 @@ def _link(link: Link, factors: dict[str, float]) -> Link:
 
 def _times(figure: Figure, factor: float) -> Figure:
     return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
-
-
-def middle(probes: Sequence[Sequence[Probe]]) -> list[Probe]:
-    """Of each probe the median of several turns."""
-    return [
-        each.model_copy(update={"value": median(turn[place].value for turn in probes)})
-        for place, each in enumerate(probes[0])
-    ]

@@ -17,7 +17,6 @@ READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
 READ_CACHES = 8
 """Pieces are together this many times the last-level cache, so that nothing is read from it (E-HELM-30)."""
-ROUNDS = 2
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
@@ -33,7 +32,7 @@ def probe_pieces(cache_bytes: int) -> list[Buffer]:
     return [_filled(arena.alloc(READ_PIECE, "probe")) for _ in range(count)]
 
 
-def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
+def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = 1) -> float:
     """Bytes/s at which all threads of `pool` read the pieces, `rounds` times.
 
     Over the sum of their seconds, as a step's are the sum of its matrices': what holds up some of them (ticks of the
@@ -42,7 +41,7 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = ROUNDS) -> flo
     return rounds * sum(piece.size for piece in pieces) / seconds
 
 
-def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int = ROUNDS) -> float:
+def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int = 1) -> float:
     """Bytes/s that all pools reach together, each reading pieces of its own while all others read.
 
     Ends with the pool that is first through its pieces, once every other has read one: what the others read after

@@ -61,11 +61,11 @@ class Bench:
     def read(self, pool: Pool) -> float:
         """Bytes/s of a plain read of all pieces in their order, as probes beside runs walk through them: two threads
         read every fourth of them 5 to 6 % slower, so that steps seemed to be due earlier than they were."""
-        return read_rate(pool, self._noise, 1)
+        return read_rate(pool, self._noise)
 
     def read_together(self, pools: Sequence[Pool]) -> float:
         """Bytes/s of plain reads by all pools at once, each of pieces of its own."""
-        return joint_read_rate(pools, self._noise, 1)
+        return joint_read_rate(pools, self._noise)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

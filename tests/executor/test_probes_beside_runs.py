@@ -1,0 +1,82 @@
+"""Probes beside a run: of each the median of its turns, reads before products."""
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from helmsman.executor import measure
+from helmsman.executor.measure import middle
+from helmsman.schemas.trace import Probe
+
+RATES = (9.0, 1.0, 5.0)
+"""One turn was held up."""
+
+
+class VirtualDevice:
+    """A device whose reads and products take a number of each turn, and that notes their order."""
+
+    def __init__(self, name: str, order: list[str]) -> None:
+        self.name, self._order = name, order
+        self._reads, self._products = iter(RATES), iter(RATES)
+
+    def read_rate(self, pieces: Sequence[object]) -> float:
+        self._order.append("read")
+        return next(self._reads)
+
+    def product_rate(self, fmt: str, matrices: Sequence[object]) -> float:
+        self._order.append("product")
+        return next(self._products)
+
+
+class VirtualLane:
+    """A lane of one rate."""
+
+    name = "h2d"
+
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
+
+    def sample(self) -> SimpleNamespace:
+        self._order.append("link")
+        return SimpleNamespace(rate=2.0, latency=1e-6)
+
+
+def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    devices = {name: VirtualDevice(name, order) for name in ("cpu", "loopback")}
+    engine: Any = SimpleNamespace(plan=None, devices=SimpleNamespace(by_name=devices), lanes=[VirtualLane(order)])
+    joint = iter(RATES)
+
+    def joint_rate(pools: object, pieces: object) -> float:
+        order.append("joint")
+        return next(joint)
+
+    monkeypatch.setattr(measure, "probe_pieces", lambda cache: [])
+    monkeypatch.setattr(measure, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(measure, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(measure, "sharing", lambda plan, devices: {"dram": []})
+    monkeypatch.setattr(measure, "joint_read_rate", joint_rate)
+    machine: Any = SimpleNamespace(cache_bytes=1)
+    prober = measure._Prober(engine, machine)
+    prober.probe(4)
+    assert {(probe.what, probe.name): probe.value for probe in prober.probes} == {
+        ("read", "cpu"): 5.0,
+        ("read", "loopback"): 5.0,
+        ("joint", "dram"): 5.0,
+        ("link", "h2d"): 2.0,
+        ("compute", "cpu"): 5.0,
+        ("compute", "loopback"): 5.0,
+    }
+    assert {probe.run for probe in prober.probes} == {4}
+    turn = ["read", "read", "joint", "link", "product", "product"]
+    assert order == measure.TURNS * turn
+
+
+def test_medians_are_of_like_probes() -> None:
+    turns = [
+        [Probe(what="read", name="cpu", run=0, value=a), Probe(what="link", name="h2d", run=0, value=b)]
+        for a, b in ((1.0, 40.0), (2.0, 10.0), (9.0, 20.0))
+    ]
+    assert [(probe.name, probe.value) for probe in middle(turns)] == [("cpu", 2.0), ("h2d", 20.0)]
