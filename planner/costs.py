@@ -62,10 +62,15 @@ class Estimate:
 
 
 def longest(estimates: list[Estimate]) -> Estimate:
-    """The maximum of several bounds: of their medians, and of each end of their intervals."""
+    """The maximum of several bounds: of their medians, and of each end of their intervals.
+
+    Of what arithmetic bounds, the seconds that its bytes take move with the memory all the same: products of a few
+    tokens wait for both, and their measured rates of arithmetic say so."""
     main = max(estimates, key=lambda estimate: estimate.mid)
     low, high = max(e.low for e in estimates), max(e.high for e in estimates)
-    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, main.memory, main.compute)
+    memory = max(e.memory for e in estimates) if main.bound == "compute" else main.memory
+    compute = min(main.compute, main.mid - memory)
+    return Estimate(min(low, main.mid), main.mid, high, main.bound, main.source, memory, compute)
 
 
 def work_of(task: Task) -> tuple[object, ...]:

@@ -19,15 +19,15 @@ _TOGETHER = 5
 
 
 def joint_rate(samples: JointSamples) -> Figure:
-    """Bytes/s of both devices together while the link is idle: every visit to a format and size of matrices is a
-    sample, and so is every plain read, which probes beside runs repeat."""
+    """Bytes/s of both devices together while the link is idle: every plain read is a sample, which probes beside
+    runs repeat, and so is every visit to a format and size of matrices."""
     both = [each for (link, *_), each in samples.rates.items() if link == "idle"]
     rates = [
         harmonic_mean(of_one) + harmonic_mean(of_other)
         for one, other in both
         for of_one, of_other in zip(_parts(one, samples.visits), _parts(other, samples.visits), strict=True)
     ]
-    return figure(rates + samples.read["idle"], MEASURED)
+    return figure([*rates, *samples.read["idle"], *samples.throughout], MEASURED)
 
 
 def _parts(samples: Sequence[float], visits: int) -> list[Sequence[float]]:

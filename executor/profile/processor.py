@@ -6,7 +6,7 @@ survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from statistics import fmean, median
+from statistics import fmean, harmonic_mean, median
 from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
@@ -27,6 +27,8 @@ GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
 """What is measured of the quantised formats; others are priced by the nearest of these (`planner.nearest_format`)."""
+FEW = 32
+"""Tokens up to which a product's bytes are a fifth of its time or more: plain reads beside these tell of the memory."""
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
@@ -139,8 +141,16 @@ class _Shares:
 
 Run = Callable[[int], list[float]]
 
-_Round = dict[int, tuple[float, float]]
-"""Seconds by tokens, of products that were taken in turn: with a matrix of GEMM_SHAPE and with one of FEW_ROWS."""
+
+@dataclass(frozen=True)
+class Round:
+    """Products that were taken in turn: seconds by tokens, with a matrix of GEMM_SHAPE and with one of FEW_ROWS, and
+    the bytes of these; `read`: bytes/s of plain reads beside those of few tokens."""
+
+    seconds: dict[int, tuple[float, float]]
+    sizes: tuple[int, int]
+    read: float
+
 
 _Work = tuple[Sequence[tuple[int, int]], Sequence[int]]
 """The (rows, columns) of products with one token, and the tokens of products with several."""
@@ -156,12 +166,13 @@ def _product_steps(
 
     rounds = -(-(pairs // 2 + 1) // VISITS)
 
-    def more(before: list[_Round]) -> list[_Round]:
+    def more(before: list[Round]) -> list[Round]:
         weights, few = (bench.matrices(packed_size(fmt, *shape)) for shape in (GEMM_SHAPE, FEW_ROWS))
-        return before + _in_turn(pool, fmt, (weights, few), many, rounds)
+        return before + _in_turn(pool, bench, fmt, (weights, few), many, rounds)
 
-    def keep(found: list[_Round], share: float) -> None:
-        for tokens, (flops, inputs) in _rates(found).items():
+    def keep(found: list[Round], share: float) -> None:
+        samples.add_reads([one.read for one in found], share)
+        for tokens, (flops, inputs) in _rates(found, median(samples.read)).items():
             samples.gemm[fmt, tokens], samples.inputs[fmt, tokens] = flops, inputs
             samples.disturbed["gemm", fmt, tokens] = share
 
@@ -191,34 +202,62 @@ def _product_point(
 
 
 def _in_turn(
-    pool: Pool, fmt: StoredFormat, weights: tuple[list[Buffer], list[Buffer]], many: Sequence[int], rounds: int
-) -> list[_Round]:
+    pool: Pool,
+    bench: Bench,
+    fmt: StoredFormat,
+    weights: tuple[list[Buffer], list[Buffer]],
+    many: Sequence[int],
+    rounds: int,
+) -> list[Round]:
     """So many rounds in which all numbers of tokens take turns, each once for its code and activations to come, and
     once to count; `weights`: of GEMM_SHAPE and of FEW_ROWS."""
     shapes = tuple(zip(weights, (GEMM_SHAPE, FEW_ROWS), strict=True))
     run = {tokens: [_linear(pool, fmt, some, *shape, tokens) for some, shape in shapes] for tokens in many}
-    return [{tokens: (run[tokens][0](2)[1], run[tokens][1](2)[1]) for tokens in many} for _ in range(rounds)]
+    few = [tokens for tokens in many if tokens <= FEW]
+
+    def timed(some: Sequence[int]) -> dict[int, tuple[float, float]]:
+        return {tokens: (run[tokens][0](2)[1], run[tokens][1](2)[1]) for tokens in some}
+
+    found = []
+    for _ in range(rounds):
+        before, waiting, after = bench.read(pool), timed(few), bench.read(pool)
+        sizes = weights[0][0].size, weights[1][0].size
+        found.append(Round({**waiting, **timed(many[len(few) :])}, sizes, harmonic_mean([before, after])))
+    return found
 
 
-def _rates(rounds: Sequence[_Round]) -> dict[int, tuple[list[float], list[float]]]:
+def _rates(rounds: Sequence[Round], read: float) -> dict[int, tuple[list[float], list[float]]]:
     """By tokens the FLOP/s of products less what their inputs take, and the bytes/s of these inputs.
 
-    All are at the median speed of the rounds, of each of which its product with most tokens tells: a core's speed of
-    arithmetic changes by a third and more within seconds, and by half in spells of some."""
-    most, part = max(rounds[0]), FEW_ROWS[0] / GEMM_SHAPE[0]
-    fastest = min(one[most][0] for one in rounds)
-    slower = [min(one[most][0] / fastest, _SLOWEST) for one in rounds]
+    What a product's bytes take at the plain reads beside it moves with the memory, and is put at the bytes/s `read` of
+    the whole profile; the rest moves with the core, of which the product with most tokens tells, and is put at the
+    median of the rounds: a core's speed of arithmetic changes by a third and more within seconds, and by half in spells
+    of some, a memory's by a tenth, and by a quarter in spells of minutes."""
+    most, part = max(rounds[0].seconds), FEW_ROWS[0] / GEMM_SHAPE[0]
+    fastest = min(one.seconds[most][0] for one in rounds)
+    slower = [min(one.seconds[most][0] / fastest, _SLOWEST) for one in rounds]
     usual = median(slower)
     rates = {}
-    for tokens in rounds[0]:
+    for tokens in rounds[0].seconds:
         size, flops = input_bytes(tokens, GEMM_SHAPE[1]), 2.0 * tokens * GEMM_SHAPE[0] * GEMM_SHAPE[1]
-        took = [
-            tuple(usual / slow * seconds for seconds in one[tokens]) for slow, one in zip(slower, rounds, strict=True)
-        ]
+        took = []
+        for slow, one in zip(slower, rounds, strict=True):
+            whole, few = (
+                _restated(seconds, moved / one.read, one.read / read, usual / slow)
+                for seconds, moved in zip(one.seconds[tokens], one.sizes, strict=True)
+            )
+            took.append((whole, few))
         taken = [max((few - part * whole) / (1 - part), size / _FASTEST) for whole, few in took]
         inputs = median(taken)
         rates[tokens] = [flops / (whole - min(inputs, whole / 2)) for whole, _ in took], [size / each for each in taken]
     return rates
+
+
+def _restated(seconds: float, moving: float, memory: float, core: float) -> float:
+    """What takes `seconds`, of which bytes take `moving`, at other speeds: bytes take `memory` times as long, the rest
+    `core` times."""
+    waited = min(moving, seconds)
+    return memory * waited + core * (seconds - waited)
 
 
 def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Shares:

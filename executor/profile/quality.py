@@ -88,10 +88,17 @@ class _Attempted:
 class Session:
     """Measures points; nothing is kept before `finish`.
 
-    `drop` frees buffers between groups of points that are measured again."""
+    `drop` frees buffers between groups of points that are measured again; `beside` is done after every point, for what
+    is to be of the whole profile."""
 
-    def __init__(self, watch: Watch, drop: Callable[[], None], budget: float = BUDGET_S) -> None:
-        self._watch, self._drop = watch, drop
+    def __init__(
+        self,
+        watch: Watch,
+        drop: Callable[[], None],
+        budget: float = BUDGET_S,
+        beside: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._watch, self._drop, self._beside = watch, drop, beside
         self._attempted: list[_Attempted] = []
         self._end = watch.now().seconds + budget
         self._first_waits = FIRST_WAITS_S
@@ -103,21 +110,23 @@ class Session:
             self._first_waits -= self._wait(min(SPELL_S, self._first_waits))
             samples, share, seconds = self._measured(point.measure)
             self._attempted.append(_Attempted(point, samples, share, seconds))
+            self._beside()
 
     def finish(self) -> Left:
         """Visit points again that have more visits, measure disturbed and unsteady ones again while there is time, then
-        keep all; how many stayed so."""
+        keep all, those of several visits last, as they may rest on others; how many stayed so."""
         for visit in range(1, VISITS):
             for _, group in groupby(self._visited(), key=lambda one: one.point.group):
                 for one in group:
                     self._visit(one, visit)
+                    self._beside()
                 self._drop()
         for _ in range(1, ATTEMPTS):
             for _, group in groupby(self._bad(), key=lambda one: one.point.group):
                 for one in group:
                     self._again(one)
                 self._drop()
-        for one in self._attempted:
+        for one in sorted(self._attempted, key=lambda one: one.point.more is not None):
             one.point.keep(one.samples, one.share)
         disturbed = sum(one.share > DISTURBED for one in self._attempted)
         return Left(disturbed, len(self._bad()) - disturbed)

@@ -82,7 +82,9 @@ def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
 
 def _joint(joint: JointSamples) -> Iterator[Reading]:
     for link, rates in joint.read.items():
-        yield _reading("joint read", joint.names[0], "bytes/s", rates, {"beside": joint.names[1], "link": link})
+        beside: Conditions = {"beside": joint.names[1], "link": link}
+        of_all = [*rates, *joint.throughout] if link == "idle" else rates
+        yield _reading("joint read", joint.names[0], "bytes/s", of_all, beside)
     for (link, fmt, size), pair in joint.rates.items():
         for name, other, mine in zip(joint.names, joint.names[::-1], pair, strict=True):
             given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}

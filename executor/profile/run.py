@@ -74,11 +74,12 @@ def profile(
     watch = watch or Watch()
     before = cpu_times()
     bench = Bench(machine.cache_bytes)
-    session = Session(watch, bench.drop, BUDGET_S - PASSES_S)
+    subjects = _subjects(machine, loopback)
+    throughout: list[float] = []
+    session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _reading_together(subjects, bench, throughout))
     reads = _reads(machine, bench, session)
     tell("reads by threads")
     engines = _engines(machine, loopback)
-    subjects = _subjects(machine, loopback)
     busy = _measure_processors(subjects, bench, engines, loopback, session, tell)
     joint: list[JointSamples] = []
     handovers: list[HandoverSamples] = []
@@ -110,7 +111,7 @@ def profile(
         loopback=loopback,
         links=links,
         busy=busy,
-        joint=joint[0] if joint else None,
+        joint=replace(joint[0], throughout=throughout) if joint else None,
         handovers=handovers[0] if handovers else None,
         cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
@@ -171,6 +172,12 @@ def _measure_processors(
             tell(name)
         bench.drop()
     return busy
+
+
+def _reading_together(subjects: list[_Subject], bench: Bench, kept: list[float]) -> Callable[[], None]:
+    """Keeps one plain read by host and accelerator at once; nothing where they are one."""
+    ends = [subject.pool for subject in (subjects[0], subjects[-1])]
+    return (lambda: kept.append(bench.read_together(ends))) if len(subjects) > 1 else (lambda: None)
 
 
 def _joint_point(

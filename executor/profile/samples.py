@@ -1,5 +1,6 @@
 """What is measured, before it is fitted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import harmonic_mean
 
@@ -134,13 +135,15 @@ class BetweenPassesSamples:
 @dataclass
 class JointSamples:
     """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix), as many of every one
-    of the `visits`; `read`: bytes/s of plain reads of both, by link; `disturbed`: the share that others took."""
+    of the `visits`; `read`: bytes/s of plain reads of both, by link; `disturbed`: the share that others took;
+    `throughout`: bytes/s of plain reads of both after every point of the profile, the link idle."""
 
     names: tuple[str, str] = ("", "")
     read: dict[str, list[float]] = field(default_factory=dict)
     rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
     visits: int = 0
     disturbed: float = 0.0
+    throughout: Sequence[float] = ()
 
 
 @dataclass

@@ -383,7 +383,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
         reading.what for reading in hardware.readings
     }
     joint = hardware.memory("dram").joint
-    assert joint is not None and joint.n == quality.VISITS * (READS + len(SHAPES) + len(QUANTISED))
+    assert joint is not None and joint.n > 100 + quality.VISITS * (READS + len(SHAPES) + len(QUANTISED))
     assert hardware.between_passes is not None
     assert link.latency.value == loopback.latency and link.overhead is not None and link.handover is not None
     assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}

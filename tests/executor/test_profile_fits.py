@@ -1,5 +1,7 @@
 """Figures of two devices at once and of the time between tasks, from samples made by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, joint_rate
@@ -23,6 +25,8 @@ def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
     found = joint_rate(samples)
     assert found.value == pytest.approx(45e9)
     assert found.n == 6 and found.p90 > 70e9
+    whole = joint_rate(replace(samples, throughout=[40e9] * 20))
+    assert whole.value == pytest.approx(40e9) and whole.n == 26
 
 
 def test_the_time_between_passes_is_a_line_through_the_fewest_pieces_and_the_most() -> None:

@@ -9,7 +9,7 @@ from test_profile import found, synthetic_profile
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
-from helmsman.executor.profile.processor import FEW_ROWS, GEMM_SHAPE, _rates
+from helmsman.executor.profile.processor import FEW_ROWS, GEMM_SHAPE, Round, _rates
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
@@ -160,6 +160,28 @@ def test_visits_are_made_without_a_budget_and_a_disturbed_point_is_measured_whol
     assert len(rates) == 2 * VISITS and share == 0.0
 
 
+def of_arithmetic(seconds: dict[int, tuple[float, float]]) -> Round:
+    """Products whose bytes take nothing."""
+    return Round(seconds, (0, 0), 1.0)
+
+
+def test_products_of_few_tokens_are_at_the_usual_speed_of_the_memory() -> None:
+    """Two rounds of six met a memory of half its speed, one a core of half its speed: all say the same."""
+    rows, part, size = GEMM_SHAPE[0], FEW_ROWS[0] / GEMM_SHAPE[0], 1 << 23
+    arithmetic = {2: 0.0, 4: 1e-4, 128: 1e-2}
+
+    def seconds(tokens: int, read: float, slow: float) -> tuple[float, float]:
+        whole = size / read + slow * arithmetic[tokens]
+        return whole, part * whole
+
+    speeds = [(30e9, 1.0), (15e9, 1.0), (30e9, 1.0), (15e9, 1.0), (30e9, 2.0), (30e9, 1.0)]
+    sizes = (size, round(part * size))
+    rounds = [Round({tokens: seconds(tokens, *each) for tokens in arithmetic}, sizes, each[0]) for each in speeds]
+    for tokens, (flops, _) in _rates(rounds, 30e9).items():
+        usual = size / 30e9 + arithmetic[tokens]
+        assert flops == pytest.approx([2 * tokens * rows * GEMM_SHAPE[1] / usual] * 6, rel=0.05), tokens
+
+
 def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
     """One visit of three was half as fast: rates are those of the others, and parts of a round stay what they were."""
     wide, few, inputs = GEMM_SHAPE[0], FEW_ROWS[0], {2: 3e-6, 128: 1e-4}
@@ -169,22 +191,23 @@ def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
 
     slow = (2.0, 2.0, 1.0, 1.0, 0.9, 1.0)
     rounds = [
-        {tokens: (each * seconds(tokens, wide), each * seconds(tokens, few)) for tokens in inputs} for each in slow
+        of_arithmetic({tokens: (each * seconds(tokens, wide), each * seconds(tokens, few)) for tokens in inputs})
+        for each in slow
     ]
-    for tokens, (flops, rates) in _rates(rounds).items():
+    for tokens, (flops, rates) in _rates(rounds, 1.0).items():
         assert flops == pytest.approx([2 * GEMM_SHAPE[1] / 1e-8] * 6)
         assert rates == pytest.approx([4 * tokens * GEMM_SHAPE[1] / inputs[tokens]] * 6)
 
 
 def test_an_interrupted_product_does_not_make_the_others_of_its_round_fast() -> None:
-    rounds = [{2: (1e-3, 1e-4), 128: (1e-2 * late, 1e-3)} for late in (1.0, 300.0)]
-    [(flops, _), *_] = _rates(rounds).values()
+    rounds = [of_arithmetic({2: (1e-3, 1e-4), 128: (1e-2 * late, 1e-3)}) for late in (1.0, 300.0)]
+    [(flops, _), *_] = _rates(rounds, 1.0).values()
     assert max(flops) < 4 * (2 * 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1e-3)
 
 
 def test_inputs_that_take_nothing_are_not_less_than_nothing() -> None:
     """A part of the rows that takes less than its part of the time, as noise has it."""
-    flops, rates = _rates([{8: (1.6e-3, 0.9e-4)}] * 3)[8]
+    flops, rates = _rates([of_arithmetic({8: (1.6e-3, 0.9e-4)})] * 3, 1.0)[8]
     assert flops == pytest.approx([2 * 8 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1.6e-3] * 3, rel=1e-4)
     assert min(rates) > 1e12
 
@@ -208,6 +231,15 @@ def test_links_and_stages_say_how_far_their_samples_lie_apart():
     }
     for name, (calm, shaken) in cases.items():
         assert calm.spread < UNSTEADY < shaken.spread, name
+
+
+def test_what_is_beside_every_point_is_of_all_visits_and_points_of_several_are_kept_last() -> None:
+    machine, kept, moments = Machine(), {}, []
+    session = Session(Watch(machine.now, machine.sleep), lambda: None, beside=lambda: moments.append(machine.seconds))
+    session.take([slow_in_spell(machine, (0.0, 0.0), kept), machine.point("a", kept)])
+    session.finish()
+    assert len(moments) == 2 + VISITS - 1 and moments == sorted(moments)
+    assert list(kept) == ["a", "rates"]
 
 
 def test_nothing_is_measured_again_after_the_budget():

@@ -269,7 +269,9 @@ def test_the_interval_covers_the_bound_that_lost():
 def test_only_bytes_scale_with_bandwidth():
     machine = plain_machine(overhead=figure(2e-3))
     assert CostModel(machine).price(task()).memory == pytest.approx(1e-4)
-    assert CostModel(machine).price(task(flops=10**9)).memory == 0.0
+    bound = CostModel(machine).price(task(flops=10**9))
+    assert bound.bound == "compute", "its bytes move with the memory all the same"
+    assert bound.memory == pytest.approx(1e-4) and bound.compute == pytest.approx(bound.mid - 2e-3 - 1e-4)
     link = machine.link("dram", "vram")
     copied = CostModel(machine).price(task(kind="transfer", resource="h2d", bytes=8192))
     assert copied.memory == pytest.approx(8192 / link.bandwidth.value)
@@ -360,7 +362,9 @@ def test_prompts_attend_as_fast_as_one_of_their_length() -> None:
         one = next(each for each in prompts if each.kind == "attention")
         amount = {"tokens": one.tokens, "flops": one.flops, "sequences": one.sequences}
         work = task(phase="prefill", kind="attention", op="attention", **amount)
-        return CostModel(plain_machine(efficiency=(curve,))).price(work).compute
+        price = CostModel(plain_machine(efficiency=(curve,))).price(work)
+        assert price.bound == "compute"
+        return price.mid
 
     assert seconds("attention", 4) == pytest.approx(4 * seconds("attention", 1))
     assert seconds("*", 4) == pytest.approx(0.4 * seconds("*", 1))
