@@ -126,10 +126,9 @@ def disturbed_plan(plan: Plan) -> str | None:
 def _warning(hardware: Hardware, shares: list[float]) -> str | None:
     if not shares:
         return None
-    return (
-        f"{len(shares)} figures of {hardware.name} are disturbed: others took up to {max(shares):.0%} of the time they "
-        f"were measured, intervals are wider for it; {REMEDY}"
-    )
+    figures = "1 figure" if len(shares) == 1 else f"{len(shares)} figures"
+    taken = f"others took up to {max(shares):.0%} of the time of measuring, intervals are wider for it"
+    return f"disturbed: {figures} of {hardware.name}; {taken}; {REMEDY}"
 
 
 def unmarked_record(hardware: Hardware) -> str | None:
