@@ -1,0 +1,41 @@
+"""Buffers to measure in: beyond every cache, and memory that goes from one rotation to the next."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from helmsman.executor.probe import READ_PIECE, probe_pieces
+from helmsman.executor.profile import buffers
+
+
+@pytest.mark.parametrize("size", [4096, 1 << 20, 9 << 20])
+def test_buffers_cover_the_cache_eight_times(size):
+    cache = 1 << 20
+    made = buffers.rotation(size, cache)
+    assert len(made) * size >= 8 * cache
+    assert len(probe_pieces(cache)) * READ_PIECE >= 8 * cache
+    values = [np.frombuffer(memoryview(buffer), np.float16) for buffer in made[:2]]
+    assert all((np.abs(v) >= 0.5).all() and (np.abs(v) <= 2).all() for v in values)
+    assert (values[0] != values[1]).any()
+
+
+def test_dropped_rotations_give_their_memory_to_the_next():
+    """Nobody has what another has, and there is no more memory than was needed at once."""
+    regions = buffers.Regions(1 << 20)
+
+    def spans(size: int) -> list[tuple[int, int]]:
+        starts = [np.frombuffer(memoryview(buffer), np.uint8).ctypes.data for buffer in regions.rotation(size)]
+        return [(start, start + size) for start in starts]
+
+    first, other = spans(4096), spans(100_000)
+    together = sorted(first + other)
+    assert all(one[1] <= next_one[0] for one, next_one in pairwise(together))
+    regions.drop()
+    again = spans(4096)
+    assert set(again) == set(first)
+    regions.drop()
+    large = spans(32 << 20)
+    regions.drop()
+    low, high = large[0][0], large[-1][1]
+    assert all(low <= start < end <= high for start, end in spans(20 << 20))
