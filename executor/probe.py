@@ -32,16 +32,16 @@ def probe_pieces(cache_bytes: int) -> list[Buffer]:
     return [_filled(arena.alloc(READ_PIECE, "probe")) for _ in range(count)]
 
 
-def read_rate(pool: Pool, pieces: Sequence[Buffer], rounds: int = 1) -> float:
-    """Bytes/s at which all threads of `pool` read the pieces, `rounds` times.
+def read_rate(pool: Pool, pieces: Sequence[Buffer]) -> float:
+    """Bytes/s at which all threads of `pool` read the pieces, one after the other.
 
     Over the sum of their seconds, as a step's are the sum of its matrices': what holds up some of them (ticks of the
     clock, bursts of others on this memory) holds up a step, which took 2 to 5 % longer than as many median pieces."""
-    seconds = sum(time_read(pool, piece, 1)[0] for _ in range(rounds) for piece in pieces)
-    return rounds * sum(piece.size for piece in pieces) / seconds
+    seconds = sum(time_read(pool, piece, 1)[0] for piece in pieces)
+    return sum(piece.size for piece in pieces) / seconds
 
 
-def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int = 1) -> float:
+def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer]) -> float:
     """Bytes/s that all pools reach together, each reading pieces of its own while all others read.
 
     Ends with the pool that is first through its pieces, once every other has read one: what the others read after
@@ -58,7 +58,7 @@ def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer], rounds: int
             if ended.is_set():
                 return
             read_in[place].append((piece.size, taken))
-            if len(read_in[place]) >= rounds * len(own) and all(read_in):
+            if len(read_in[place]) >= len(own) and all(read_in):
                 ended.set()
                 return
 

@@ -56,8 +56,8 @@ def efficiency_curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -
     """The most specific efficiency curve: operation first, then format; else that of the nearest format."""
     op = "attention" if kind in ("scores", "wv") else kind
     about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
-    found = [c for c in about if c.format in (fmt, "*")]
-    if not found and not is_plain(fmt):
+    fitting = [c for c in about if c.format in (fmt, "*")]
+    if not fitting and not is_plain(fmt):
         near = nearest(fmt, about)
         return near and near.model_copy(update={"share": tuple(assumed(share) for share in near.share)})
-    return max(found, key=lambda c: (c.op != "*", c.format != "*"), default=None)
+    return max(fitting, key=lambda c: (c.op != "*", c.format != "*"), default=None)

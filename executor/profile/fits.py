@@ -25,13 +25,13 @@ def joint_rate(samples: JointSamples) -> Figure:
     rates = [
         harmonic_mean(of_one) + harmonic_mean(of_other)
         for one, other in both
-        for of_one, of_other in zip(_parts(one, samples.visits), _parts(other, samples.visits), strict=True)
+        for of_one, of_other in zip(_by_visit(one, samples.visits), _by_visit(other, samples.visits), strict=True)
     ]
     return figure([*rates, *samples.read["idle"], *samples.throughout], MEASURED)
 
 
-def _parts(samples: Sequence[float], visits: int) -> list[Sequence[float]]:
-    """Those of each visit, of all of which there are as many."""
+def _by_visit(samples: Sequence[float], visits: int) -> list[Sequence[float]]:
+    """Cut samples, which lie in the order of visits, into one sequence a visit, all of equal length."""
     size = len(samples) // visits
     return [samples[start : start + size] for start in range(0, size * visits, size)]
 

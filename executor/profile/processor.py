@@ -40,7 +40,7 @@ PAIRS = 9
 SLICE_S = 4e-3
 """Each side of a pair runs about this long."""
 _SLOWEST = 3.0
-"""So many times as long a product takes on a slow core; one that takes longer was interrupted."""
+"""The largest factor by which a slow core lengthens a product; the thread of a product beyond it was interrupted."""
 _FASTEST = 1e13
 """bytes/s of inputs that take nothing."""
 FOOTPRINTS = (1 << 20, 8 << 20, 64 << 20)
@@ -144,11 +144,10 @@ Run = Callable[[int], list[float]]
 
 @dataclass(frozen=True)
 class Round:
-    """Products that were taken in turn: seconds by tokens, with a matrix of GEMM_SHAPE and with one of FEW_ROWS, and
-    the bytes of these; `read`: bytes/s of plain reads beside those of few tokens."""
+    """Products that were taken in turn: seconds by tokens, with a matrix of GEMM_SHAPE and with one of FEW_ROWS;
+    `read`: bytes/s of plain reads beside those of few tokens."""
 
     seconds: dict[int, tuple[float, float]]
-    sizes: tuple[int, int]
     read: float
 
 
@@ -165,14 +164,15 @@ def _product_steps(
     name = f"{fmt} prefill"
 
     rounds = -(-(pairs // 2 + 1) // VISITS)
+    sizes = packed_size(fmt, *GEMM_SHAPE), packed_size(fmt, *FEW_ROWS)
 
     def more(before: list[Round]) -> list[Round]:
-        weights, few = (bench.matrices(packed_size(fmt, *shape)) for shape in (GEMM_SHAPE, FEW_ROWS))
+        weights, few = map(bench.matrices, sizes)
         return before + _in_turn(pool, bench, fmt, (weights, few), many, rounds)
 
     def keep(found: list[Round], share: float) -> None:
         samples.add_reads([one.read for one in found], share)
-        for tokens, (flops, inputs) in _rates(found, median(samples.read)).items():
+        for tokens, (flops, inputs) in _rates(found, sizes, median(samples.read)).items():
             samples.gemm[fmt, tokens], samples.inputs[fmt, tokens] = flops, inputs
             samples.disturbed["gemm", fmt, tokens] = share
 
@@ -218,16 +218,16 @@ def _in_turn(
     def timed(some: Sequence[int]) -> dict[int, tuple[float, float]]:
         return {tokens: (run[tokens][0](2)[1], run[tokens][1](2)[1]) for tokens in some}
 
-    found = []
+    timed_rounds = []
     for _ in range(rounds):
         before, waiting, after = bench.read(pool), timed(few), bench.read(pool)
-        sizes = weights[0][0].size, weights[1][0].size
-        found.append(Round({**waiting, **timed(many[len(few) :])}, sizes, harmonic_mean([before, after])))
-    return found
+        timed_rounds.append(Round({**waiting, **timed(many[len(few) :])}, harmonic_mean([before, after])))
+    return timed_rounds
 
 
-def _rates(rounds: Sequence[Round], read: float) -> dict[int, tuple[list[float], list[float]]]:
-    """By tokens the FLOP/s of products less what their inputs take, and the bytes/s of these inputs.
+def _rates(rounds: Sequence[Round], sizes: tuple[int, int], read: float) -> dict[int, tuple[list[float], list[float]]]:
+    """By tokens the FLOP/s of products less what their inputs take, and the bytes/s of these inputs; `sizes`: bytes of
+    a matrix of GEMM_SHAPE and of one of FEW_ROWS.
 
     What a product's bytes take at the plain reads beside it moves with the memory, and is put at the bytes/s `read` of
     the whole profile; the rest moves with the core, of which the product with most tokens tells, and is put at the
@@ -244,7 +244,7 @@ def _rates(rounds: Sequence[Round], read: float) -> dict[int, tuple[list[float],
         for slow, one in zip(slower, rounds, strict=True):
             whole, few = (
                 _restated(seconds, moved / one.read, one.read / read, usual / slow)
-                for seconds, moved in zip(one.seconds[tokens], one.sizes, strict=True)
+                for seconds, moved in zip(one.seconds[tokens], sizes, strict=True)
             )
             took.append((whole, few))
         taken = [max((few - part * whole) / (1 - part), size / _FASTEST) for whole, few in took]
@@ -254,8 +254,8 @@ def _rates(rounds: Sequence[Round], read: float) -> dict[int, tuple[list[float],
 
 
 def _restated(seconds: float, moving: float, memory: float, core: float) -> float:
-    """What takes `seconds`, of which bytes take `moving`, at other speeds: bytes take `memory` times as long, the rest
-    `core` times."""
+    """Convert the `seconds` of a product to other speeds: the `moving` seconds in which its bytes are read take
+    `memory` times as long, its arithmetic `core` times."""
     waited = min(moving, seconds)
     return memory * waited + core * (seconds - waited)
 

@@ -54,7 +54,7 @@ def test_what_a_pool_reads_after_another_is_through_does_not_count(monkeypatch: 
     monkeypatch.setattr(probe, "Event", event)
     pools: Any = ["quick", "slow"]
     pieces: Any = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
-    rate = probe.joint_read_rate(pools, pieces, 1)
+    rate = probe.joint_read_rate(pools, pieces)
     assert rate == pytest.approx(SIZE / (TOGETHER / 4) + SIZE / TOGETHER)
     assert reader.read == {"quick": PIECES, "slow": 2}
 
@@ -74,6 +74,6 @@ def test_all_pools_read_on_until_the_slowest_has_read_a_piece(monkeypatch: pytes
     monkeypatch.setattr(probe, "time_read", time_read)
     pools: Any = ["quick", "slow"]
     pieces: Any = [SimpleNamespace(size=SIZE)] * (2 * PIECES)
-    rate = probe.joint_read_rate(pools, pieces, 1)
+    rate = probe.joint_read_rate(pools, pieces)
     assert rate == pytest.approx(2 * SIZE / TOGETHER)
     assert reads["quick"] > PIECES

@@ -22,9 +22,9 @@ def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
 def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
     samples = JointSamples(("cpu", "loopback"), {"idle": [44e9, 75e9, 45e9]}, visits=3)
     samples.rates["idle", "bf16", 1 << 20] = ([22e9, 22e9, 38e9, 38e9, 22.5e9, 22.5e9],) * 2
-    found = joint_rate(samples)
-    assert found.value == pytest.approx(45e9)
-    assert found.n == 6 and found.p90 > 70e9
+    three_visits = joint_rate(samples)
+    assert three_visits.value == pytest.approx(45e9)
+    assert three_visits.n == 6 and three_visits.p90 > 70e9
     whole = joint_rate(replace(samples, throughout=[40e9] * 20))
     assert whole.value == pytest.approx(40e9) and whole.n == 26
 

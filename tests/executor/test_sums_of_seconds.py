@@ -23,10 +23,9 @@ def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("held_up")
-@pytest.mark.parametrize("rounds", [1, 3])
-def test_a_plain_read_is_all_bytes_over_all_seconds(rounds: int) -> None:
+def test_a_plain_read_is_all_bytes_over_all_seconds() -> None:
     pool: Any = object()
-    assert read_rate(pool, PIECES, rounds) == pytest.approx(4 * READ_PIECE / 11e-3)
+    assert read_rate(pool, PIECES) == pytest.approx(4 * READ_PIECE / 11e-3)
 
 
 def test_the_share_of_a_product_is_of_the_mean_of_its_runs() -> None:
