@@ -121,7 +121,8 @@ def _predicted(one: Pass) -> tuple[_Moments, float]:
         task.id: one.scaling.seconds(one.run, task, expected.estimates[task.id]) for task in expected.graph.tasks
     }
     machine = one.scaling.machine(one.run)
-    done = replay(expected.graph, lambda task: seconds[task.id], machine, expected.slowed, expected.between)
+    slowed = expected.costs.slowed_on(machine)
+    done = replay(expected.graph, lambda task: seconds[task.id], machine, slowed, expected.between)
     moments = [(begins + start, begins + end) for start, end in zip(done.start, done.end, strict=True)]
     return moments, max(0.0, done.makespan - max(done.end))
 

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from helmsman.lowering.pools import Pools
 from helmsman.planner.between_terms import SUBMISSION
-from helmsman.planner.disturbed import BANDWIDTH, BETWEEN_PASSES, JOINT, PASSES, disturbed_figures, undisturbed
+from helmsman.planner.disturbed import (
+    BANDWIDTH,
+    BETWEEN_PASSES,
+    JOINT,
+    JOINT_COMPUTE,
+    PASSES,
+    disturbed_figures,
+    undisturbed,
+)
 from helmsman.planner.predict import predict
 from helmsman.planner.table_prices import tables_behind
 from helmsman.schemas.figures import DISTURBED, Figure
@@ -80,7 +88,7 @@ class _Used:
         """Whether the plan would be another with another figure `what` of `owner`."""
         if what == BANDWIDTH:
             return owner in self.memories and self._hardware.memory(owner).joint is None
-        if what == JOINT:
+        if what in (JOINT, JOINT_COMPUTE):
             return owner in self.memories
         return owner in (self.end if what == BETWEEN_PASSES else self.owners)
 

@@ -11,7 +11,6 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed
 from helmsman.planner.predict import scheduled
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Hardware
@@ -24,15 +23,13 @@ from helmsman.simulator.stream import Progress
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One pass: its tasks, `estimates` by task id, its simulation, which busy links delay which task on the
-    `hardware`, and the time between tasks."""
+    """One pass: its tasks, `estimates` by task id of what prices them, its simulation, and the time between tasks."""
 
     graph: TaskGraph
-    hardware: Hardware
+    costs: CostModel
     estimates: dict[str, Estimate]
     simulated: Simulated
     between: Handovers
-    slowed: Slowed | None = None
 
     def schedule(self, seconds: Callable[[Task, Estimate], float], machine: Hardware | None = None) -> float:
         """Seconds of the whole pass when each task alone takes `seconds`, as the plan's prediction; on `machine`, if
@@ -44,7 +41,8 @@ class Expected:
         def price(task: Task) -> float:
             return seconds(task, self.estimates[task.id])
 
-        return begins + scheduled(self.graph, machine or self.hardware, price, self.slowed, self.between)
+        machine = machine or self.costs.hardware
+        return begins + scheduled(self.graph, machine, price, self.costs.slowed_on(machine), self.between)
 
 
 def check_belongs(plan: Plan, trace: Trace, source: SourceKind, file: str) -> None:
@@ -115,20 +113,24 @@ def expect(
         mine = given.get(i)
         if i >= len(prompt):
             graph = steps.graph(i - len(prompt) + 1)
-            found[i] = _expected(graph, steps.estimates(graph), simulator, mine)
+            found[i] = _expected(graph, costs, steps.estimates(graph), simulator, mine)
         else:
             graph = lower(plan, prompt[i])
             estimates = {task.id: costs.price(task) for task in graph.tasks}
-            found[i] = _expected(graph, estimates, Simulator(plan.hardware, slowed, between), mine)
+            found[i] = _expected(graph, costs, estimates, Simulator(plan.hardware, slowed, between), mine)
     return found
 
 
 def _expected(
-    graph: TaskGraph, estimates: dict[str, Estimate], simulator: Simulator, given: Sequence[Span] | None
+    graph: TaskGraph,
+    costs: CostModel,
+    estimates: dict[str, Estimate],
+    simulator: Simulator,
+    given: Sequence[Span] | None,
 ) -> Expected:
     if given is None:
         simulated = simulator.simulate(graph, lambda task: estimates[task.id].mid)
     else:
         held = sum(simulator.between.thread.seconds(task, estimates[task.id].mid) for task in graph.tasks)
         simulated = from_spans(given, simulator.between.begins(graph), held)
-    return Expected(graph, simulator.hardware, estimates, simulated, simulator.between, simulator.slowed)
+    return Expected(graph, costs, estimates, simulated, simulator.between)

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from helmsman.analysis.scaling import profiled_rate
+from helmsman.analysis.scaling import TOGETHER, profiled_rate
 from helmsman.hwdb.fit import settled
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 from helmsman.schemas.trace import Probe
 
 _What = tuple[str, str]
-"""The kind of a probe (`read`, `compute`, `link` or `joint`) and the name of the device, link or memory it probes."""
+"""The kind of a probe (`read`, `compute`, `link`, `joint` or `joint_compute`), and the name of the device, link or
+memory that it probes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,9 @@ def _link(link: Link, speeds: Mapping[_What, _Speed]) -> Link:
 
 
 def _memory(memory: Memory, speeds: Mapping[_What, _Speed]) -> Memory:
-    speed = speeds.get(("joint", memory.name))
-    if speed is None or memory.joint is None:
-        return memory
-    return memory.model_copy(update={"joint": speed.of(memory.joint)})
+    changed = {
+        what: speeds[what, memory.name].of(figure)
+        for what in TOGETHER
+        if (what, memory.name) in speeds and (figure := getattr(memory, what)) is not None
+    }
+    return memory.model_copy(update=changed) if changed else memory

@@ -1,6 +1,7 @@
 """Memories, links and processors work at other speeds from minute to minute: predictions scaled by what probes read.
 
-What several devices reach in a memory they share is probed by all of them at once, and scales by itself. Bytes
+What several devices reach in a memory they share, and what they keep of their arithmetic while all compute, is probed
+by all of them at once, and scales by itself. Bytes
 streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer and
 the FLOPs of what arithmetic bounds; launches, overheads and latencies stay (probes beside every run)."""
 
@@ -10,8 +11,12 @@ from statistics import median
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import Estimate
 from helmsman.planner.device_rates import product_rate
+from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
+
+TOGETHER = ("joint", "joint_compute")
+"""Fields of a memory, and probes of them."""
 
 
 class Scaling:
@@ -39,8 +44,8 @@ class Scaling:
     def machine(self, run: int) -> Hardware:
         """The machine on which several users of a memory reach what they did in `run`; as recorded where that was not
         probed."""
-        slower = {name: part for (what, name, of), part in self._slower.items() if what == "joint" and of == run}
-        return replaced(self._hardware, slower) if slower else self._hardware
+        now = {f"{what} {name}": 1.0 / slower for (what, name, of), slower in self._slower.items() if of == run}
+        return replaced(self._hardware, now)
 
     def factors(self) -> dict[str, float]:
         """`read cpu`, `compute cpu` or `link h2d` -> rate now / rate when profiled, the median over runs."""
@@ -50,24 +55,28 @@ class Scaling:
         return {name: median(values) for name, values in found.items()}
 
 
-def replaced(hardware: Hardware, slower: Mapping[str, float]) -> Hardware:
-    """The machine with memories whose users together are so many times slower, by name."""
+def replaced(hardware: Hardware, now: Mapping[str, float]) -> Hardware:
+    """The machine with what users of a memory reach together as `now` has it, like `Scaling.factors`: `joint dram` or
+    `joint_compute dram` -> rate now / rate when profiled."""
 
     def memory(old: Memory) -> Memory:
-        if old.joint is None or old.name not in slower:
-            return old
-        by, joint = 1.0 / slower[old.name], old.joint
-        ends = {"value": by * joint.value, "p10": by * joint.p10, "p90": by * joint.p90}
-        return old.model_copy(update={"joint": joint.model_copy(update=ends)})
+        changed: dict[str, Figure] = {}
+        for what in TOGETHER:
+            figure, by = getattr(old, what), now.get(f"{what} {old.name}")
+            if figure is not None and by is not None:
+                ends = {end: by * getattr(figure, end) for end in ("value", "p10", "p90")}
+                changed[what] = figure.model_copy(update=ends)
+        return old.model_copy(update=changed) if changed else old
 
-    return hardware.model_copy(update={"memories": tuple(map(memory, hardware.memories))})
+    memories = tuple(map(memory, hardware.memories))
+    return hardware if memories == hardware.memories else hardware.model_copy(update={"memories": memories})
 
 
 def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:
-    """Bytes/s or FLOP/s that `probe` would read at the speeds of the record; None for what the record does not have."""
-    if probe.what == "joint":
-        shared = (memory for memory in hardware.memories if memory.name == probe.name)
-        return next((memory.joint.value for memory in shared if memory.joint is not None), None)
+    """What `probe` would read at the speeds of the record, in its unit; None for what the record does not have."""
+    if probe.what in TOGETHER:
+        shared = (getattr(memory, probe.what) for memory in hardware.memories if memory.name == probe.name)
+        return next((figure.value for figure in shared if figure is not None), None)
     if probe.what == "link":
         return next((link.bandwidth.value for link in hardware.links if link.name == probe.name), None)
     device = next((device for device in hardware.devices if device.name == probe.name), None)

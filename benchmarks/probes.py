@@ -23,9 +23,9 @@ from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine
-from helmsman.executor.measure import sharing
 from helmsman.executor.passes import passes_of
 from helmsman.executor.probe import joint_read_rate, probe_pieces
+from helmsman.executor.probing import sharing
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.tensors import tensors
@@ -104,9 +104,9 @@ def _agreements(plan: Plan, checkpoint: Path, turns: int) -> Iterator[Agreement]
     for name, device in devices.by_name.items():
         if isinstance(device, CpuDevice) and weights[device.memory.name]:
             yield _shown(name, device.read_rate, weights[device.memory.name], probes, turns)
-    for memory, pools in sharing(plan, devices).items():
-        own = [weights[device.memory.name] for device in devices.by_name.values() if _of(device, pools)]
-        yield _shown(f"joint {memory}", _jointly(pools), dealt(own), probes, turns)
+    for memory, sharers in sharing(plan, devices).items():
+        own = [weights[device.memory.name] for device in sharers]
+        yield _shown(f"joint {memory}", _jointly([device.pool for device in sharers]), dealt(own), probes, turns)
 
 
 def block_matrices(plan: Plan, devices: Devices, checkpoint: Path) -> dict[str, list[Buffer]]:
@@ -125,10 +125,6 @@ def block_matrices(plan: Plan, devices: Devices, checkpoint: Path) -> dict[str, 
 def dealt(own: Sequence[Sequence[Buffer]]) -> list[Buffer]:
     """The buffers of several readers in turns, as many of each."""
     return list(chain.from_iterable(zip(*own, strict=False)))
-
-
-def _of(device: object, pools: Sequence[Pool]) -> bool:
-    return isinstance(device, CpuDevice) and device.pool in pools
 
 
 def _jointly(pools: Sequence[Pool]) -> Read:

@@ -21,13 +21,14 @@ import numpy as np
 from benchmarks.machine import print_machine
 from benchmarks.served_alone import Agreement, Answer, agreement, keep
 from benchmarks.served_run import Load, serving
-from benchmarks.speeds import Speeds, at_speeds, computing, middle
+from benchmarks.speeds import Speeds, at_speeds, computing
 from helmsman.analysis.served import compare_served, served_table
 from helmsman.cli.documents import read_plan
 from helmsman.cli.isa import select_from_environment
 from helmsman.cli.serve import build_parser
 from helmsman.cli.serving_setup import setup_of
 from helmsman.executor.passes import passes_of
+from helmsman.executor.probing import middle
 from helmsman.executor.serving.places import places_of
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest

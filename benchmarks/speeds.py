@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from statistics import harmonic_mean, median
 from threading import Event, Thread
 
-from helmsman.analysis.scaling import Scaling
+from helmsman.analysis.scaling import Scaling, replaced
 from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.opening import Devices, open_devices
+from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
-from helmsman.executor.measure import computed_format, middle
-from helmsman.executor.probe import PRODUCT_TOKENS, probe_pieces, product_matrices, random_matrix
+from helmsman.executor.probe import PRODUCT_TOKENS, random_matrix
+from helmsman.executor.probing import Prober, computed_format
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.plan import Plan
@@ -32,26 +32,14 @@ class Speeds:
 
     def __init__(self, plan: Plan, resources: Sequence[str]) -> None:
         self._plan, self._resources = plan, resources
-        self._format = computed_format(plan)
         self._machine = Machine.this()
-        self._read = probe_pieces(self._machine.cache_bytes)
-        self._matrices, self._beside = product_matrices(self._format), random_matrix(self._format, BESIDE)
+        self._prober, self._format = Prober(plan, self._machine), computed_format(plan)
+        self._beside = random_matrix(self._format, BESIDE)
 
     def now(self) -> list[Probe]:
-        """Probes of all, in turns, and of each its median: one that is held up reads half. Devices are open only
-        meanwhile."""
+        """Probes of all. Devices are open only meanwhile."""
         opened = open_devices(self._plan.hardware, self._resources, self._machine)
-        return middle([tuple(self._turn(opened)) for _ in range(TURNS)])
-
-    def _turn(self, opened: Devices) -> Iterator[Probe]:
-        """One probe of each."""
-        for name, device in opened.by_name.items():
-            yield Probe(what="read", name=name, run=0, value=device.read_rate(self._read))
-        for name, lane in opened.lanes.items():
-            yield Probe(what="link", name=name, run=0, value=lane.sample().rate)
-        for name, device in opened.by_name.items():
-            rate = device.product_rate(self._format, self._matrices)
-            yield Probe(what="compute", name=name, run=0, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+        return self._prober.probe(opened, 0, TURNS)
 
     @contextmanager
     def beside(self) -> Iterator[dict[str, list[float]]]:
@@ -84,8 +72,8 @@ class Speeds:
 
     def _product(self, device: base.Device) -> float:
         """FLOP/s of a probe, after a read of as much as empties the caches."""
-        device.read_rate(self._read)
-        return device.product_rate(self._format, self._matrices)
+        device.read_rate(self._prober.pieces)
+        return self._prober.product(device, 0).value
 
     def _short(self, device: base.Device) -> float:
         """FLOP/s of the product beside a run: the best of a few, which others did not interrupt."""
@@ -118,7 +106,7 @@ def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, floa
 def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
     devices = tuple(_device(each, factors) for each in hardware.devices)
     links = tuple(_link(each, factors) for each in hardware.links)
-    return hardware.model_copy(update={"devices": devices, "links": links})
+    return replaced(hardware, factors).model_copy(update={"devices": devices, "links": links})
 
 
 def _device(device: Device, factors: dict[str, float]) -> Device:

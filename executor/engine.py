@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor.depth import assume
-from helmsman.executor.devices.base import Lane
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.executed import check_executed, check_native, check_passes
 from helmsman.executor.generation import Choose, Generation, OnToken, Progress, Tokens
@@ -29,7 +28,6 @@ from helmsman.lowering.paging import most_tokens
 from helmsman.lowering.paging import passes_of as requested
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import lane_owner
 from helmsman.schemas.plan import Plan
 
 
@@ -84,12 +82,6 @@ class Engine:
         loaded = prepare(with_context(plan, first), passes, devices, opened, store, longest)
         rest = Growing(plan, devices, opened, store, longest, first, dict(devices.memories))
         return cls(plan, devices, opened, loaded, rest)
-
-    @property
-    def lanes(self) -> tuple[Lane, ...]:
-        """A lane of every link that passes use, called as the link."""
-        links = {lane_owner(name): lane for name, lane in self.devices.lanes.items()}
-        return tuple(replace(lane, name=name) for name, lane in links.items())
 
     @property
     def rewinds(self) -> bool:

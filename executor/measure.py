@@ -1,27 +1,17 @@
 """Measured runs: generations with probes beside them, and the Trace they make."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Pool
-from helmsman.executor.devices.base import Device
-from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.opening import Devices
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation, Tokens
 from helmsman.executor.interference import disturbance, moment, others_share
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import name_of
-from helmsman.executor.probe import (
-    PRODUCT_TOKENS,
-    joint_read_rate,
-    probe_pieces,
-    product_matrices,
-)
+from helmsman.executor.probing import Prober
 from helmsman.executor.profile.host import facts_here
 from helmsman.executor.recorded import NOT_MOVED, Recorded
 from helmsman.executor.sampling import GREEDY, Sampling, chooser
@@ -30,8 +20,6 @@ from helmsman.executor.text import Text
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
-from helmsman.lowering.pools import Pools
-from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
@@ -100,12 +88,12 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
     few = min(WARM_UP_TOKENS, request.output_tokens)
     warm_up = Request(request.tokens, few, ignore_eos=True, past=request.past)
     run_once(engine, warm_up, lambda _: None)
-    prober = _Prober(engine, machine)
+    prober, probes = Prober(engine.plan, machine), list[Probe]()
     generations: list[Generation] = []
     notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
     notes |= facts_here(machine, prober.pieces).notes
     for run in range(runs):
-        prober.probe(run)
+        probes += prober.probe(engine.devices, run, TURNS)
         before = moment()
         generations.append(run_once(engine, request, on_token if run == 0 else lambda _: None))
         after = moment()
@@ -114,8 +102,8 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
         if share is not None:
             notes[f"others_cpu_share.{run}"] = share
         notes[f"overhead_s.{run}"] = float(np.median(generations[-1].overhead_s))
-        prober.probe(run)
-    return Measured(tuple(generations), tuple(prober.probes), notes | prober.latencies, request.past)
+        probes += prober.probe(engine.devices, run, TURNS)
+    return Measured(tuple(generations), tuple(probes), notes | prober.latencies, request.past)
 
 
 def trace(plan: Plan, measured: Measured) -> Trace:
@@ -188,59 +176,3 @@ def _span(task: Task, run: int, iteration: int, start: float, end: float, moved:
         bytes=task.bytes if moved == NOT_MOVED else moved,
         flops=float(task.flops),
     )
-
-
-def computed_format(plan: Plan) -> StoredFormat:
-    """The format in which most matrices of a plan are used: its last rule covers what none before it does."""
-    return plan.residence[-1].used
-
-
-class _Prober:
-    """Probes the devices and lanes of an engine and keeps the results."""
-
-    def __init__(self, engine: Engine, machine: Machine) -> None:
-        self._engine = engine
-        self.pieces = probe_pieces(machine.cache_bytes)
-        self._format = computed_format(engine.plan)
-        self._matrices = product_matrices(self._format)
-        self._sharing = sharing(engine.plan, engine.devices)
-        self.probes: list[Probe] = []
-        self.latencies: dict[str, str | int | float] = {}
-
-    def probe(self, run: int) -> None:
-        """Keep the medians of a few turns."""
-        self.probes += middle([tuple(self._turn(run)) for _ in range(TURNS)])
-
-    def _turn(self, run: int) -> Iterator[Probe]:
-        """Each probe once, products last: reads of both devices after products were 3 % faster than after reads, as a
-        profile takes them (286 turns on 2 cores of an AMD EPYC, Zen 5)."""
-        devices = self._engine.devices.by_name.values()
-        for device in devices:
-            yield Probe(what="read", name=device.name, run=run, value=device.read_rate(self.pieces))
-        for memory, pools in self._sharing.items():
-            yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, self.pieces))
-        for lane in self._engine.lanes:
-            sample = lane.sample()
-            yield Probe(what="link", name=lane.name, run=run, value=sample.rate)
-            self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
-        yield from (self._product(device, run) for device in devices)
-
-    def _product(self, device: Device, run: int) -> Probe:
-        rate = device.product_rate(self._format, self._matrices)
-        return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
-
-
-def middle(turns: Sequence[Sequence[Probe]]) -> list[Probe]:
-    """Of each probe the median of several turns."""
-    return [
-        same[0].model_copy(update={"value": median(probe.value for probe in same)}) for same in zip(*turns, strict=True)
-    ]
-
-
-def sharing(plan: Plan, devices: Devices) -> dict[str, list[Pool]]:
-    """The threads of devices that read one physical memory, by memory; none of those that have theirs to themselves."""
-    pools, readers = Pools(plan.hardware), dict[str, list[Pool]]()
-    for device in devices.by_name.values():
-        if isinstance(device, CpuDevice):
-            readers.setdefault(pools.of_memory(device.memory.name), []).append(device.pool)
-    return {memory: threads for memory, threads in readers.items() if len(threads) > 1}

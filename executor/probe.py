@@ -1,8 +1,8 @@
 """Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
-from statistics import median
+from statistics import harmonic_mean, median
 from threading import Barrier, Event, Thread
 
 import numpy as np
@@ -23,6 +23,9 @@ SMALL_COPY = 64
 PRODUCT, PRODUCT_TOKENS = PROBED, 128
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
 Between two of them curves of quantised weights are 4 to 8 % off."""
+JOINT_PRODUCT = (PRODUCT[0] // 4, PRODUCT[1])
+"""(rows, columns) of products by several pools at once, so short that a profile has time for them after every point."""
+FLOPS = 2.0 * PRODUCT_TOKENS * JOINT_PRODUCT[0] * JOINT_PRODUCT[1]
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
@@ -42,32 +45,49 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer]) -> float:
 
 
 def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer]) -> float:
-    """Bytes/s that all pools reach together, each reading pieces of its own while all others read.
-
-    Ends with the pool that is first through its pieces, once every other has read one: what the others read after
-    that, they would read alone. A piece during which it ended does not count."""
+    """Bytes/s that all pools reach together, each reading pieces of its own while all others read."""
     assert len(pieces) >= len(pools), "every pool reads pieces of its own"
-    read_in: list[list[tuple[int, float]]] = [[] for _ in pools]
-    started, ended = Barrier(len(pools)), Event()
+    own = [pieces[place :: len(pools)] for place in range(len(pools))]
 
-    def read(place: int) -> None:
+    def read(place: int, piece: Buffer) -> tuple[float, float]:
+        return piece.size, time_read(pools[place], piece, 1)[0]
+
+    return sum(_rates_at_once(read, own))
+
+
+def _rates_at_once(
+    work: Callable[[int, Buffer], tuple[float, float]], own: Sequence[Sequence[Buffer]]
+) -> list[float]:
+    """Amounts a second of `work(place, buffer)`, which returns an amount and its seconds, by place: done on buffers of
+    one's own, again and again, by threads that begin together.
+
+    Ends with the thread that is first through its buffers, once every other is through one: what the others do after
+    that, they would do alone. Work during which it ended does not count."""
+    done: list[list[tuple[float, float]]] = [[] for _ in own]
+    started, ended = Barrier(len(own)), Event()
+
+    def run(place: int) -> None:
         started.wait()
-        own = pieces[place :: len(pools)]
-        for piece in cycle(own):
-            taken = time_read(pools[place], piece, 1)[0]
+        for buffer in cycle(own[place]):
+            result = work(place, buffer)
             if ended.is_set():
                 return
-            read_in[place].append((piece.size, taken))
-            if len(read_in[place]) >= len(own) and all(read_in):
+            done[place].append(result)
+            if len(done[place]) >= len(own[place]) and all(done):
                 ended.set()
                 return
 
-    threads = [Thread(target=read, args=(place,)) for place in range(len(pools))]
+    threads = [Thread(target=run, args=(place,)) for place in range(len(own))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return sum(sum(size for size, _ in own) / sum(taken for _, taken in own) for own in read_in)
+    return [_rate(each) for each in done]
+
+
+def _rate(done: Sequence[tuple[float, float]]) -> float:
+    """The amount of some work, pairs of amount and seconds, a second."""
+    return sum(amount for amount, _ in done) / sum(seconds for _, seconds in done)
 
 
 def product_matrices(fmt: StoredFormat) -> list[Buffer]:
@@ -86,6 +106,26 @@ def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer]) -> f
     matter. The matrices are those of `product_matrices`, in no cache: what follows a read probe finds none there."""
     times = time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, len(matrices))
     return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
+
+
+class JointProducts:
+    """Products of weights in one format, noise, by several pools, and what these keep of their arithmetic meanwhile."""
+
+    def __init__(self, fmt: StoredFormat) -> None:
+        self._fmt = fmt
+        self._matrices = [random_matrix(fmt, JOINT_PRODUCT) for _ in range(REPEATS)]
+
+    def kept(self, pools: Sequence[Pool]) -> float:
+        """The part of its FLOP/s alone that a pool keeps while all others compute: of equal seconds of all the mean.
+
+        Each goes through the matrices from another one on."""
+        own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
+
+        def multiply(place: int, matrix: Buffer) -> tuple[float, float]:
+            return FLOPS, time_linear(pools[place], self._fmt, [matrix], *JOINT_PRODUCT, PRODUCT_TOKENS, 1)[0]
+
+        alone = [_rate([multiply(place, matrix) for matrix in each]) for place, each in enumerate(own)]
+        return harmonic_mean([rate / one for rate, one in zip(_rates_at_once(multiply, own), alone, strict=True)])
 
 
 def copy_buffers() -> tuple[Buffer, Buffer]:

@@ -3,7 +3,7 @@
 A compute task costs max(flops / (P eta_c), bytes / (M eta_m), launch) + overhead (eq 4.10, 4.13 per task;
 E-HELM-08: P is measured, not set to M; E-HELM-12: launch is a floor). A transfer costs latency + bytes / B."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import exp, hypot, log, prod
@@ -16,7 +16,7 @@ from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
-from helmsman.planner.interference import Slowed, Slowings, beside, slowings
+from helmsman.planner.interference import Slowed, Slowings, beside, memory_bound, slowings
 from helmsman.planner.nearest_format import ASSUMED
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
@@ -127,16 +127,25 @@ class CostModel:
         return self._transfer(task) if task.kind == "transfer" else self._operation(task)
 
     def slowed(self, end: End = "mid") -> Slowed | None:
-        """The links that slow a task while they are busy, without one that its price counts; None: no link slows."""
+        """What slows a task while it is under way, without a link that its price counts; None: nothing does."""
         if end not in self._slowings:
             self._slowings[end] = slowings(self._together, end)
-        known = self._slowings[end]
+        return self._slowed_by(self._slowings[end])
+
+    def slowed_on(self, machine: Hardware) -> Slowed | None:
+        """What slows tasks whose prices are of this machine on another one, of the same devices and links."""
+        return self._slowed_by(slowings(machine))
+
+    def _slowed_by(self, known: Mapping[str, Slowings]) -> Slowed | None:
         if not known:
             return None
 
         def slowings_of(task: Task) -> Slowings:
-            links = known.get(lane_owner(task.resource), ())
-            return beside(links, self.price(task).beside) if links else ()
+            slowing = known.get(lane_owner(task.resource), ())
+            if not slowing:
+                return ()
+            price = self.price(task)
+            return beside(slowing if price.bound == "compute" else memory_bound(slowing), price.beside)
 
         return slowings_of
 

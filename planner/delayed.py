@@ -69,12 +69,12 @@ class _Speeds:
     def _flow(self, task: Task, alone: float) -> _Flow:
         rate, uses = self.sharing.asked(task, alone) if self.sharing is not None else (0.0, {})
         slowings = self.slowed(task) if self.slowed is not None else ()
-        return _Flow(rate, tuple(uses.items()), slowings, self._traffic(task))
+        return _Flow(rate, tuple(uses.items()), slowings, self._traffic(task, slowings))
 
-    def _traffic(self, task: Task) -> tuple[str, ...]:
-        if task.kind != "transfer":
-            return ()
-        return under_way(self._links, task) if self._links else (lane_owner(task.resource),)
+    def _traffic(self, task: Task, slowings: Slowings) -> tuple[str, ...]:
+        if task.kind == "transfer" and not self._links:
+            return (lane_owner(task.resource),)
+        return under_way(self._links, task, slowings)
 
     def of(self, running: tuple[int, ...]) -> list[float]:
         """The speeds of some flows together, relative to running alone."""

@@ -9,7 +9,7 @@ from helmsman.schemas.figures import Figure, undisturbed_figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.operation_table import COLUMNS
 
-BANDWIDTH, JOINT = "memory bandwidth", "joint bandwidth"
+BANDWIDTH, JOINT, JOINT_COMPUTE = "memory bandwidth", "joint bandwidth", "joint arithmetic"
 """What memories have; links may have the same names."""
 BETWEEN_PASSES = "time between passes"
 """Of the device that ends a pass."""
@@ -43,6 +43,7 @@ def _figures(hardware: Hardware) -> Iterator[tuple[str, str, Figure | None]]:
     for memory in hardware.memories:
         yield memory.name, BANDWIDTH, memory.bandwidth
         yield memory.name, JOINT, memory.joint
+        yield memory.name, JOINT_COMPUTE, memory.joint_compute
     if hardware.between_passes is not None:
         for name, figure in hardware.between_passes.begin.items():
             yield name, BETWEEN_PASSES, figure

@@ -1,4 +1,5 @@
-"""Work that a busy link delays: a device's tasks take longer while data moves into or out of its memory (PARK-43).
+"""Work that other work delays: a device's tasks take longer while data moves into or out of its memory (PARK-43), and
+while another device computes.
 
 A link of the record says how much: `slows[device]` = f, so work of that device proceeds at 1 / (1 + f) while a
 transfer runs on the link. Delays of several busy links add up, 1 / (1 + f + g): each holds up the same work by what it
@@ -8,6 +9,11 @@ moves itself, four drives of one rate four times as much as one, and none of the
 do: by the size of transfers, since what wakes to move a few bytes takes its time whatever they are. Interrupted work
 asks its memories for all it wants while it runs, and not at all in between, so that sharing and interruptions multiply.
 
+Devices that share a memory may be made of the same cores, or of one chip whose clock falls when all of it computes.
+`joint_compute` of the memory is the part of its FLOP/s that a device keeps then, so what arithmetic bounds is slowed
+as long as another such task is under way on the other device. What memory bounds is not: what devices read together is
+a figure of its own (`joint`).
+
 What was measured beside the link is not slowed by it again. Figures of operation tables with `link_busy` (the
 columns host, accelerator and decompress) were taken while the link from the host to the accelerator was moving
 weights (PARK-47), so that link is counted in them; every other link, and every link for rooflines and tables measured
@@ -15,14 +21,16 @@ alone, is not. A factor is all that a link costs a device, the bandwidth of a me
 bandwidth (`lowering.pools`) lowers the speed further only where it leaves less than this.
 """
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from itertools import permutations
 
 from helmsman.lowering.graph import Task
-from helmsman.planner.percentiles import End, duration_at
+from helmsman.lowering.pools import Pools
+from helmsman.planner.percentiles import OPPOSITE, End, duration_at, rate_at
 from helmsman.schemas.hardware import Hardware, Link, is_small, lane_owner
 
 Slowings = tuple[tuple[str, float], ...]
-"""Traffic that slows a task while it is under way, and by how much each."""
+"""Traffic, or arithmetic, that slows a task while it is under way, and by how much each."""
 
 Slowed = Callable[[Task], Slowings]
 
@@ -30,26 +38,55 @@ Slowed = Callable[[Task], Slowings]
 SIZES = ("small", "large")
 """Of transfers that interrupt."""
 
+_COMPUTING = "computing"
+"""What arithmetic of a device is called, after its name."""
+
 
 def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
-    """By device the traffic that slows it, what does by 0 left out; `end` of each figure's interval."""
+    """By device the traffic and the arithmetic of others that slow it, what does by 0 left out; `end` of each figure's
+    interval."""
     found: dict[str, Slowings] = {}
-    for link in hardware.links:
-        each = [(device, link.name, figure) for device, figure in (link.slows or {}).items()]
-        for device, parts in (link.interrupts or {}).items():
-            each += [(device, _sized(link.name, size), getattr(parts, size)) for size in SIZES]
-        for device, traffic, figure in each:
-            if (extra := duration_at(figure, end)) > 0.0:
-                found[device] = (*found.get(device, ()), (traffic, extra))
+    for device, name, extra in (*_by_traffic(hardware, end), *_by_arithmetic(hardware, end)):
+        if extra > 0.0:
+            found[device] = (*found.get(device, ()), (name, extra))
     return found
 
 
-def under_way(links: Mapping[str, Link], task: Task) -> tuple[str, ...]:
-    """What is under way while a task runs, as `slowings` call it: nothing, or its link and the size of what moves."""
-    link = links.get(lane_owner(task.resource))
+def _by_traffic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
+    for link in hardware.links:
+        for device, figure in (link.slows or {}).items():
+            yield device, link.name, duration_at(figure, end)
+        for device, parts in (link.interrupts or {}).items():
+            for size in SIZES:
+                yield device, _sized(link.name, size), duration_at(getattr(parts, size), end)
+
+
+def _by_arithmetic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
+    """Of every two devices that may work at once, those made of the same cores left out."""
+    pools = Pools(hardware)
+    for memory in hardware.memories:
+        if memory.joint_compute is None:
+            continue
+        extra = 1.0 / rate_at(memory.joint_compute, OPPOSITE[end]) - 1.0
+        users = [device for device in hardware.devices if pools.of_memory(device.memory) == memory.name]
+        for device, other in permutations(users, 2):
+            if other.name not in device.excludes and device.name not in other.excludes:
+                yield device.name, _arithmetic(other.name), extra
+
+
+def under_way(links: Mapping[str, Link], task: Task, slowed: Slowings) -> tuple[str, ...]:
+    """What is under way while a task runs, as `slowings` call it: its link and the size of what moves; its device's
+    arithmetic, if that of another slows it (`slowed`); or nothing."""
+    owner = lane_owner(task.resource)
+    link = links.get(owner)
     if link is None:
-        return ()
+        return (_arithmetic(owner),) if any(is_arithmetic(name) for name, _ in slowed) else ()
     return link.name, _sized(link.name, "small" if is_small(link, task.bytes) else "large")
+
+
+def is_arithmetic(traffic: str) -> bool:
+    """Whether it is what a device computes, and nothing that a link moves."""
+    return traffic.endswith(f":{_COMPUTING}")
 
 
 def interrupts(traffic: str) -> bool:
@@ -58,18 +95,28 @@ def interrupts(traffic: str) -> bool:
 
 
 def streaming(traffic: str) -> str | None:
-    """The link that delays work by so much while large transfers run; None for what small ones do."""
-    return None if traffic == _sized(lane_owner(traffic), "small") else lane_owner(traffic)
+    """The link that delays work by so much while large transfers run; None for what small ones and devices do."""
+    return None if traffic.endswith((":small", f":{_COMPUTING}")) else lane_owner(traffic)
 
 
 def _sized(link: str, size: str) -> str:
     return f"{link}:{size}"
 
 
+def _arithmetic(device: str) -> str:
+    return f"{device}:{_COMPUTING}"
+
+
 def alone(hardware: Hardware) -> Slowed:
-    """What slows tasks whose prices were all measured on an otherwise idle machine."""
-    known = slowings(hardware)
+    """The traffic that slows tasks whose prices were all measured on an otherwise idle machine. Which tasks arithmetic
+    bounds only their prices tell (`CostModel.slowed`)."""
+    known = {device: memory_bound(each) for device, each in slowings(hardware).items()}
     return lambda task: known.get(lane_owner(task.resource), ())
+
+
+def memory_bound(found: Slowings) -> Slowings:
+    """What slows work that arithmetic does not bound."""
+    return tuple(each for each in found if not is_arithmetic(each[0]))
 
 
 def beside(found: Slowings, link: str | None) -> Slowings:

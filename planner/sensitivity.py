@@ -2,9 +2,9 @@
 
 Two plans for one machine rest on the same figures, so most of what is uncertain about each is not uncertain about
 their difference: a slow memory slows both. Each cause of error (a device's bandwidth, its arithmetic, its launches, a
-link, what busy links cost) is put to its 5th and 95th percentile alone, both plans are scheduled again, and the changes
-of the difference add in quadrature, as independent errors do. What only one plan uses, its crossings for one, does not
-cancel."""
+link, what busy links and other devices at work cost) is put to its 5th and 95th percentile alone, both plans are
+scheduled again, and the changes of the difference add in quadrature, as independent errors do. What only one plan uses,
+its crossings for one, does not cancel."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from helmsman.schemas.plan import Interval
 Cause = tuple[str, str]
 """What errs as one: the device or link, and what bounds its work there."""
 
-BUSY_LINKS: Cause = ("links", "slows")
-"""What work loses while links are busy."""
+OTHERS_AT_WORK: Cause = ("links", "slows")
+"""What work loses while links are busy, or other devices compute."""
 
 SHARED_MEMORIES: Cause = ("memories", "joint")
 """What several users of a memory reach together."""
@@ -107,7 +107,8 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
 
     def seconds(moved: Cause | None = None, end: End = "mid") -> float:
         ends = [end if own == moved else "mid" for own in causes]
-        slows, joint, between = (end if moved == cause else "mid" for cause in (BUSY_LINKS, SHARED_MEMORIES, HANDOVERS))
+        beside = (OTHERS_AT_WORK, SHARED_MEMORIES, HANDOVERS)
+        slows, joint, between = (end if moved == cause else "mid" for cause in beside)
         times = [getattr(price, each) for price, each in zip(prices, ends, strict=True)]
         handed = costs.between(between, end if moved in launches else "mid")
         sharing = costs.sharing(joint, alone=True)
@@ -117,7 +118,7 @@ def _of_pass(graph: TaskGraph, costs: CostModel) -> Sensitivity:
     most = _most_added(works, causes, [price.high - price.low for price in prices])
     telling = [cause for cause, added in most.items() if added > _NEGLIGIBLE * usual]
     if works.overlap:
-        telling += [SHARED_MEMORIES] if costs.slowed("high") is None else [BUSY_LINKS, SHARED_MEMORIES]
+        telling += [SHARED_MEMORIES] if costs.slowed("high") is None else [OTHERS_AT_WORK, SHARED_MEMORIES]
     telling += [HANDOVERS, *(cause for cause in launches if cause not in telling)]
     moved = {cause: (seconds(cause, "low") - usual, seconds(cause, "high") - usual) for cause in telling}
     return Sensitivity(usual, {cause: ends for cause, ends in moved.items() if any(ends)})

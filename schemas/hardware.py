@@ -16,8 +16,9 @@ class Memory(Frozen):
     """A bounded store. `bandwidth` is what all its users together can read, bytes/s.
 
     `joint`: bytes/s of products that several devices do at once, pieces of their own each, where that was measured;
-    else `bandwidth` stands for it. `free`: what any program finds free, where `available` is the budget that one
-    executor leaves itself."""
+    else `bandwidth` stands for it. `joint_compute`: the part of its FLOP/s that a device keeps while another one of the
+    memory computes, too (their threads may be of one core, or clocks fall). `free`: what any program finds free, where
+    `available` is the budget that one executor leaves itself."""
 
     name: Name
     kind: Literal["dram", "vram", "unified", "loopback", "optane", "cxl", "nvme"]
@@ -27,6 +28,7 @@ class Memory(Frozen):
     free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
     bandwidth: Rate
     joint: Rate | None = Field(default=None, description="of products of several devices at once; else its bandwidth")
+    joint_compute: Share | None = Field(default=None, description="of its FLOP/s, kept while others compute; else all")
     source: Name
     shares: Name | None = Field(default=None, description="memory whose physical bandwidth this one uses")
 

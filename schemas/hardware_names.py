@@ -84,6 +84,8 @@ def _sources_named(hardware: "Hardware") -> Iterator[tuple[str, str]]:
         yield f"memories.{place}.bandwidth.source", memory.bandwidth.source
         if memory.joint is not None:
             yield f"memories.{place}.joint.source", memory.joint.source
+        if memory.joint_compute is not None:
+            yield f"memories.{place}.joint_compute.source", memory.joint_compute.source
     for place, link in enumerate(hardware.links):
         yield f"links.{place}.bandwidth.source", link.bandwidth.source
         yield f"links.{place}.latency.source", link.latency.source

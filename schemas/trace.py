@@ -13,6 +13,7 @@ from pydantic import Field
 
 from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.figures import LEAST_SHARE
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.parquet import Kind, read_table, reading, verified, write_table
 from helmsman.schemas.read import parse_document
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 SourceKind = Literal["predicted", "simulated", "measured"]
 KIND = Kind(b"helm.trace", "Helm trace", "use a file written by --trace", "write the trace again")
 MAX_ROWS = 5_000_000
-Rate = Annotated[float, Field(ge=1.0, le=1e24)]
+Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
 """Bytes/s that something moved, or FLOP/s; below one, ratios of rates would overflow."""
 
 _SOURCES = frozenset(get_args(SourceKind))
@@ -58,14 +59,17 @@ PROBED = (4096, 2048)
 
 
 class Probe(Frozen):
-    """A rate measured beside a run, as it was when the hardware was profiled.
+    """A rate or a share measured beside a run, as it was when the hardware was profiled.
 
     `format`, `tokens`: of a product (`PROBED`), the weights' and how many it was with."""
 
-    what: Literal["read", "link", "compute", "joint"]
-    name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share (joint)")
+    what: Literal["read", "link", "compute", "joint", "joint_compute"]
+    name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share")
     run: int
-    value: Rate = Field(description="bytes/s, of all devices together (joint); FLOP/s of a product (compute)")
+    value: Probed = Field(
+        description="bytes/s, of all devices together (joint); FLOP/s of a product (compute); the part of these that a "
+        "device keeps while all compute (joint_compute)"
+    )
     format: StoredFormat | None = None
     tokens: Count | None = None
 

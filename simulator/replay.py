@@ -9,7 +9,7 @@ from typing import Self
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, under_way
+from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, slowings, under_way
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
@@ -149,7 +149,7 @@ class _Run:
         between: Handovers | None,
     ) -> None:
         self.tasks, self.price, self.done = tasks, price, done
-        self.slowed = slowed if any(link.slows or link.interrupts for link in hardware.links) else None
+        self.slowed = slowed if slowings(hardware) else None
         self.between = _Between(between) if between is not None and between.known else None
         self.thread, self.held = between.thread if between is not None and between.thread.known else None, 0.0
         self.links = {link.name: link for link in hardware.links}
@@ -175,7 +175,7 @@ class _Run:
 
     def _feed(self, room: int) -> bool:
         """Whether there may be more tasks than the `room` that were fed."""
-        lanes, seconds, rates, uses, slowings, counts, deps = [], [], [], [], [], [], list[int]()
+        lanes, seconds, rates, uses, slows, counts, deps = [], [], [], [], [], [], list[int]()
         traffic, gaps, handovers = [], [], list[float]()
         for task in islice(self.tasks, room):
             alone, size = self.price(task), task.bytes
@@ -190,8 +190,9 @@ class _Run:
             seconds.append(alone)
             rates.append(rate)
             uses.append(drawn if rate else -1)
-            slowings.append(self._slowings(task) if self.slowed else -1)
-            traffic.append(self._traffic(task) if self.slowed else -1)
+            found = self.slowed(task) if self.slowed else ()
+            slows.append(self._slowings(found) if found else -1)
+            traffic.append(self._traffic(task, found) if self.slowed else -1)
             gaps.append(self.between.add(task, handovers) if self.between else 0.0)
             counts.append(len(task.deps))
             deps += task.deps
@@ -199,7 +200,7 @@ class _Run:
                 self.pending[self.count + len(lanes) - 1] = task
         self.count += len(lanes)
         handovers = handovers if self.between else [0.0] * len(deps)
-        self.loop.feed(lanes, seconds, rates, uses, traffic, slowings, gaps, counts, deps, handovers)
+        self.loop.feed(lanes, seconds, rates, uses, traffic, slows, gaps, counts, deps, handovers)
         return len(lanes) == room
 
     def _seat(self, task: Task) -> tuple[int, int, float]:
@@ -215,18 +216,17 @@ class _Run:
         self.seats[task.resource, task.memories] = seat
         return seat
 
-    def _slowings(self, task: Task) -> int:
+    def _slowings(self, found: Slowings) -> int:
         """The number of what delays a task; -1 for nothing."""
-        found = self.slowed(task) if self.slowed else ()
         if found not in self.slowings:
             parts = ([each for each in found if interrupts(each[0]) is kind] for kind in (False, True))
             slows, others = ([(self._kind(name), extra) for name, extra in part] for part in parts)
             self.slowings[found] = self.loop.add_slowings(slows, others)
         return self.slowings[found]
 
-    def _traffic(self, task: Task) -> int:
+    def _traffic(self, task: Task, found: Slowings) -> int:
         """The number of what is under way while a task runs; -1 for nothing."""
-        moving = under_way(self.links, task)
+        moving = under_way(self.links, task, found)
         if moving not in self.traffic:
             self.traffic[moving] = self.loop.add_traffic([self._kind(name) for name in moving])
         return self.traffic[moving]

@@ -1,7 +1,7 @@
 """From the hardware of a plan to devices of this machine: who gets which CPUs, memory and copy engines."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from helmsman.executor._kernels import CopyEngine
@@ -25,6 +25,12 @@ class Devices:
     memories: dict[str, DeviceMemory]
     lanes: dict[str, Lane]
     accelerators: Accelerators = field(default_factory=Accelerators)
+
+    @property
+    def links(self) -> tuple[Lane, ...]:
+        """A lane of every link, called as the link."""
+        by_link = {lane_owner(name): lane for name, lane in self.lanes.items()}
+        return tuple(replace(lane, name=name) for name, lane in by_link.items())
 
 
 def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine, threads: int | None = None) -> Devices:

@@ -109,8 +109,9 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
     if reader is None:
         return memory
     bandwidth = _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))
-    joint = _wider(memory.joint, profile.joint.disturbed if profile.joint is not None else 0.0)
-    return memory.model_copy(update={"bandwidth": bandwidth, "joint": joint})
+    together = profile.joint.disturbed if profile.joint is not None else 0.0
+    joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together)}
+    return memory.model_copy(update={"bandwidth": bandwidth, **joint})
 
 
 def _link(link: Link, profile: Profile) -> Link:

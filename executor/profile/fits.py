@@ -30,6 +30,12 @@ def joint_rate(samples: JointSamples) -> Figure:
     return figure([*rates, *samples.read["idle"], *samples.throughout], MEASURED)
 
 
+def joint_compute(samples: JointSamples) -> Figure | None:
+    """The part of its FLOP/s that a device keeps while the other computes, over equal seconds of every sample: a prompt
+    takes longer than one of them; None where that was not measured."""
+    return _chosen(harmonic_mean(samples.kept), samples.kept) if samples.kept else None
+
+
 def _by_visit(samples: Sequence[float], visits: int) -> list[Sequence[float]]:
     """Cut samples, which lie in the order of visits, into one sequence a visit, all of equal length."""
     size = len(samples) // visits
@@ -86,5 +92,6 @@ def _begin(samples: Sequence[float], pieces: float) -> Figure:
 
 
 def _chosen(value: float, samples: Sequence[float]) -> Figure:
+    """A figure of `value`, with the spread of the samples."""
     low, high = quantile(samples, 0.1), quantile(samples, 0.9)
     return Figure(value=value, p10=min(low, value), p90=max(high, value), n=len(samples), source=MEASURED)

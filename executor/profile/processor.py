@@ -10,7 +10,7 @@ from statistics import fmean, harmonic_mean, median
 from typing import Any
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
-from helmsman.executor.probe import PRODUCT, READ_PIECE, joint_read_rate, probe_pieces, read_rate
+from helmsman.executor.probe import PRODUCT, READ_PIECE, JointProducts, joint_read_rate, probe_pieces, read_rate
 from helmsman.executor.profile.buffers import Regions, rotation
 from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
@@ -53,7 +53,7 @@ class Bench:
         self.cache_bytes = cache_bytes
         self._regions = Regions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
-        self._noise = probe_pieces(cache_bytes)
+        self._noise, self._joint = probe_pieces(cache_bytes), JointProducts("bf16")
 
     @property
     def noise_bytes(self) -> int:
@@ -68,6 +68,10 @@ class Bench:
     def read_together(self, pools: Sequence[Pool]) -> float:
         """Bytes/s of plain reads by all pools at once, each of pieces of its own."""
         return joint_read_rate(pools, self._noise)
+
+    def kept_together(self, pools: Sequence[Pool]) -> float:
+        """The part of its FLOP/s that a pool keeps while all compute, as probes beside runs take it."""
+        return self._joint.kept(pools)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from helmsman.executor.probe import PRODUCT_TOKENS
 from helmsman.executor.profile.samples import (
     BusySamples,
     HandoverSamples,
@@ -85,6 +86,9 @@ def _joint(joint: JointSamples) -> Iterator[Reading]:
         beside: Conditions = {"beside": joint.names[1], "link": link}
         of_all = [*rates, *joint.throughout] if link == "idle" else rates
         yield _reading("joint read", joint.names[0], "bytes/s", of_all, beside)
+    if joint.kept:
+        alone: Conditions = {"beside": joint.names[1], "format": "bf16", "tokens": PRODUCT_TOKENS}
+        yield _reading("joint compute", joint.names[0], "share of alone", list(joint.kept), alone)
     for (link, fmt, size), pair in joint.rates.items():
         for name, other, mine in zip(joint.names, joint.names[::-1], pair, strict=True):
             given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}

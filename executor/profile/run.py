@@ -75,8 +75,8 @@ def profile(
     before = cpu_times()
     bench = Bench(machine.cache_bytes)
     subjects = _subjects(machine, loopback)
-    throughout: list[float] = []
-    session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _reading_together(subjects, bench, throughout))
+    throughout, kept = list[float](), list[float]()
+    session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _together(subjects, bench, throughout, kept))
     reads = _reads(machine, bench, session)
     tell("reads by threads")
     engines = _engines(machine, loopback)
@@ -111,7 +111,7 @@ def profile(
         loopback=loopback,
         links=links,
         busy=busy,
-        joint=replace(joint[0], throughout=throughout) if joint else None,
+        joint=replace(joint[0], throughout=throughout, kept=kept) if joint else None,
         handovers=handovers[0] if handovers else None,
         cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
@@ -174,10 +174,16 @@ def _measure_processors(
     return busy
 
 
-def _reading_together(subjects: list[_Subject], bench: Bench, kept: list[float]) -> Callable[[], None]:
-    """Keeps one plain read by host and accelerator at once; nothing where they are one."""
+def _together(subjects: list[_Subject], bench: Bench, reads: list[float], kept: list[float]) -> Callable[[], None]:
+    """Adds one plain read by host and accelerator at once to `reads`, and what they keep of their arithmetic to `kept`;
+    nothing where they are one."""
     ends = [subject.pool for subject in (subjects[0], subjects[-1])]
-    return (lambda: kept.append(bench.read_together(ends))) if len(subjects) > 1 else (lambda: None)
+
+    def add() -> None:
+        reads.append(bench.read_together(ends))
+        kept.append(bench.kept_together(ends))
+
+    return add if len(subjects) > 1 else lambda: None
 
 
 def _joint_point(

@@ -86,7 +86,10 @@ def test_what_a_plan_does_not_use_disturbs_it_not(plan: Plan) -> None:
         assert disturbance_of(plan.model_copy(update={"hardware": hardware})) is None
 
 
-@pytest.mark.parametrize(("field", "called"), [("bandwidth", "memory bandwidth"), ("joint", "joint bandwidth")])
+@pytest.mark.parametrize(
+    ("field", "called"),
+    [("bandwidth", "memory bandwidth"), ("joint", "joint bandwidth"), ("joint_compute", "joint arithmetic")],
+)
 def test_what_devices_share_of_a_memory_is_named(plan: Plan, field: str, called: str) -> None:
     memory = plan.hardware.memories[0]
     wider = memory.model_copy(update={field: disturbed_figure(memory.bandwidth, 0.5)})
@@ -104,7 +107,7 @@ def everything_measured(hardware: Hardware) -> Hardware:
     parts = {"launch": usual, "overhead": usual, "join": usual, "request": usual, "elementwise": rate}
     curve = Efficiency(bound="memory", at=(1.0,), share=(usual,))
     device = hardware.devices[0].model_copy(update={**parts, "decompress": rate, "efficiency": (curve,)})
-    memory = hardware.memories[0].model_copy(update={"joint": rate})
+    memory = hardware.memories[0].model_copy(update={"joint": rate, "joint_compute": usual})
     interrupts = {device.name: Interrupts(small=usual, large=usual)}
     times = {"overhead": usual, "handover": usual, "slows": {device.name: usual}, "interrupts": interrupts}
     shape = BlockShape(hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, gated=True)

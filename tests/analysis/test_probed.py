@@ -114,6 +114,16 @@ def test_a_single_probe_keeps_the_spread_of_the_profile(plan: Plan) -> None:
     assert read.value == pytest.approx(0.5 * profiled.value)
 
 
+def test_probed_arithmetic_of_all_at_once_is_a_figure_too(plan: Plan) -> None:
+    kept = Figure(value=0.8, p10=0.6, p90=1.0, source="test")
+    memories = tuple(memory.model_copy(update={"joint_compute": kept}) for memory in plan.hardware.memories)
+    hardware = plan.hardware.model_copy(update={"memories": memories})
+    probes = [Probe(what="joint_compute", name="dram", run=0, value=share) for share in (0.6, 0.7)]
+    found = at_probed_rates(hardware, probes).memory("dram").joint_compute
+    assert found is not None
+    assert (found.p10, found.value, found.p90) == pytest.approx((0.6, 0.65, 0.7))
+
+
 def test_a_joint_probe_has_the_spread_of_its_runs(plan: Plan) -> None:
     joint = Figure(value=2e10, p10=1e10, p90=3e10, source="test")
     memories = tuple(memory.model_copy(update={"joint": joint}) for memory in plan.hardware.memories)

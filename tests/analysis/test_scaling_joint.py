@@ -8,6 +8,9 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Probe
 
 
+ENDS = ("value", "p10", "p90")
+
+
 def joint(rate: float | None) -> Hardware:
     hardware = make_hardware()
     together = None if rate is None else figure(rate)
@@ -27,6 +30,16 @@ def test_a_joint_probe_scales_what_several_users_reach() -> None:
     assert dram.joint.value == pytest.approx(1.1e10)
     assert dram.bandwidth == hardware.memory("dram").bandwidth
     assert scaling.factors() == {"joint dram": pytest.approx(0.55)}
+
+
+def test_arithmetic_that_devices_keep_scales_by_its_probe() -> None:
+    hardware = joint(2e10)
+    dram = hardware.memory("dram")
+    kept = dram.model_copy(update={"joint_compute": dram.bandwidth.model_copy(update=dict.fromkeys(ENDS, 0.8))})
+    known = hardware.model_copy(update={"memories": (kept, *hardware.memories[1:])})
+    found = Scaling(known, [Probe(what="joint_compute", name="dram", run=0, value=0.6)]).machine(0).memory("dram")
+    assert found.joint_compute is not None and found.joint_compute.value == pytest.approx(0.6)
+    assert found.joint == dram.joint
 
 
 def test_runs_without_a_joint_probe_keep_the_record() -> None:

@@ -1,12 +1,15 @@
-"""Joint reads count what pools read while all of them do."""
+"""Joint reads and products count what pools do while all of them do."""
 
-from threading import Event
+from os import sched_getaffinity
+from threading import Barrier, Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from helmsman.executor import probe
+from helmsman.executor._kernels import Pool
+from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 
 SIZE, TOGETHER, ALONE = 1000, 2.0, 1.0
 PIECES = 4
@@ -77,3 +80,38 @@ def test_all_pools_read_on_until_the_slowest_has_read_a_piece(monkeypatch: pytes
     rate = probe.joint_read_rate(pools, pieces)
     assert rate == pytest.approx(2 * SIZE / TOGETHER)
     assert reads["quick"] > PIECES
+
+
+class Multiplier:
+    """Pools that take a second for a product alone, and two while both multiply."""
+
+    def __init__(self) -> None:
+        self.at_once = False
+        self.matrices: dict[str, list[object]] = {"a": [], "b": []}
+
+    def __call__(self, pool: str, fmt: str, matrices: list[object], *_: int) -> list[float]:
+        self.matrices[pool] += matrices
+        return [2.0 if self.at_once else 1.0]
+
+
+def test_what_pools_keep_is_their_rate_together_over_that_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of which one that is alone keeps all; pools go through equal matrices, each from another one on."""
+    multiplier = Multiplier()
+
+    class Started(Barrier):
+        def wait(self, timeout: float | None = None) -> int:
+            multiplier.at_once = True
+            return super().wait(timeout)
+
+    monkeypatch.setattr(probe, "time_linear", multiplier)
+    monkeypatch.setattr(probe, "Barrier", Started)
+    pools: Any = ["a", "b"]
+    products = probe.JointProducts("q4_0")
+    assert products.kept(pools) == pytest.approx(0.5)
+    first, second = (multiplier.matrices[pool][: probe.REPEATS] for pool in pools)
+    assert len(set(map(id, first))) == probe.REPEATS and second == [*first[1:], first[0]]
+
+
+def test_two_threads_on_this_machine_keep_some_of_their_arithmetic() -> None:
+    kept = probe.JointProducts("bf16").kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]])
+    assert LEAST_SHARE < kept < MOST_SHARE

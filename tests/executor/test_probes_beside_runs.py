@@ -1,4 +1,4 @@
-"""Probes beside a run: of each the median of its turns, reads before products."""
+"""Probes beside a run: of each what is usual in its turns, reads before products."""
 
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from helmsman.executor import measure
-from helmsman.executor.measure import middle
+from helmsman.executor import probing
+from helmsman.executor.probing import middle
 from helmsman.schemas.trace import Probe
 
 RATES = (9.0, 1.0, 5.0)
@@ -46,32 +46,46 @@ class VirtualLane:
 def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     devices = {name: VirtualDevice(name, order) for name in ("cpu", "loopback")}
-    engine: Any = SimpleNamespace(plan=None, devices=SimpleNamespace(by_name=devices), lanes=[VirtualLane(order)])
+    opened: Any = SimpleNamespace(by_name=devices, links=[VirtualLane(order)])
     joint = iter(RATES)
 
     def joint_rate(pools: object, pieces: object) -> float:
         order.append("joint")
         return next(joint)
 
-    monkeypatch.setattr(measure, "probe_pieces", lambda cache: [])
-    monkeypatch.setattr(measure, "computed_format", lambda plan: "bf16")
-    monkeypatch.setattr(measure, "product_matrices", lambda fmt: [])
-    monkeypatch.setattr(measure, "sharing", lambda plan, devices: {"dram": []})
-    monkeypatch.setattr(measure, "joint_read_rate", joint_rate)
+    class VirtualProducts:
+        """What both keep: half of their arithmetic in one of two seconds."""
+
+        def __init__(self, fmt: str) -> None:
+            self._kept = iter((0.5, 1.0, 1.0))
+
+        def kept(self, pools: object) -> float:
+            order.append("both multiply")
+            return next(self._kept)
+
+    monkeypatch.setattr(probing, "probe_pieces", lambda cache: [])
+    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {"dram": []})
+    monkeypatch.setattr(probing, "JointProducts", VirtualProducts)
+    monkeypatch.setattr(probing, "joint_read_rate", joint_rate)
     machine: Any = SimpleNamespace(cache_bytes=1)
-    prober = measure._Prober(engine, machine)
-    prober.probe(4)
-    assert {(probe.what, probe.name): probe.value for probe in prober.probes} == {
+    plan: Any = None
+    prober = probing.Prober(plan, machine)
+    found = prober.probe(opened, run=4, turns=3)
+    assert {(probe.what, probe.name): probe.value for probe in found} == {
         ("read", "cpu"): 5.0,
         ("read", "loopback"): 5.0,
         ("joint", "dram"): 5.0,
         ("link", "h2d"): 2.0,
         ("compute", "cpu"): 5.0,
         ("compute", "loopback"): 5.0,
+        ("joint_compute", "dram"): pytest.approx(0.75),
     }
-    assert {probe.run for probe in prober.probes} == {4}
-    turn = ["read", "read", "joint", "link", "product", "product"]
-    assert order == measure.TURNS * turn
+    assert {probe.run for probe in found} == {4}
+    assert prober.latencies == {"latency_s.h2d.4": 1e-6}
+    turn = ["read", "read", "joint", "link", "product", "product", "both multiply"]
+    assert order == 3 * turn
 
 
 def test_medians_are_of_like_probes() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, joint_rate
+from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, joint_compute, joint_rate
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 
@@ -27,6 +27,15 @@ def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
     assert three_visits.n == 6 and three_visits.p90 > 70e9
     whole = joint_rate(replace(samples, throughout=[40e9] * 20))
     assert whole.value == pytest.approx(40e9) and whole.n == 26
+
+
+def test_what_devices_keep_of_their_arithmetic_is_of_equal_seconds_of_all_samples() -> None:
+    """Half of the seconds at half the rate: two thirds of the work, not three quarters."""
+    found = joint_compute(JointSamples(kept=[1.0, 0.5] * 10))
+    assert found is not None
+    assert found.value == pytest.approx(2 / 3)
+    assert (found.p10, found.p90, found.n) == (0.5, 1.0, 20)
+    assert joint_compute(JointSamples()) is None
 
 
 def test_the_time_between_passes_is_a_line_through_the_fewest_pieces_and_the_most() -> None:

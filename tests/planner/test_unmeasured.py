@@ -15,6 +15,7 @@ from helmsman.planner.unmeasured import (
     GPU_HANDOVER_S,
     INTERRUPTED,
     JOINT_SHARE,
+    KEPT,
     LOOPBACK_HANDOVER_S,
     PASS_S,
     with_assumed,
@@ -75,6 +76,20 @@ def test_devices_of_one_memory_may_reach_less_of_it_together() -> None:
     assert joint is not None and joint.source == "assumed"
     assert joint.value == memory.bandwidth.value and joint.p90 == memory.bandwidth.p90
     assert joint.p10 == pytest.approx(JOINT_SHARE * memory.bandwidth.p10)
+
+
+def test_a_loopback_accelerator_may_share_cores_with_the_host() -> None:
+    apart = make_hardware(vram=8 << 30)
+    dram, vram = apart.memories
+    machine = apart.model_copy(update={"memories": (dram, vram.model_copy(update={"shares": "dram"}))})
+    assert with_assumed(apart).memory("dram").joint_compute is None
+    kept = with_assumed(machine).memory("dram").joint_compute
+    assert kept is not None and kept.source == "assumed"
+    assert (kept.p10, kept.value, kept.p90) == (KEPT, 1.0, 1.0)
+    measured = machine.memory("dram").model_copy(update={"joint_compute": figure(0.9)})
+    known = machine.model_copy(update={"memories": (measured, *machine.memories[1:])})
+    assert with_assumed(known).memory("dram").joint_compute == figure(0.9)
+    assert with_assumed(compose("Apple M1", "Apple M1", 16 * GIB, None)).memories[0].joint_compute is None
 
 
 def test_devices_made_of_the_same_cores_never_work_at_once() -> None:

@@ -1,17 +1,17 @@
-"""Work that busy links delay: closed forms, the native loop against exact arithmetic, the planner's own schedule."""
+"""Work that busy links and other devices delay: closed forms, the native loop against exact arithmetic, the planner's own schedule."""
 
 import random
 from collections.abc import Callable
 
 import pytest
-from contending import MakeTask, machine, on, random_case
+from contending import MakeTask, figure, machine, on, random_case
 from exact_replay import ExactReplay
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.interference import alone, beside, slowings
+from helmsman.planner.interference import Slowings, alone, beside, memory_bound, slowings
 from helmsman.planner.predict import scheduled
 from helmsman.planner.schedule import makespan
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, lane_owner
 from helmsman.simulator._replay import Loop
 from helmsman.simulator.replay import replay, replay_stream
 
@@ -124,6 +124,65 @@ def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, tas
     slowed = alone(hardware) if rng.random() < 0.5 else None
     dag = graph(*tasks)
     done = replay(dag, lambda t: prices[t.id], hardware, slowed or (lambda _: ()))
+    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
+
+
+def computing(kept: float, slows: dict[str, dict[str, float]] | None = None) -> Hardware:
+    """The machine whose two devices share a memory and keep a part of their arithmetic while both compute."""
+    made = machine(1e12, {}, slows)
+    dram, vram, *rest = made.memories
+    both = dram.model_copy(update={"joint_compute": figure(kept)}), vram.model_copy(update={"shares": "dram"})
+    return made.model_copy(update={"memories": (*both, *rest)})
+
+
+def bound_by_arithmetic(hardware: Hardware) -> Callable[[Task], Slowings]:
+    """What slows tasks of which all that are no transfers compute, but for every third."""
+    known = slowings(hardware)
+
+    def slowed(task: Task) -> Slowings:
+        found = known.get(lane_owner(task.resource), ())
+        return memory_bound(found) if task.id.endswith(("0", "3", "6", "9")) else found
+
+    return slowed
+
+
+@pytest.mark.parametrize(("long", "short"), [(1.0, 1.0), (3.0, 1.0), (1.0, 0.0)])
+def test_two_devices_that_compute_slow_each_other(long: float, short: float, task: MakeTask, graph: MakeGraph) -> None:
+    """At half their rates until the shorter task ends, after twice its seconds."""
+    hardware = computing(0.5)
+    pair = graph(on(task, "t1", "cpu", 0), on(task, "t2", "cuda", 0))
+    done = replay(pair, lambda t: long if t.id == "t1" else short, hardware, bound_by_arithmetic(hardware))
+    assert done.end == pytest.approx((long + short, 2 * short))
+
+
+def test_work_that_memory_bounds_is_not_slowed_by_arithmetic(task: MakeTask, graph: MakeGraph) -> None:
+    hardware = computing(0.5)
+    pair = graph(on(task, "t0", "cpu", 0), on(task, "t2", "cuda", 0))
+    assert replay(pair, lambda _: 1.0, hardware, bound_by_arithmetic(hardware)).end == (1.0, 1.0)
+    assert replay(pair, lambda _: 1.0, hardware).end == (1.0, 1.0)
+
+
+def test_devices_that_exclude_each_other_are_not_slowed() -> None:
+    hardware = computing(0.5)
+    cpu, cuda = hardware.devices
+    assert set(slowings(hardware)) == {"cpu", "cuda"}
+    apart = hardware.model_copy(update={"devices": (cpu, cuda.model_copy(update={"excludes": ("cpu",)}))})
+    assert slowings(apart) == {}
+
+
+def test_devices_that_gain_from_each_other_are_not_slowed() -> None:
+    assert slowings(computing(1.25)) == {}
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_prediction_equals_the_replay_where_devices_compute_at_once(
+    seed: int, task: MakeTask, graph: MakeGraph
+) -> None:
+    rng = random.Random(9000 + seed)
+    tasks, prices = random_case(rng, task, 60)
+    hardware = computing(rng.choice([0.5, 0.9]), rng.choice([None, FACTORS]))
+    slowed, dag = bound_by_arithmetic(hardware), graph(*tasks)
+    done = replay(dag, lambda t: prices[t.id], hardware, slowed)
     assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
 
 
