@@ -55,9 +55,7 @@ def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer]) -> float:
     return sum(_rates_at_once(read, own))
 
 
-def _rates_at_once(
-    work: Callable[[int, Buffer], tuple[float, float]], own: Sequence[Sequence[Buffer]]
-) -> list[float]:
+def _rates_at_once(work: Callable[[int, Buffer], tuple[float, float]], own: Sequence[Sequence[Buffer]]) -> list[float]:
     """Amounts a second of `work(place, buffer)`, which returns an amount and its seconds, by place: done on buffers of
     one's own, again and again, by threads that begin together.
 

@@ -24,7 +24,7 @@ class Prober:
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(plan)
         self._matrices, self._joint = product_matrices(self._format), JointProducts(self._format)
-        self.latencies: dict[str, float] = {}
+        self.latencies: dict[str, str | int | float] = {}
 
     def probe(self, devices: Devices, run: int, turns: int) -> list[Probe]:
         """Every probe `turns` times, and of each what is usual (`middle`)."""

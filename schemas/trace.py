@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from math import inf
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self, get_args
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, version
+from helmsman.schemas.base import Count, Document, Frozen, Name, Sha256, mistake, version
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.figures import LEAST_SHARE
+from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.parquet import Kind, read_table, reading, verified, write_table
 from helmsman.schemas.read import parse_document
@@ -25,6 +25,8 @@ SourceKind = Literal["predicted", "simulated", "measured"]
 KIND = Kind(b"helm.trace", "Helm trace", "use a file written by --trace", "write the trace again")
 MAX_ROWS = 5_000_000
 Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
+LEAST_RATE = 1.0
+"""bytes/s or FLOP/s."""
 """Bytes/s that something moved, or FLOP/s; below one, ratios of rates would overflow."""
 
 _SOURCES = frozenset(get_args(SourceKind))
@@ -72,6 +74,14 @@ class Probe(Frozen):
     )
     format: StoredFormat | None = None
     tokens: Count | None = None
+
+    @model_validator(mode="after")
+    def _of_its_unit(self) -> Self:
+        if self.what == "joint_compute" and self.value > MOST_SHARE:
+            raise mistake("too large for a share", f"use at most {MOST_SHARE:g}", "value", self.value)
+        if self.what != "joint_compute" and self.value < LEAST_RATE:
+            raise mistake("too small for a rate", f"use at least {LEAST_RATE:g} per second", "value", self.value)
+        return self
 
 
 class TraceInfo(Document):

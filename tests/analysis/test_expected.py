@@ -62,11 +62,9 @@ def test_what_is_expected_is_what_the_plan_predicts() -> None:
     """Where host and link want more of a memory than it has, too."""
     asked = question()
     graph = graphs(asked, asked.layout(asked.finalists[0][0]))[1]
-    hardware, price = asked.frame.roles.hardware, asked.costs.price
+    price = asked.costs.price
     estimates = {task.id: price(task) for task in graph.tasks}
-    expected = Expected(
-        graph, hardware, estimates, Simulated({}, 0.0, 0.0), asked.costs.between(), asked.costs.slowed()
-    )
+    expected = Expected(graph, asked.costs, estimates, Simulated({}, 0.0, 0.0), asked.costs.between())
     predicted = predict_phase(graph, asked.costs).seconds.mid
     assert expected.schedule(lambda _, estimate: estimate.mid) == pytest.approx(predicted, rel=1e-9)
     assert makespan(graph, lambda task: price(task).mid) < 0.99 * predicted

@@ -7,7 +7,6 @@ from helmsman.analysis.scaling import Scaling
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import Probe
 
-
 ENDS = ("value", "p10", "p90")
 
 

@@ -25,6 +25,7 @@ def machine(kept: Figure) -> Hardware:
 def products() -> tuple[Task, Task]:
     """A product of a single token, which memory bounds, and one of many."""
     one = next(task for task in lower(make_plan(MODEL), passes_of(make_plan(MODEL)).step(1)).tasks if task.op == "q")
+    one = one._replace(resource="cpu")
     return one, one._replace(phase="prefill", tokens=512, flops=512 * one.flops)
 
 

@@ -208,6 +208,13 @@ def test_a_probe_must_be_a_bandwidth(value: float) -> None:
         Probe(what="read", name="cpu", run=0, value=value)
 
 
+@pytest.mark.parametrize("value", [0.0, 1e-7, -1.0, 101.0])
+def test_a_probe_of_what_devices_keep_must_be_a_share(value: float) -> None:
+    assert Probe(what="joint_compute", name="dram", run=0, value=0.6).value == 0.6
+    with pytest.raises(ValueError, match="value|share"):
+        Probe(what="joint_compute", name="dram", run=0, value=value)
+
+
 def test_too_many_rows_are_refused_before_they_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(written(trace(50)))
     monkeypatch.setattr("helmsman.schemas.trace.MAX_ROWS", 49)

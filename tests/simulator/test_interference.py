@@ -1,4 +1,4 @@
-"""Work that busy links and other devices delay: closed forms, the native loop against exact arithmetic, the planner's own schedule."""
+"""Work that busy links and other devices delay: closed forms, exact arithmetic, the planner's own schedule."""
 
 import random
 from collections.abc import Callable
