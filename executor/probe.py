@@ -23,9 +23,13 @@ SMALL_COPY = 64
 PRODUCT, PRODUCT_TOKENS = PROBED, 128
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
 Between two of them curves of quantised weights are 4 to 8 % off."""
-JOINT_PRODUCT = (PRODUCT[0] // 4, PRODUCT[1])
-"""(rows, columns) of products by several pools at once, so short that a profile has time for them after every point."""
-FLOPS = 2.0 * PRODUCT_TOKENS * JOINT_PRODUCT[0] * JOINT_PRODUCT[1]
+JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
+"""(rows, columns) of products by several pools at once, and how many matrices they take in turn: few milliseconds, for
+which a profile has time after every point."""
+JOINT_FLOPS = 2.0 * PRODUCT_TOKENS * JOINT_PRODUCT[0] * JOINT_PRODUCT[1]
+JOINT_WALKS = 32
+"""How often a probe beside a run goes through these matrices: a tenth of a second. Two virtual processors are on one core
+for so long at a time (2 cores of an AMD EPYC, Zen 5); a probe of a few milliseconds would see one of both cases."""
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
@@ -111,19 +115,23 @@ class JointProducts:
 
     def __init__(self, fmt: StoredFormat) -> None:
         self._fmt = fmt
-        self._matrices = [random_matrix(fmt, JOINT_PRODUCT) for _ in range(REPEATS)]
+        self._matrices = [random_matrix(fmt, JOINT_PRODUCT) for _ in range(JOINT_MATRICES)]
 
-    def kept(self, pools: Sequence[Pool]) -> float:
+    def kept(self, pools: Sequence[Pool], walks: int) -> float:
         """The part of its FLOP/s alone that a pool keeps while all others compute: of equal seconds of all the mean.
 
-        Each goes through the matrices from another one on."""
+        Each goes through the matrices from another one on, once alone and `walks` times beside the others. They are in
+        a cache all the time: what memory costs is not what is asked."""
         own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
 
         def multiply(place: int, matrix: Buffer) -> tuple[float, float]:
-            return FLOPS, time_linear(pools[place], self._fmt, [matrix], *JOINT_PRODUCT, PRODUCT_TOKENS, 1)[0]
+            return JOINT_FLOPS, time_linear(pools[place], self._fmt, [matrix], *JOINT_PRODUCT, PRODUCT_TOKENS, 1)[0]
 
+        for matrix in self._matrices:
+            multiply(0, matrix)
         alone = [_rate([multiply(place, matrix) for matrix in each]) for place, each in enumerate(own)]
-        return harmonic_mean([rate / one for rate, one in zip(_rates_at_once(multiply, own), alone, strict=True)])
+        together = _rates_at_once(multiply, [walks * each for each in own])
+        return harmonic_mean([rate / one for rate, one in zip(together, alone, strict=True)])
 
 
 def copy_buffers() -> tuple[Buffer, Buffer]:

@@ -5,6 +5,7 @@ survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from operator import attrgetter
 from statistics import fmean, harmonic_mean, median
 from typing import Any
@@ -37,6 +38,8 @@ CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
 WIDE_GROUP = 8
 PAIRS = 9
+READ_PARTS = 4
+"""Of the pieces: a read takes as long as the product beside it. With all pieces reads were a third of a profile."""
 SLICE_S = 4e-3
 """Each side of a pair runs about this long."""
 _SLOWEST = 3.0
@@ -54,6 +57,8 @@ class Bench:
         self._regions = Regions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
         self._noise, self._joint = probe_pieces(cache_bytes), JointProducts("bf16")
+        size = -(-len(self._noise) // READ_PARTS)
+        self._parts = cycle([self._noise[start : start + size] for start in range(0, len(self._noise), size)])
 
     @property
     def noise_bytes(self) -> int:
@@ -61,17 +66,18 @@ class Bench:
         return len(self._noise) * READ_PIECE
 
     def read(self, pool: Pool) -> float:
-        """Bytes/s of a plain read of all pieces in their order, as probes beside runs walk through them: two threads
-        read every fourth of them 5 to 6 % slower, so that steps seemed to be due earlier than they were."""
-        return read_rate(pool, self._noise)
+        """Bytes/s of a plain read of the next part of the pieces. Reads go through all of them in their order, as probes
+        beside runs do, so that each has left the caches when its turn comes: two threads read every fourth piece 5 to
+        6 % slower, so that steps seemed to be due earlier than they were."""
+        return read_rate(pool, next(self._parts))
 
     def read_together(self, pools: Sequence[Pool]) -> float:
         """Bytes/s of plain reads by all pools at once, each of pieces of its own."""
         return joint_read_rate(pools, self._noise)
 
     def kept_together(self, pools: Sequence[Pool]) -> float:
-        """The part of its FLOP/s that a pool keeps while all compute, as probes beside runs take it."""
-        return self._joint.kept(pools)
+        """The part of its FLOP/s that a pool keeps while all compute, for a few milliseconds."""
+        return self._joint.kept(pools, 1)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

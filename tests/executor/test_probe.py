@@ -107,11 +107,13 @@ def test_what_pools_keep_is_their_rate_together_over_that_alone(monkeypatch: pyt
     monkeypatch.setattr(probe, "Barrier", Started)
     pools: Any = ["a", "b"]
     products = probe.JointProducts("q4_0")
-    assert products.kept(pools) == pytest.approx(0.5)
-    first, second = (multiplier.matrices[pool][: probe.REPEATS] for pool in pools)
-    assert len(set(map(id, first))) == probe.REPEATS and second == [*first[1:], first[0]]
+    assert products.kept(pools, 2) == pytest.approx(0.5)
+    warmed, first = (multiplier.matrices["a"][:count][-probe.JOINT_MATRICES :] for count in (2, 4))
+    assert warmed == first and len(set(map(id, first))) == probe.JOINT_MATRICES
+    assert multiplier.matrices["b"][:2] == [*first[1:], first[0]]
+    assert len(multiplier.matrices["b"]) > 4
 
 
 def test_two_threads_on_this_machine_keep_some_of_their_arithmetic() -> None:
-    kept = probe.JointProducts("bf16").kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]])
+    kept = probe.JointProducts("bf16").kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]], 2)
     assert LEAST_SHARE < kept < MOST_SHARE
