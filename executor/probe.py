@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import cycle
 from statistics import harmonic_mean, median
 from threading import Barrier, Event, Thread
+from typing import TypeVar
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import view
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.trace import PROBED
+
+PieceT = TypeVar("PieceT")
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
@@ -24,12 +27,13 @@ PRODUCT, PRODUCT_TOKENS = PROBED, 128
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
 Between two of them curves of quantised weights are 4 to 8 % off."""
 JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
-"""(rows, columns) of products by several pools at once, and how many matrices they take in turn: few milliseconds, for
-which a profile has time after every point."""
-JOINT_FLOPS = 2.0 * PRODUCT_TOKENS * JOINT_PRODUCT[0] * JOINT_PRODUCT[1]
-JOINT_WALKS = 32
-"""How often a probe beside a run goes through these matrices: a tenth of a second. Two virtual processors are on one core
-for so long at a time (2 cores of an AMD EPYC, Zen 5); a probe of a few milliseconds would see one of both cases."""
+"""(rows, columns) of products by several pools at once, and how many matrices they take in turn."""
+JOINT_REPEATS = 4
+"""How many of these a pool does without going back to Python, whose threads run on the same processors: products of a
+millisecond that came from there one by one seemed 7 % slower together than they are."""
+JOINT_PROBE = 16
+"""How many times as many a probe beside a run does: a tenth of a second. Two virtual processors are on one core for so
+long at a time (2 cores of an AMD EPYC, Zen 5); a probe of a few milliseconds would see one of both cases."""
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
@@ -59,19 +63,19 @@ def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer]) -> float:
     return sum(_rates_at_once(read, own))
 
 
-def _rates_at_once(work: Callable[[int, Buffer], tuple[float, float]], own: Sequence[Sequence[Buffer]]) -> list[float]:
-    """Amounts a second of `work(place, buffer)`, which returns an amount and its seconds, by place: done on buffers of
+def _rates_at_once(work: Callable[[int, PieceT], tuple[float, float]], own: Sequence[Sequence[PieceT]]) -> list[float]:
+    """Amounts a second of `work(place, piece)`, which returns an amount and its seconds, by place: done on pieces of
     one's own, again and again, by threads that begin together.
 
-    Ends with the thread that is first through its buffers, once every other is through one: what the others do after
+    Ends with the thread that is first through its pieces, once every other is through one: what the others do after
     that, they would do alone. Work during which it ended does not count."""
     done: list[list[tuple[float, float]]] = [[] for _ in own]
     started, ended = Barrier(len(own)), Event()
 
     def run(place: int) -> None:
         started.wait()
-        for buffer in cycle(own[place]):
-            result = work(place, buffer)
+        for piece in cycle(own[place]):
+            result = work(place, piece)
             if ended.is_set():
                 return
             done[place].append(result)
@@ -117,20 +121,20 @@ class JointProducts:
         self._fmt = fmt
         self._matrices = [random_matrix(fmt, JOINT_PRODUCT) for _ in range(JOINT_MATRICES)]
 
-    def kept(self, pools: Sequence[Pool], walks: int) -> float:
+    def kept(self, pools: Sequence[Pool], rounds: int) -> float:
         """The part of its FLOP/s alone that a pool keeps while all others compute: of equal seconds of all the mean.
 
-        Each goes through the matrices from another one on, once alone and `walks` times beside the others. They are in
-        a cache all the time: what memory costs is not what is asked."""
+        Each does JOINT_REPEATS products alone, and `rounds` times as many beside the others. The matrices are in a
+        cache all the time: what memory costs is not what is asked."""
         own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
 
-        def multiply(place: int, matrix: Buffer) -> tuple[float, float]:
-            return JOINT_FLOPS, time_linear(pools[place], self._fmt, [matrix], *JOINT_PRODUCT, PRODUCT_TOKENS, 1)[0]
+        def multiply(place: int, matrices: Sequence[Buffer]) -> tuple[float, float]:
+            """The first product does not count: it waits for its code and activations, and for the others to begin."""
+            times = time_linear(pools[place], self._fmt, matrices, *JOINT_PRODUCT, PRODUCT_TOKENS, 1 + JOINT_REPEATS)
+            return JOINT_REPEATS, sum(times[1:])
 
-        for matrix in self._matrices:
-            multiply(0, matrix)
-        alone = [_rate([multiply(place, matrix) for matrix in each]) for place, each in enumerate(own)]
-        together = _rates_at_once(multiply, [walks * each for each in own])
+        alone = [_rate([multiply(place, matrices)]) for place, matrices in enumerate(own)]
+        together = _rates_at_once(multiply, [rounds * [matrices] for matrices in own])
         return harmonic_mean([rate / one for rate, one in zip(together, alone, strict=True)])
 
 

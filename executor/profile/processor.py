@@ -66,9 +66,9 @@ class Bench:
         return len(self._noise) * READ_PIECE
 
     def read(self, pool: Pool) -> float:
-        """Bytes/s of a plain read of the next part of the pieces. Reads go through all of them in their order, as probes
-        beside runs do, so that each has left the caches when its turn comes: two threads read every fourth piece 5 to
-        6 % slower, so that steps seemed to be due earlier than they were."""
+        """Bytes/s of a plain read of the next part of the pieces. Reads go through all of them in their order, as
+        probes beside runs do, so that each has left the caches when its turn comes: two threads read every fourth piece
+        5 to 6 % slower, so that steps seemed to be due earlier than they were."""
         return read_rate(pool, next(self._parts))
 
     def read_together(self, pools: Sequence[Pool]) -> float:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import cycle
 from operator import attrgetter
 
 from helmsman.executor._kernels import CopyEngine, Pool
@@ -175,13 +176,14 @@ def _measure_processors(
 
 
 def _together(subjects: list[_Subject], bench: Bench, reads: list[float], kept: list[float]) -> Callable[[], None]:
-    """Adds one plain read by host and accelerator at once to `reads`, and what they keep of their arithmetic to `kept`;
-    nothing where they are one."""
+    """Adds, in turn, one plain read by host and accelerator at once to `reads`, and what they keep of their arithmetic
+    to `kept`; nothing where they are one."""
     ends = [subject.pool for subject in (subjects[0], subjects[-1])]
+    turns = cycle(((reads, bench.read_together), (kept, bench.kept_together)))
 
     def add() -> None:
-        reads.append(bench.read_together(ends))
-        kept.append(bench.kept_together(ends))
+        samples, measure_both = next(turns)
+        samples.append(measure_both(ends))
 
     return add if len(subjects) > 1 else lambda: None
 
