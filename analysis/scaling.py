@@ -1,9 +1,9 @@
 """Memories, links and processors work at other speeds from minute to minute: predictions scaled by what probes read.
 
 What several devices reach in a memory they share, and what they keep of their arithmetic while all compute, is probed
-by all of them at once, and scales by itself. Bytes
-streamed from memory take (rate when profiled / rate now) times as long, and so do the bytes of a transfer and
-the FLOPs of what arithmetic bounds; launches, overheads and latencies stay (probes beside every run)."""
+by all of them at once, and scales by itself. Bytes streamed from memory take (rate when profiled / rate now) times as
+long, and so do the bytes of a transfer and the FLOPs of what arithmetic bounds; launches, overheads and latencies stay
+(probes beside every run)."""
 
 from collections.abc import Iterable, Mapping
 from statistics import median

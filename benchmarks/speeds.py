@@ -104,9 +104,11 @@ def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, floa
 
 
 def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
+    """What devices keep of their arithmetic while all compute is in the FLOP/s that were read beside a run."""
     devices = tuple(_device(each, factors) for each in hardware.devices)
     links = tuple(_link(each, factors) for each in hardware.links)
-    return replaced(hardware, factors).model_copy(update={"devices": devices, "links": links})
+    joint = {what: factor for what, factor in factors.items() if what.startswith("joint ")}
+    return replaced(hardware, joint).model_copy(update={"devices": devices, "links": links})
 
 
 def _device(device: Device, factors: dict[str, float]) -> Device:

@@ -26,7 +26,7 @@ from helmsman.schemas.trace import Probe, Span, Trace, TraceInfo
 
 WARM_UP_TOKENS = 4
 TURNS = 3
-"""The number of probes before a run, and after it, of which the medians are kept: a single one is 8 % off another."""
+"""The number of probes before a run, and after it, of which what is usual is kept: a single one is 8 % off another."""
 
 Told = Callable[[Tokens], None]
 """Gets the (sequences,) tokens of every pass that makes some."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import cycle
-from statistics import harmonic_mean, median
+from statistics import fmean, median
 from threading import Barrier, Event, Thread
 from typing import TypeVar
 
@@ -31,9 +31,9 @@ JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
 JOINT_REPEATS = 4
 """How many of these a pool does without going back to Python, whose threads run on the same processors: products of a
 millisecond that came from there one by one seemed 7 % slower together than they are."""
-JOINT_PROBE = 16
-"""How many times as many a probe beside a run does: a tenth of a second. Two virtual processors are on one core for so
-long at a time (2 cores of an AMD EPYC, Zen 5); a probe of a few milliseconds would see one of both cases."""
+JOINT_PROBE = 8
+"""How many times as many a probe beside a run does: a twentieth of a second, in each of its turns. Two virtual
+processors are on one core for a tenth of a second at a time (2 cores of an AMD EPYC, Zen 5)."""
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
@@ -115,27 +115,26 @@ def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer]) -> f
 
 
 class JointProducts:
-    """Products of weights in one format, noise, by several pools, and what these keep of their arithmetic meanwhile."""
+    """Products of bf16 weights, noise, by several pools, and what these keep of their arithmetic meanwhile."""
 
-    def __init__(self, fmt: StoredFormat) -> None:
-        self._fmt = fmt
-        self._matrices = [random_matrix(fmt, JOINT_PRODUCT) for _ in range(JOINT_MATRICES)]
+    def __init__(self) -> None:
+        self._matrices = [random_matrix("bf16", JOINT_PRODUCT) for _ in range(JOINT_MATRICES)]
 
     def kept(self, pools: Sequence[Pool], rounds: int) -> float:
-        """The part of its FLOP/s alone that a pool keeps while all others compute: of equal seconds of all the mean.
+        """The part of its FLOP/s alone that a pool keeps while all others compute, the mean of all pools.
 
-        Each does JOINT_REPEATS products alone, and `rounds` times as many beside the others. The matrices are in a
+        Each does `rounds` times JOINT_REPEATS products alone, and as many beside the others. The matrices are in a
         cache all the time: what memory costs is not what is asked."""
         own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
 
         def multiply(place: int, matrices: Sequence[Buffer]) -> tuple[float, float]:
             """The first product does not count: it waits for its code and activations, and for the others to begin."""
-            times = time_linear(pools[place], self._fmt, matrices, *JOINT_PRODUCT, PRODUCT_TOKENS, 1 + JOINT_REPEATS)
+            times = time_linear(pools[place], "bf16", matrices, *JOINT_PRODUCT, PRODUCT_TOKENS, 1 + JOINT_REPEATS)
             return JOINT_REPEATS, sum(times[1:])
 
-        alone = [_rate([multiply(place, matrices)]) for place, matrices in enumerate(own)]
+        alone = [_rate([multiply(place, matrices) for _ in range(rounds)]) for place, matrices in enumerate(own)]
         together = _rates_at_once(multiply, [rounds * [matrices] for matrices in own])
-        return harmonic_mean([rate / one for rate, one in zip(together, alone, strict=True)])
+        return fmean(rate / one for rate, one in zip(together, alone, strict=True))
 
 
 def copy_buffers() -> tuple[Buffer, Buffer]:

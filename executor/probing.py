@@ -1,7 +1,7 @@
 """Probes of devices and links in turns, beside a run: what each reads, computes and moves now (rule 7 of measuring)."""
 
 from collections.abc import Iterator, Sequence
-from statistics import harmonic_mean, median
+from statistics import fmean, median
 
 from helmsman.executor.devices.base import Device
 from helmsman.executor.devices.cpu import CpuDevice
@@ -30,7 +30,7 @@ class Prober:
         self._plan = plan
         self.pieces = probe_pieces(machine.cache_bytes)
         self._format = computed_format(plan)
-        self._matrices, self._joint = product_matrices(self._format), JointProducts(self._format)
+        self._matrices, self._joint = product_matrices(self._format), JointProducts()
         self.latencies: dict[str, str | int | float] = {}
 
     def probe(self, devices: Devices, run: int, turns: int) -> list[Probe]:
@@ -62,11 +62,11 @@ class Prober:
 
 def middle(turns: Sequence[Sequence[Probe]]) -> list[Probe]:
     """Of each probe the median of several turns, as one that is held up reads half; of the arithmetic that devices keep
-    the mean over equal seconds: two processors are on one core for moments, and a run sees all of these."""
+    the mean: two processors are on one core for moments, and a run sees all of these."""
 
     def usual(same: Sequence[Probe]) -> float:
         values = [probe.value for probe in same]
-        return harmonic_mean(values) if same[0].what == "joint_compute" else median(values)
+        return fmean(values) if same[0].what == "joint_compute" else median(values)
 
     return [same[0].model_copy(update={"value": usual(same)}) for same in zip(*turns, strict=True)]
 

@@ -16,7 +16,7 @@ from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
-from helmsman.planner.interference import Slowed, Slowings, beside, memory_bound, slowings
+from helmsman.planner.interference import Slowed, Slowings, beside, of_arithmetic, slowings
 from helmsman.planner.nearest_format import ASSUMED
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
@@ -145,7 +145,7 @@ class CostModel:
             if not slowing:
                 return ()
             price = self.price(task)
-            return beside(slowing if price.bound == "compute" else memory_bound(slowing), price.beside)
+            return beside(of_arithmetic(slowing, price.compute / price.mid if price.mid else 0.0), price.beside)
 
         return slowings_of
 

@@ -1,5 +1,5 @@
-"""Durations of a task graph whose speeds change on the way: busy links delay work, memories and links are shared.
-Between tasks time may pass, too.
+"""Durations of a task graph whose speeds change on the way: busy links and what others compute delay work, memories
+and links are shared. Between tasks time may pass, too.
 
 Lanes are queues, as in `schedule`."""
 
@@ -25,8 +25,8 @@ def delayed_makespan(
 ) -> float:
     """Seconds from the first start to the last end, when kinds of work take `times` alone; O(tasks x lanes).
 
-    The simulator's rules: work runs at 1 / (1 + the factors of links on which a transfer is under way), if something
-    is `slowed`; and asks for as much less of the memories and links that all draw on, if they are not `sharing`.
+    The simulator's rules: work runs at 1 / (1 + the factors of what slows it and is under way), if something is
+    `slowed`; and asks for as much less of the memories and links that all draw on, if they are not `sharing`.
     `between`: the time between tasks."""
     hardware = between.hardware if between is not None else None
     run = _Run(works, times, _Speeds(works, times, slowed, sharing, hardware), between)

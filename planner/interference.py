@@ -10,9 +10,9 @@ do: by the size of transfers, since what wakes to move a few bytes takes its tim
 asks its memories for all it wants while it runs, and not at all in between, so that sharing and interruptions multiply.
 
 Devices that share a memory may be made of the same cores, or of one chip whose clock falls when all of it computes.
-`joint_compute` of the memory is the part of its FLOP/s that a device keeps then, so what arithmetic bounds is slowed
-as long as another such task is under way on the other device. What memory bounds is not: what devices read together is
-a figure of its own (`joint`).
+`joint_compute` of the memory is the part of its FLOP/s that a device keeps then, so what arithmetic bounds is slowed as
+long as another such task is under way on the other device, by the part of its seconds that is arithmetic. What memory
+bounds is not: what devices read together is a figure of its own (`joint`).
 
 What was measured beside the link is not slowed by it again. Figures of operation tables with `link_busy` (the
 columns host, accelerator and decompress) were taken while the link from the host to the accelerator was moving
@@ -90,8 +90,9 @@ def is_arithmetic(traffic: str) -> bool:
 
 
 def interrupts(traffic: str) -> bool:
-    """Whether it takes a processor's time, and not its memory's."""
-    return lane_owner(traffic) != traffic
+    """Whether it takes a processor's time, and not its memory's: copies that it makes do. Threads of one core go on
+    side by side, and ask their memories for less."""
+    return lane_owner(traffic) != traffic and not is_arithmetic(traffic)
 
 
 def streaming(traffic: str) -> str | None:
@@ -110,13 +111,20 @@ def _arithmetic(device: str) -> str:
 def alone(hardware: Hardware) -> Slowed:
     """The traffic that slows tasks whose prices were all measured on an otherwise idle machine. Which tasks arithmetic
     bounds only their prices tell (`CostModel.slowed`)."""
-    known = {device: memory_bound(each) for device, each in slowings(hardware).items()}
+    known = {device: of_arithmetic(each, 0.0) for device, each in slowings(hardware).items()}
     return lambda task: known.get(lane_owner(task.resource), ())
 
 
-def memory_bound(found: Slowings) -> Slowings:
-    """What slows work that arithmetic does not bound."""
-    return tuple(each for each in found if not is_arithmetic(each[0]))
+def of_arithmetic(found: Slowings, part: float) -> Slowings:
+    """What slows work of whose seconds such a part is arithmetic."""
+    parts = ((name, part * extra if is_arithmetic(name) else extra) for name, extra in found)
+    return tuple((name, extra) for name, extra in parts if extra > 0.0)
+
+
+def without_arithmetic(slowed: Slowed | None) -> Slowed | None:
+    """What slows a task whatever others compute: for whoever must not take longer than a pass, in which two devices may
+    compute one after the other."""
+    return None if slowed is None else lambda task: of_arithmetic(slowed(task), 0.0)
 
 
 def beside(found: Slowings, link: str | None) -> Slowings:

@@ -166,8 +166,8 @@ def scheduled(
     slowed: Slowed | None,
     between: Handovers | None = None,
 ) -> float:
-    """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links and to each other's
-    use of memories and links, and the time `between` them."""
+    """Seconds of a pass whose tasks take `price` seconds alone, with what they lose to busy links, to what others
+    compute and to each other's use of memories and links, and the time `between` them."""
     times = [price(task) for task in graph.tasks]
     return works_seconds(apart(graph), times, slowed, Sharing(Pools(hardware)), between)
 
@@ -175,8 +175,8 @@ def scheduled(
 def works_seconds(
     works: Works, times: Sequence[float], slowed: Slowed | None, sharing: Sharing, between: Handovers | None
 ) -> float:
-    """Seconds of a pass whose kinds of work take `times` alone, with what busy links and shared memories cost, and the
-    time `between` tasks; no less than one thread of the host works that launches them all."""
+    """Seconds of a pass whose kinds of work take `times` alone, with what others at work and shared memories cost, and
+    the time `between` tasks; no less than one thread of the host works that launches them all."""
     seconds = works_makespan(works, times, slowed, between)
     if sharing.matters(works, times):
         seconds = max(seconds, delayed_makespan(works, times, slowed, sharing, between))

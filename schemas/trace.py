@@ -25,9 +25,9 @@ SourceKind = Literal["predicted", "simulated", "measured"]
 KIND = Kind(b"helm.trace", "Helm trace", "use a file written by --trace", "write the trace again")
 MAX_ROWS = 5_000_000
 Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
+"""What a probe reads: bytes/s that something moved, FLOP/s, or a share."""
 LEAST_RATE = 1.0
-"""bytes/s or FLOP/s."""
-"""Bytes/s that something moved, or FLOP/s; below one, ratios of rates would overflow."""
+"""Of bytes/s and FLOP/s: below one, ratios of rates would overflow."""
 
 _SOURCES = frozenset(get_args(SourceKind))
 _PHASES = frozenset(("prefill", "decode"))

@@ -80,9 +80,10 @@ def replay(
     slowed: Slowed | None = None,
     between: Handovers | None = None,
 ) -> Replay:
-    """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` the links that
-    delay it: by default all of the record (`planner.interference`), as if no price counted one already; `between`: the
-    time between tasks and the launching thread (`CostModel.between`), by default none.
+    """Execute `graph` in virtual time; `price` gives the seconds of a task alone on its lane, `slowed` what
+    delays it: by default all links of the record (`planner.interference`), as if no price counted one already, and not
+    what others compute; `between`: the time between tasks and the launching thread (`CostModel.between`), by default
+    none.
 
     A lane is a queue, as the executor's are: a task starts when its dependencies and the task before it on its lane are
     done, and handed over. Running tasks share bandwidth (`lowering.pools`). Where one thread of the host launches for

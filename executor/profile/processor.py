@@ -56,7 +56,7 @@ class Bench:
         self.cache_bytes = cache_bytes
         self._regions = Regions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
-        self._noise, self._joint = probe_pieces(cache_bytes), JointProducts("bf16")
+        self._noise, self._joint = probe_pieces(cache_bytes), JointProducts()
         size = -(-len(self._noise) // READ_PARTS)
         self._parts = cycle([self._noise[start : start + size] for start in range(0, len(self._noise), size)])
 

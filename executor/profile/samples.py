@@ -28,7 +28,7 @@ class ProcessorSamples:
     """What was measured: bytes/s of reads, and shares or FLOP/s by (format, size)."""
 
     read: list[float] = field(default_factory=list)
-    """Of `read_bytes` in scattered pieces, beyond every cache."""
+    """Of scattered pieces, beyond every cache: they walk through `read_bytes`."""
     read_bytes: int = 0
     footprint: dict[int, list[float]] = field(default_factory=dict)
     """Of one contiguous buffer, by its bytes."""

@@ -29,11 +29,11 @@ def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
     assert whole.value == pytest.approx(40e9) and whole.n == 26
 
 
-def test_what_devices_keep_of_their_arithmetic_is_of_equal_seconds_of_all_samples() -> None:
-    """Half of the seconds at half the rate: two thirds of the work, not three quarters."""
+def test_what_devices_keep_of_their_arithmetic_is_the_mean_of_its_moments() -> None:
+    """Half of the seconds at half the rate: three quarters of the work."""
     found = joint_compute(JointSamples(kept=[1.0, 0.5] * 10))
     assert found is not None
-    assert found.value == pytest.approx(2 / 3)
+    assert found.value == pytest.approx(3 / 4)
     assert (found.p10, found.p90, found.n) == (0.5, 1.0, 20)
     assert joint_compute(JointSamples()) is None
 

@@ -1,11 +1,14 @@
 """What compositions add up to is never more than they take: the proof of `optimal` rests on that."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from plans import figure
 from questions import asked
 
+from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import on_host
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions
@@ -37,8 +40,24 @@ STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill
 )
 @pytest.mark.parametrize("draws", [6, pytest.param(25, marks=pytest.mark.nightly)])
 def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work, draws):
-    """Blocks in one to three ways at random, in any order, predicted task by task."""
-    optimal, chance = Optimal(asked(model, machine, **work), aim), random.Random(7)
+    assert compared_with_blocks(Optimal(asked(model, machine, **work), aim), aim, draws) > draws // 5
+
+
+@pytest.mark.parametrize(("model", "batches"), [("opt-125m", 1), ("Qwen3-0.6B", 2)])
+def test_no_prompt_is_faster_than_its_blocks_where_devices_slow_each_others_arithmetic(model, batches):
+    question = asked(model, "m1-16gb", batch=4, batches=batches, layers=4)
+    hardware = question.frame.roles.hardware
+    memories = tuple(each.model_copy(update={"joint_compute": figure(0.5)}) for each in hardware.memories)
+    slower = roles(hardware.model_copy(update={"memories": memories}))
+    optimal = Optimal(replace(question, frame=replace(question.frame, roles=slower)), PROMPT)
+    assert optimal.question.costs.slowed() is not None
+    assert compared_with_blocks(optimal, PROMPT, 12) > 2
+
+
+def compared_with_blocks(optimal, aim, draws):
+    """Hold plans of blocks in one to three ways at random, in any order, predicted task by task, against what their
+    blocks add up to; how many fit."""
+    chance = random.Random(7)
     blocks, compared = optimal.blocks, 0
     for _ in range(draws):
         ways = chance.sample(range(len(blocks.ways)), chance.randint(1, 3))
@@ -51,7 +70,7 @@ def test_no_plan_is_faster_than_its_blocks_add_up_to(model, machine, aim, work, 
             lanes = room.ends + sum(blocks.exact(row) for row in rows)
             assert lanes.max() <= found.seconds * (1 + 1e-9), (chosen, blocks.lanes[int(np.argmax(lanes))])
             compared += 1
-    assert compared > draws // 5
+    return compared
 
 
 @pytest.mark.parametrize("machine", ["gh200-96gb", "a10g-g5.4xlarge", "rtx4070-7600"])

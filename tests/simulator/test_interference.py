@@ -4,11 +4,12 @@ import random
 from collections.abc import Callable
 
 import pytest
-from contending import MakeTask, figure, machine, on, random_case
+from contending import MakeTask, crossing, figure, machine, on, random_case
 from exact_replay import ExactReplay
 
 from helmsman.lowering.graph import Task, TaskGraph
-from helmsman.planner.interference import Slowings, alone, beside, memory_bound, slowings
+from helmsman.planner.handovers import Handovers
+from helmsman.planner.interference import Slowings, alone, beside, of_arithmetic, slowings
 from helmsman.planner.predict import scheduled
 from helmsman.planner.schedule import makespan
 from helmsman.schemas.hardware import Hardware, lane_owner
@@ -127,11 +128,12 @@ def test_a_prediction_equals_the_replay_where_bandwidth_is_scarce(seed: int, tas
     assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
 
 
-def computing(kept: float, slows: dict[str, dict[str, float]] | None = None) -> Hardware:
-    """The machine whose two devices share a memory and keep a part of their arithmetic while both compute."""
-    made = machine(1e12, {}, slows)
-    dram, vram, *rest = made.memories
-    both = dram.model_copy(update={"joint_compute": figure(kept)}), vram.model_copy(update={"shares": "dram"})
+def computing(kept: float, slows: dict[str, dict[str, float]] | None = None, dram: float = 1e12) -> Hardware:
+    """The machine whose two devices share a memory of `dram` bytes/s and keep a part of their arithmetic while both
+    compute."""
+    made = machine(dram, {}, slows)
+    host, vram, *rest = made.memories
+    both = host.model_copy(update={"joint_compute": figure(kept)}), vram.model_copy(update={"shares": "dram"})
     return made.model_copy(update={"memories": (*both, *rest)})
 
 
@@ -141,7 +143,7 @@ def bound_by_arithmetic(hardware: Hardware) -> Callable[[Task], Slowings]:
 
     def slowed(task: Task) -> Slowings:
         found = known.get(lane_owner(task.resource), ())
-        return memory_bound(found) if task.id.endswith(("0", "3", "6", "9")) else found
+        return of_arithmetic(found, 0.0 if task.id.endswith(("0", "3", "6", "9")) else 1.0)
 
     return slowed
 
@@ -180,10 +182,13 @@ def test_a_prediction_equals_the_replay_where_devices_compute_at_once(
 ) -> None:
     rng = random.Random(9000 + seed)
     tasks, prices = random_case(rng, task, 60)
-    hardware = computing(rng.choice([0.5, 0.9]), rng.choice([None, FACTORS]))
+    hardware = computing(rng.choice([0.5, 0.9]), rng.choice([None, FACTORS]), rng.choice([2e9, 5e9, 1e12]))
+    if rng.random() < 0.5:
+        hardware = crossing(hardware, {"h2d": 0.1}, {"cuda": 0.05}, {"h2d": {"cuda": 0.6}})
     slowed, dag = bound_by_arithmetic(hardware), graph(*tasks)
-    done = replay(dag, lambda t: prices[t.id], hardware, slowed)
-    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed) == pytest.approx(done.makespan, rel=1e-9)
+    between = Handovers(hardware)
+    done = replay(dag, lambda t: prices[t.id], hardware, slowed, between)
+    assert scheduled(dag, hardware, lambda t: prices[t.id], slowed, between) == pytest.approx(done.makespan, rel=1e-9)
 
 
 def test_streaming_equals_the_whole(task: MakeTask, graph: MakeGraph) -> None:

@@ -47,7 +47,7 @@ class Beside:
 def layer_delays(costs: CostModel, table: LayerTable, work: Work) -> Delays | None:
     """What busy links make of `table`; None where no link of the machine delays anything."""
     slowed = costs.slowed()
-    if slowed is None:
+    if slowed is None or all(link.slows is None and link.interrupts is None for link in costs.hardware.links):
         return None
 
     def worst(moving: Sequence[Task]) -> LayerTable:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from helmsman.lowering.graph import Task, TaskGraph
+from helmsman.planner.interference import without_arithmetic
 from helmsman.planner.predict import scheduled
 from helmsman.planner.strategies.optimal.amounts import Basis
 from helmsman.planner.strategies.optimal.chains import OPS
@@ -43,7 +44,7 @@ def _delayed(basis: Basis, work: TaskGraph) -> float:
         seconds = _inside(basis, task)
         return min(seconds, max(0.0, done - home[task.id] + seconds) / 2) if task.id in home else seconds
 
-    return scheduled(work, basis.costs.hardware, inside, basis.costs.slowed()) - done
+    return scheduled(work, basis.costs.hardware, inside, without_arithmetic(basis.costs.slowed())) - done
 
 
 def _inside(basis: Basis, task: Task) -> float:
