@@ -31,8 +31,8 @@ def joint_rate(samples: JointSamples) -> Figure:
 
 
 def joint_compute(samples: JointSamples) -> Figure | None:
-    """The part of its FLOP/s that a device keeps while the other computes, the mean of moments throughout the profile: a
-    prompt takes longer than one of them; None where that was not measured."""
+    """The part of its FLOP/s that a device keeps while the other computes, the mean of moments throughout the profile
+    (a prompt takes longer than one of them); None where that was not measured."""
     return _chosen(fmean(samples.kept), samples.kept) if samples.kept else None
 
 

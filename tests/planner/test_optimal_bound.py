@@ -8,6 +8,7 @@ import pytest
 from plans import figure
 from questions import asked
 
+from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.optimal.block_ways import on_host
@@ -50,7 +51,7 @@ def test_no_prompt_is_faster_than_its_blocks_where_devices_slow_each_others_arit
     memories = tuple(each.model_copy(update={"joint_compute": figure(0.5)}) for each in hardware.memories)
     slower = roles(hardware.model_copy(update={"memories": memories}))
     optimal = Optimal(replace(question, frame=replace(question.frame, roles=slower)), PROMPT)
-    assert optimal.question.costs.slowed() is not None
+    assert CostModel(optimal.question.frame.roles.hardware).slowed() is not None
     assert compared_with_blocks(optimal, PROMPT, 12) > 2
 
 
