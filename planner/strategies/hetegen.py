@@ -33,7 +33,7 @@ _ROOMS: tuple[tuple[End, End], ...] = (
     ("host", "accelerator"),
     ("host", "host"),
 )
-"""Where caches and the output are: the first that fits."""
+"""Where caches and the output are: what is predicted to be best of those that fit, the first of equal ones."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +73,23 @@ class HeteGen:
     def division(self) -> Division:
         """The shares of every shape, and as much kept on the accelerator as fits and helps; if nothing fits, with
         caches and output in host memory. Shares are only balanced where anything can fit: many batches take long."""
-        found = self._unshared(*_ROOMS[-1], brought=True)
+        proposed = list(self._proposed())
+        fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
+        if fitting:
+            return min(fitting, key=self._seconds) if len(fitting) > 1 else fitting[0]
+        return proposed[-1] if proposed else self._unshared(*_ROOMS[-1], brought=True)
+
+    def _proposed(self) -> Iterator[Division]:
+        """With caches and the output wherever the accelerator has room for it."""
         for cache, end in _ROOMS:
-            if not self._may_fit(cache, end):
-                continue
-            base = self.balanced(cache, end)
-            if self._has_room(base):
-                found = self._with_kept(base)
-                if self.question.fits(place(self.question.frame, found)):
-                    return found
-        return found
+            if self._may_fit(cache, end):
+                base = self.balanced(cache, end)
+                if self._has_room(base):
+                    yield self._with_kept(base)
+
+    def _seconds(self, division: Division) -> float:
+        """Of the objective, as predicted."""
+        return self.question.seconds(place(self.question.frame, division))
 
     def balanced(self, cache: End, end: End) -> Division:
         """The shares of every shape, with nothing kept."""
@@ -101,8 +108,7 @@ class HeteGen:
         if proposed[0] == proposed[1]:
             return proposed[0]
         fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
-        frame = self.question.frame
-        return min(fitting, key=lambda each: self.question.seconds(place(frame, each)), default=proposed[0])
+        return min(fitting, key=self._seconds, default=proposed[0])
 
     def _saved(self, base: Division, phase: Phase) -> dict[str, float]:
         """Seconds that every linear layer takes less where the accelerator keeps it."""

@@ -78,6 +78,13 @@ def test_every_strategy_is_asked_with_more_memory() -> None:
             "",
             "--nvme direct",
         ),
+        (
+            "--model opt-13b --hw rtx5070ti-9800x3d --prompt-tokens 32 --output-tokens 512 --batch 4 --batches 4 "
+            "--format q6_k --kv-format f16 --strategy hetegen --objective request",
+            "request",
+            "--vram-avail 5592047419",
+            "--vram-avail 7988639170",
+        ),
     ],
 )
 def test_batches_in_turns_are_no_slower_for_being_allowed_more(
