@@ -1,8 +1,9 @@
 """The compositions that are predicted block by block in order, and the bound on all of them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from math import inf
 
 import numpy as np
@@ -23,7 +24,7 @@ from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.optimal.tracks import Tracks
 from helmsman.planner.strategies.optimal.tries import ALL, Among, Try, tried
 from helmsman.planner.strategies.optimal.ways import Chosen
-from helmsman.planner.strategies.streaming.place import Frame, Quarter
+from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 
 _GOOD = 0.005
@@ -89,7 +90,26 @@ class Finalists:
         bound = min(alone, bound)
         if self.aim.limits and self._searched and least(found) > bound * (1 + _FAR):
             found += self._within_less(least(found))
-        return (*found, *changed(self._order, (space for space, _ in self._searched.values()), found, bound)), bound
+        found += list(changed(self._order, (space for space, _ in self._searched.values()), found, bound))
+        return (*found, *self._of_fewer(least(found), bound)), bound
+
+    def _of_fewer(self, beat: float, bound: float) -> Iterator[Finalist]:
+        """What is found where less may be in 4-bit groups, as that question finds it, if it may take less than `beat`:
+        what compositions add up to says too little of their order to find in all ways what was found in some."""
+        frame = self.question.frame
+        for kept in combinations(frame.quarters, len(frame.quarters) - 1) if quarters(frame) else ():
+            if beat <= bound * (1 + _GOOD):
+                return
+            question = replace(self.question, frame=replace(frame, quarters=kept))
+            if replace(self, question=question)._may_beat(beat):
+                found = replace(self, question=question).answer[0]
+                beat = min(beat, least(found))
+                yield from found
+
+    def _may_beat(self, beat: float) -> bool:
+        """Whether any composition adds up to less than `beat`. A search makes amounts more exact, on which the next one
+        rests: it is not to be the first of one whose answer counts."""
+        return self.floor < beat and bool(self._space(ALL).search(self.aim, self._floors, beat).best)
 
     def _within_less(self, beat: float) -> Iterator[Finalist]:
         """What keeps lower limits as it adds up: what comes late adds to that."""
@@ -170,17 +190,10 @@ class Finalists:
         smooth = np.intersect1d(self._tracks.smooth(each.most, self.aim.leading), self._rows(each.among))
         if each.near:
             smooth = np.intersect1d(smooth, np.flatnonzero([not way.stored for way in self.blocks.ways]))
-        if each.whole:
-            smooth = np.intersect1d(smooth, self._not_packed(each.whole))
         if self.blocks.alike and each.most < inf:
             smooth = np.intersect1d(smooth, self.blocks.lopsided())
         waiting = each.lost * self._tracks.waiting if each.lost else None
         return Compositions(self.blocks, each.ahead, self.effort, among=smooth, lost=waiting)
-
-    def _not_packed(self, whole: Sequence[Quarter]) -> Chosen:
-        """The rows of ways that have nothing of those in 4-bit groups."""
-        packed = [{"kv" if each == "cache" else "weights" for each in way.q4} for way in self.blocks.ways]
-        return np.flatnonzero([each.isdisjoint(whole) for each in packed])
 
     def _rows(self, among: Among) -> Chosen:
         """The rows of such ways."""

@@ -1,7 +1,6 @@
 """What is searched for finalists: room for what is on its way, and among which ways."""
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 from math import inf
 from typing import Literal, NamedTuple
 
@@ -15,13 +14,12 @@ groups where they are used, or those whose prompts have no shares of their own."
 class Try(NamedTuple):
     """For how many blocks `ahead` there is room, for how many times as long (`most`) as a block works what it waits for
     may come, `among` which ways, and which share of the time that a block's link and operations wait for each other is
-    `lost`; `whole`: what ways have nothing of in 4-bit groups; `near`: of which nothing comes from the store."""
+    `lost`; `near`: of which nothing comes from the store."""
 
     ahead: int
     most: float
     among: Among
     lost: float
-    whole: tuple[Quarter, ...] = ()
     near: bool = False
 
 
@@ -53,33 +51,12 @@ leaves the host so long that blocks that stream all of their shared rows ask eve
 
 def tried(frame: Frame, quarters: Sequence[Quarter], prompts: bool) -> tuple[Try, ...]:
     """What is tried for blocks of such a frame, of which so much may be in 4-bit groups, each once; `prompts`: whether
-    they count.
-
-    What is tried where less may be in groups is tried too: what compositions add up to says too little of their order
-    to find in all ways what was found in some."""
+    they count."""
     if frame.roles.accelerator is None:
         return ()
     if len(frame.roles.accelerators) > 1:
         return _SEVERAL
-    found: list[tuple[Sequence[Quarter], tuple[Quarter, ...]]] = [(quarters, ())]
-    found += [(fewer, _others(quarters, fewer)) for fewer in _fewer(quarters)]
-    return tuple(
-        dict.fromkeys(
-            each._replace(whole=whole)
-            for some, whole in found
-            for each in (*_of_weights(frame, some), *(_PROMPTS if prompts else ()))
-        )
-    )
-
-
-def _fewer(quarters: Sequence[Quarter]) -> Iterator[tuple[Quarter, ...]]:
-    """Every choice of less than all."""
-    for many in reversed(range(len(quarters))):
-        yield from combinations(quarters, many)
-
-
-def _others(quarters: Sequence[Quarter], fewer: Sequence[Quarter]) -> tuple[Quarter, ...]:
-    return tuple(each for each in quarters if each not in fewer)
+    return tuple(dict.fromkeys((*_of_weights(frame, quarters), *(_PROMPTS if prompts else ()))))
 
 
 def _of_weights(frame: Frame, quarters: Sequence[Quarter]) -> tuple[Try, ...]:
