@@ -56,7 +56,7 @@ def test_idle_work_and_launching_are_the_pass(eager: Plan, given: bool) -> None:
         for (_, _, lane), term in terms.items():
             if lane:
                 lanes[lane] = lanes.get(lane, 0.0) + term.predicted
-        assert launching.predicted > 0.1 * whole.predicted and launching.measured == 0.0
+        assert launching.predicted > 0.05 * whole.predicted and launching.measured == 0.0
         assert max(lanes.values()) <= busy * (1 + 1e-9) and busy <= sum(lanes.values())
 
 
