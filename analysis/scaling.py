@@ -16,7 +16,7 @@ from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
 
 TOGETHER = ("joint", "joint_compute")
-"""Fields of a memory, and probes of them."""
+"""Fields of a memory that hold rates of several devices at once; probes of them have the same names."""
 
 
 class Scaling:
@@ -56,24 +56,29 @@ class Scaling:
 
 
 def replaced(hardware: Hardware, now: Mapping[str, float]) -> Hardware:
-    """The machine with what users of a memory reach together as `now` has it, like `Scaling.factors`: `joint dram` or
-    `joint_compute dram` -> rate now / rate when profiled."""
+    """Return the machine with the joint rates of its memories multiplied by `now`, whose keys are those of
+    `Scaling.factors`: `joint dram` or `joint_compute dram` -> rate now / rate when profiled."""
 
     def memory(old: Memory) -> Memory:
         changed: dict[str, Figure] = {}
         for what in TOGETHER:
             figure, by = getattr(old, what), now.get(f"{what} {old.name}")
             if figure is not None and by is not None:
-                ends = {end: by * getattr(figure, end) for end in ("value", "p10", "p90")}
-                changed[what] = figure.model_copy(update=ends)
+                changed[what] = times(figure, by)
         return old.model_copy(update=changed) if changed else old
 
     memories = tuple(map(memory, hardware.memories))
     return hardware if memories == hardware.memories else hardware.model_copy(update={"memories": memories})
 
 
+def times(figure: Figure, factor: float) -> Figure:
+    """Multiply a figure's median and both its percentiles by `factor`."""
+    return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
+
+
 def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:
-    """What `probe` would read at the speeds of the record, in its unit; None for what the record does not have."""
+    """Return the rate or share that the record has for what `probe` measured, in the unit of the probe; None where the
+    record has none."""
     if probe.what in TOGETHER:
         shared = (getattr(memory, probe.what) for memory in hardware.memories if memory.name == probe.name)
         return next((figure.value for figure in shared if figure is not None), None)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from statistics import harmonic_mean, median
 from threading import Event, Thread
 
-from helmsman.analysis.scaling import Scaling, replaced
+from helmsman.analysis.scaling import Scaling, replaced, times
 from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
@@ -13,7 +13,6 @@ from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import PRODUCT_TOKENS, random_matrix
 from helmsman.executor.probing import Prober, computed_format
-from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
@@ -104,7 +103,8 @@ def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, floa
 
 
 def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
-    """What devices keep of their arithmetic while all compute is in the FLOP/s that were read beside a run."""
+    """Return the machine with its read rates, FLOP/s, link rates and joint reads multiplied by `factors`. The factor of
+    `joint_compute` is left out: FLOP/s that were probed beside a run contain what the other device took."""
     devices = tuple(_device(each, factors) for each in hardware.devices)
     links = tuple(_link(each, factors) for each in hardware.links)
     joint = {what: factor for what, factor in factors.items() if what.startswith("joint ")}
@@ -113,14 +113,10 @@ def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
 
 def _device(device: Device, factors: dict[str, float]) -> Device:
     read, compute = (factors.get(f"{what} {device.name}", 1.0) for what in ("read", "compute"))
-    rates = tuple(each.model_copy(update={"flops": _times(each.flops, compute)}) for each in device.compute)
-    return device.model_copy(update={"read": _times(device.read, read), "compute": rates})
+    rates = tuple(each.model_copy(update={"flops": times(each.flops, compute)}) for each in device.compute)
+    return device.model_copy(update={"read": times(device.read, read), "compute": rates})
 
 
 def _link(link: Link, factors: dict[str, float]) -> Link:
     factor = factors.get(f"link {link.name}", 1.0)
-    return link.model_copy(update={"bandwidth": _times(link.bandwidth, factor)})
-
-
-def _times(figure: Figure, factor: float) -> Figure:
-    return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
+    return link.model_copy(update={"bandwidth": times(link.bandwidth, factor)})

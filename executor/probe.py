@@ -27,13 +27,13 @@ PRODUCT, PRODUCT_TOKENS = PROBED, 128
 """(rows, columns) of a product, and the tokens it is with: one of those that a profile measures in every format.
 Between two of them curves of quantised weights are 4 to 8 % off."""
 JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
-"""(rows, columns) of products by several pools at once, and how many matrices they take in turn."""
+"""(rows, columns) of the products that several pools do at once, and the number of matrices that these take in turn."""
 JOINT_REPEATS = 4
-"""How many of these a pool does without going back to Python, whose threads run on the same processors: products of a
-millisecond that came from there one by one seemed 7 % slower together than they are."""
+"""Products in one native call. Python's threads run on the same processors: products of a millisecond that were called
+one by one from Python took 7 % longer together than products of one native call."""
 JOINT_PROBE = 8
-"""How many times as many a probe beside a run does: a twentieth of a second, in each of its turns. Two virtual
-processors are on one core for a tenth of a second at a time (2 cores of an AMD EPYC, Zen 5)."""
+"""Native calls in one turn of a probe beside a run, which then takes a twentieth of a second: a host keeps two virtual
+processors on one core for a tenth of a second at a time (2 cores of an AMD EPYC, Zen 5)."""
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:

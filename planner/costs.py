@@ -127,13 +127,16 @@ class CostModel:
         return self._transfer(task) if task.kind == "transfer" else self._operation(task)
 
     def slowed(self, end: End = "mid") -> Slowed | None:
-        """What slows a task while it is under way, without a link that its price counts; None: nothing does."""
+        """Return the function that gives, by task, the links and devices whose work slows the task while it is under
+        way, and by how much, at `end` of the figures' intervals; a link that the task's price counts already is left
+        out. None where the record has no such figure above 0."""
         if end not in self._slowings:
             self._slowings[end] = slowings(self._together, end)
         return self._slowed_by(self._slowings[end])
 
     def slowed_on(self, machine: Hardware) -> Slowed | None:
-        """What slows tasks whose prices are of this machine on another one, of the same devices and links."""
+        """Return the same function with the slowing figures of `machine`, which has the same devices and links; tasks
+        keep the prices of this cost model."""
         return self._slowed_by(slowings(machine))
 
     def _slowed_by(self, known: Mapping[str, Slowings]) -> Slowed | None:

@@ -39,7 +39,7 @@ SIZES = ("small", "large")
 """Of transfers that interrupt."""
 
 _COMPUTING = "computing"
-"""What arithmetic of a device is called, after its name."""
+"""Suffix of the name under which a device's arithmetic is listed in `Slowings`: `cpu:computing`."""
 
 
 def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
@@ -75,8 +75,9 @@ def _by_arithmetic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, flo
 
 
 def under_way(links: Mapping[str, Link], task: Task, slowed: Slowings) -> tuple[str, ...]:
-    """What is under way while a task runs, as `slowings` call it: its link and the size of what moves; its device's
-    arithmetic, if that of another slows it (`slowed`); or nothing."""
+    """Return the names under which a running `task` slows others in `Slowings`: of a transfer its link, and that link
+    with the size of the transfer; of a task that another device's arithmetic slows (`slowed`), its own device's
+    arithmetic; of other tasks none."""
     owner = lane_owner(task.resource)
     link = links.get(owner)
     if link is None:
@@ -85,7 +86,7 @@ def under_way(links: Mapping[str, Link], task: Task, slowed: Slowings) -> tuple[
 
 
 def is_arithmetic(traffic: str) -> bool:
-    """Whether it is what a device computes, and nothing that a link moves."""
+    """Whether an entry of `Slowings` is a device's arithmetic rather than a link's traffic."""
     return traffic.endswith(f":{_COMPUTING}")
 
 
@@ -97,7 +98,8 @@ def interrupts(traffic: str) -> bool:
 
 def streaming(traffic: str) -> str | None:
     """The link that delays work by so much while large transfers run; None for what small ones and devices do."""
-    return None if traffic.endswith((":small", f":{_COMPUTING}")) else lane_owner(traffic)
+    small = traffic == _sized(lane_owner(traffic), "small")
+    return None if small or is_arithmetic(traffic) else lane_owner(traffic)
 
 
 def _sized(link: str, size: str) -> str:
@@ -116,14 +118,15 @@ def alone(hardware: Hardware) -> Slowed:
 
 
 def of_arithmetic(found: Slowings, part: float) -> Slowings:
-    """What slows work of whose seconds such a part is arithmetic."""
+    """Return `found` with the slowings by other devices' arithmetic multiplied by `part`, the share of a task's seconds
+    that is arithmetic; slowings of 0 are left out."""
     parts = ((name, part * extra if is_arithmetic(name) else extra) for name, extra in found)
     return tuple((name, extra) for name, extra in parts if extra > 0.0)
 
 
 def without_arithmetic(slowed: Slowed | None) -> Slowed | None:
-    """What slows a task whatever others compute: for whoever must not take longer than a pass, in which two devices may
-    compute one after the other."""
+    """Return the function `slowed` without the slowings by other devices' arithmetic, for lower bounds: in a pass two
+    devices may compute one after the other."""
     return None if slowed is None else lambda task: of_arithmetic(slowed(task), 0.0)
 
 

@@ -74,13 +74,17 @@ class HeteGen:
         """The shares of every shape, and as much kept on the accelerator as fits and helps; if nothing fits, with
         caches and output in host memory. Shares are only balanced where anything can fit: many batches take long."""
         proposed = list(self._proposed())
+        otherwise = proposed[-1] if proposed else self._unshared(*_ROOMS[-1], brought=True)
+        return self._best(proposed, otherwise)
+
+    def _best(self, proposed: Sequence[Division], otherwise: Division) -> Division:
+        """Return the division of those that fit whose plan has the fewest predicted seconds; `otherwise` where none
+        fits."""
         fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
-        if fitting:
-            return min(fitting, key=self._seconds) if len(fitting) > 1 else fitting[0]
-        return proposed[-1] if proposed else self._unshared(*_ROOMS[-1], brought=True)
+        return fitting[0] if len(fitting) == 1 else min(fitting, key=self._seconds, default=otherwise)
 
     def _proposed(self) -> Iterator[Division]:
-        """With caches and the output wherever the accelerator has room for it."""
+        """Yield a division for every place of caches and output for which the accelerator's memory has room."""
         for cache, end in _ROOMS:
             if self._may_fit(cache, end):
                 base = self.balanced(cache, end)
@@ -88,7 +92,7 @@ class HeteGen:
                     yield self._with_kept(base)
 
     def _seconds(self, division: Division) -> float:
-        """Of the objective, as predicted."""
+        """Return the predicted seconds of the objective."""
         return self.question.seconds(place(self.question.frame, division))
 
     def balanced(self, cache: End, end: End) -> Division:
@@ -107,8 +111,7 @@ class HeteGen:
         proposed = [self._keeping(base, gains) for gains in (saved["decode"], whole)]
         if proposed[0] == proposed[1]:
             return proposed[0]
-        fitting = [each for each in proposed if self.question.fits(place(self.question.frame, each))]
-        return min(fitting, key=self._seconds, default=proposed[0])
+        return self._best(proposed, proposed[0])
 
     def _saved(self, base: Division, phase: Phase) -> dict[str, float]:
         """Seconds that every linear layer takes less where the accelerator keeps it."""
