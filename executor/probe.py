@@ -28,12 +28,10 @@ PRODUCT, PRODUCT_TOKENS = PROBED, 128
 Between two of them curves of quantised weights are 4 to 8 % off."""
 JOINT_PRODUCT, JOINT_MATRICES = (PRODUCT[0] // 16, PRODUCT[1]), 2
 """(rows, columns) of the products that several pools do at once, and the number of matrices that these take in turn."""
-JOINT_REPEATS = 4
-"""Products in one native call. Python's threads run on the same processors: products of a millisecond that were called
-one by one from Python took 7 % longer together than products of one native call."""
-JOINT_PROBE = 8
-"""Native calls in one turn of a probe beside a run, which then takes a twentieth of a second: a host keeps two virtual
-processors on one core for a tenth of a second at a time (2 cores of an AMD EPYC, Zen 5)."""
+JOINT_REPEATS = 64
+"""Products in one native call of a probe beside a run: a twentieth of a second. The threads that make such calls run on
+the processors of the pools, so that the processors of several calls of 4 products kept 92 to 95 % of their FLOP/s where
+those of one call of 16 to 64 kept 99 to 100 % (2 cores of an AMD EPYC, Zen 5)."""
 
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
@@ -120,20 +118,20 @@ class JointProducts:
     def __init__(self) -> None:
         self._matrices = [random_matrix("bf16", JOINT_PRODUCT) for _ in range(JOINT_MATRICES)]
 
-    def kept(self, pools: Sequence[Pool], rounds: int) -> float:
+    def kept(self, pools: Sequence[Pool], repeats: int) -> float:
         """The part of its FLOP/s alone that a pool keeps while all others compute, the mean of all pools.
 
-        Each does `rounds` times JOINT_REPEATS products alone, and as many beside the others. The matrices are in a
-        cache all the time: what memory costs is not what is asked."""
+        Each does `repeats` products alone, and as many beside the others. The matrices are in a cache all the time: what
+        memory costs is not what is asked."""
         own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
 
         def multiply(place: int, matrices: Sequence[Buffer]) -> tuple[float, float]:
             """The first product does not count: it waits for its code and activations, and for the others to begin."""
-            times = time_linear(pools[place], "bf16", matrices, *JOINT_PRODUCT, PRODUCT_TOKENS, 1 + JOINT_REPEATS)
-            return JOINT_REPEATS, sum(times[1:])
+            times = time_linear(pools[place], "bf16", matrices, *JOINT_PRODUCT, PRODUCT_TOKENS, 1 + repeats)
+            return repeats, sum(times[1:])
 
-        alone = [_rate([multiply(place, matrices) for _ in range(rounds)]) for place, matrices in enumerate(own)]
-        together = _rates_at_once(multiply, [rounds * [matrices] for matrices in own])
+        alone = [_rate([multiply(place, matrices)]) for place, matrices in enumerate(own)]
+        together = _rates_at_once(multiply, [[matrices] for matrices in own])
         return fmean(rate / one for rate, one in zip(together, alone, strict=True))
 
 

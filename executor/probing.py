@@ -8,7 +8,7 @@ from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import (
-    JOINT_PROBE,
+    JOINT_REPEATS,
     PRODUCT_TOKENS,
     JointProducts,
     joint_read_rate,
@@ -52,7 +52,7 @@ class Prober:
             self.latencies[f"latency_s.{lane.name}.{run}"] = sample.latency
         yield from (self.product(device, run) for device in devices.by_name.values())
         for memory, pools in together.items():
-            yield Probe(what="joint_compute", name=memory, run=run, value=self._joint.kept(pools, JOINT_PROBE))
+            yield Probe(what="joint_compute", name=memory, run=run, value=self._joint.kept(pools, JOINT_REPEATS))
 
     def product(self, device: Device, run: int) -> Probe:
         """FLOP/s of a device, with weights as most of the plan's are."""

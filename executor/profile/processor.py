@@ -40,6 +40,9 @@ WIDE_GROUP = 8
 PAIRS = 9
 READ_PARTS = 4
 """Of the pieces: a read takes as long as the product beside it. With all pieces reads were a third of a profile."""
+JOINT_PRODUCTS = 16
+"""Products by all pools at once that a profile takes at a time; a probe beside a run, of which there are fewer, takes
+more (`executor.probe.JOINT_REPEATS`)."""
 SLICE_S = 4e-3
 """Each side of a pair runs about this long."""
 _SLOWEST = 3.0
@@ -76,8 +79,8 @@ class Bench:
         return joint_read_rate(pools, self._noise)
 
     def kept_together(self, pools: Sequence[Pool]) -> float:
-        """The part of its FLOP/s that a pool keeps while all compute, for a few milliseconds."""
-        return self._joint.kept(pools, 1)
+        """The part of its FLOP/s that a pool keeps while all compute, for a hundredth of a second."""
+        return self._joint.kept(pools, JOINT_PRODUCTS)
 
     def matrices(self, size: int) -> list[Buffer]:
         """Buffers of `size` bytes to walk through."""

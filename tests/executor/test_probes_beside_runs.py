@@ -59,7 +59,7 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
         def __init__(self) -> None:
             self._kept = iter((0.4, 1.0, 1.0))
 
-        def kept(self, pools: object, rounds: int) -> float:
+        def kept(self, pools: object, repeats: int) -> float:
             order.append("both multiply")
             return next(self._kept)
 
