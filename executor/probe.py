@@ -62,8 +62,8 @@ def joint_read_rate(pools: Sequence[Pool], pieces: Sequence[Buffer]) -> float:
 
 
 def _rates_at_once(work: Callable[[int, PieceT], tuple[float, float]], own: Sequence[Sequence[PieceT]]) -> list[float]:
-    """Amounts a second of `work(place, piece)`, which returns an amount and its seconds, by place: done on pieces of
-    one's own, again and again, by threads that begin together.
+    """Return by place the amount a second of `work(place, piece)`, which gives an amount and its seconds: each place
+    has a thread, which works on its own pieces again and again; all threads begin together.
 
     Ends with the thread that is first through its pieces, once every other is through one: what the others do after
     that, they would do alone. Work during which it ended does not count."""
@@ -121,8 +121,8 @@ class JointProducts:
     def kept(self, pools: Sequence[Pool], repeats: int) -> float:
         """The part of its FLOP/s alone that a pool keeps while all others compute, the mean of all pools.
 
-        Each does `repeats` products alone, and as many beside the others. The matrices are in a cache all the time: what
-        memory costs is not what is asked."""
+        Each does `repeats` products alone, and as many beside the others. The matrices are in a cache all the time:
+        what memory costs is not what is asked."""
         own = [[*self._matrices[place:], *self._matrices[:place]] for place in range(len(pools))]
 
         def multiply(place: int, matrices: Sequence[Buffer]) -> tuple[float, float]:

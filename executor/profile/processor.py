@@ -39,7 +39,8 @@ HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
 WIDE_GROUP = 8
 PAIRS = 9
 READ_PARTS = 4
-"""Of the pieces: a read takes as long as the product beside it. With all pieces reads were a third of a profile."""
+"""The number of parts of the pieces, of which a read takes one: it takes as long as the product beside it. With all
+pieces reads were a third of a profile."""
 JOINT_PRODUCTS = 16
 """Products by all pools at once that a profile takes at a time; a probe beside a run, of which there are fewer, takes
 more (`executor.probe.JOINT_REPEATS`)."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import cycle
 from operator import attrgetter
 
@@ -34,6 +35,7 @@ from helmsman.executor.profile.samples import (
     Profile,
 )
 from helmsman.executor.profile.settings import Loopback
+from helmsman.executor.profile.throughout import Throughout
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.hardware import Hardware
 
@@ -76,8 +78,8 @@ def profile(
     before = cpu_times()
     bench = Bench(machine.cache_bytes)
     subjects = _subjects(machine, loopback)
-    throughout, kept = list[float](), list[float]()
-    session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _together(subjects, bench, throughout, kept))
+    together = _together(subjects, bench, watch)
+    session = Session(watch, bench.drop, BUDGET_S - PASSES_S, _in_turn(together))
     reads = _reads(machine, bench, session)
     tell("reads by threads")
     engines = _engines(machine, loopback)
@@ -112,7 +114,7 @@ def profile(
         loopback=loopback,
         links=links,
         busy=busy,
-        joint=replace(joint[0], throughout=throughout, kept=kept) if joint else None,
+        joint=_throughout(joint[0], *together) if joint else None,
         handovers=handovers[0] if handovers else None,
         cuda=cuda[0] if cuda else None,
         others=others_share(before, cpu_times()),
@@ -175,17 +177,28 @@ def _measure_processors(
     return busy
 
 
-def _together(subjects: list[_Subject], bench: Bench, reads: list[float], kept: list[float]) -> Callable[[], None]:
-    """Adds, in turn, one plain read by host and accelerator at once to `reads`, and what they keep of their arithmetic
-    to `kept`; nothing where they are one."""
+def _together(subjects: list[_Subject], bench: Bench, watch: Watch) -> tuple[Throughout, ...]:
+    """Plain reads by host and accelerator at once, and what both keep of their arithmetic; nothing where they are
+    one."""
+    if len(subjects) == 1:
+        return ()
     ends = [subject.pool for subject in (subjects[0], subjects[-1])]
-    turns = cycle(((reads, bench.read_together), (kept, bench.kept_together)))
+    measures = partial(bench.read_together, ends), partial(bench.kept_together, ends)
+    return tuple(Throughout(watch, measure) for measure in measures)
 
-    def add() -> None:
-        samples, measure_both = next(turns)
-        samples.append(measure_both(ends))
 
-    return add if len(subjects) > 1 else lambda: None
+def _in_turn(together: tuple[Throughout, ...]) -> Callable[[], None]:
+    """Takes a sample of the next figure each time it is called."""
+    if not together:
+        return lambda: None
+    turns = cycle(together)
+    return lambda: next(turns).add()
+
+
+def _throughout(joint: JointSamples, reads: Throughout, kept: Throughout) -> JointSamples:
+    """`joint` with the samples of the whole profile."""
+    disturbed = max(joint.disturbed, reads.disturbed, kept.disturbed)
+    return replace(joint, throughout=reads.undisturbed, kept=kept.undisturbed, disturbed=disturbed)
 
 
 def _joint_point(

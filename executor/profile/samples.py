@@ -136,8 +136,8 @@ class BetweenPassesSamples:
 class JointSamples:
     """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix), as many of every one
     of the `visits`; `read`: bytes/s of plain reads of both, by link; `disturbed`: the share that others took;
-    `throughout`: bytes/s of plain reads of both after every point of the profile, the link idle; `kept`: then, the part
-    of its FLOP/s that each keeps while both compute."""
+    `throughout`: bytes/s of plain reads of both after every second point of the profile, the link idle; `kept`: after
+    the other points, the part of its FLOP/s that each keeps while both compute."""
 
     names: tuple[str, str] = ("", "")
     read: dict[str, list[float]] = field(default_factory=dict)

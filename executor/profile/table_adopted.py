@@ -9,7 +9,7 @@ from helmsman.executor.profile.question import Question
 from helmsman.executor.profile.table_devices import NOW
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.executor.profile.table_record import joined
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import TABLE, Device, Efficiency, Hardware, Memory
 from helmsman.schemas.operation_table import OperationRow, OperationTable, table_name
 from helmsman.schemas.storage import STORAGE
@@ -47,17 +47,13 @@ def _restated(table: OperationTable, place: TablePlace, other: Hardware, questio
         found = {column: getattr(of, column) for column in reads}
         return of.model_copy(
             update={
-                column: _times(figure, restated(sizes[of.op], figure.value, *reads[column]))
+                column: scaled_figure(figure, restated(sizes[of.op], figure.value, *reads[column]))
                 for column, figure in found.items()
                 if figure is not None and figure.value > 0
             }
         )
 
     return table.model_copy(update={"rows": tuple(row(each) for each in table.rows)})
-
-
-def _times(figure: Figure, factor: float) -> Figure:
-    return figure.model_copy(update={end: getattr(figure, end) * factor for end in ("value", "p10", "p90")})
 
 
 def _informed(device: Device, other: Hardware) -> Device:
