@@ -53,7 +53,7 @@ class HeteGen:
     @property
     def fits(self) -> bool:
         """Whether any of its plans does."""
-        return self.question.fits(place(self.question.frame, self.division))
+        return any(self.question.fits(place(self.question.frame, each)) for each in self._proposed())
 
     @property
     def label(self) -> str:

@@ -19,6 +19,7 @@ from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.finalists import Finalists
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
@@ -98,6 +99,16 @@ def test_groups_where_they_are_faster():
     assert ours.seconds < 0.97 * theirs.seconds
     assert simulated(found, plan) == pytest.approx(plan.predicted.decode.seconds.mid, rel=1e-3)
     assert {rule.format for rule in theirs.plan.residence} == {"f16"}
+
+
+def test_finalists_with_less_in_groups_are_of_the_question_that_was_asked(monkeypatch):
+    """What explains a plan, proves it and names its rules looks at its question."""
+    monkeypatch.setattr("helmsman.planner.strategies.optimal.finalists._GOOD", -1.0)  # narrower questions are all asked
+    found = question(*ALL, vram=700, model="Qwen3-8B", layers=4)
+    search, narrow = Finalists(found, STEP), Finalists(found, STEP, fewer=False)
+    finalists = search.answer[0]
+    assert len(finalists) > len(narrow.answer[0])
+    assert all(each.question is found for each in finalists if each not in search.alone)
 
 
 def rivals(found: Question):

@@ -46,11 +46,12 @@ _TRIES = 3
 @dataclass(frozen=True)
 class Finalists:
     """The search for one question under `aim`; `effort`: of how many partial compositions it consists at most beside
-    those around its relaxation."""
+    those around its relaxation; `fewer`: whether questions of which less may be in 4-bit groups are asked as well."""
 
     question: Question
     aim: Aim
     effort: int = EFFORT
+    fewer: bool = True
 
     @cached_property
     def answer(self) -> tuple[tuple[Finalist, ...], float]:
@@ -94,17 +95,22 @@ class Finalists:
         return (*found, *self._of_fewer(least(found), bound)), bound
 
     def _of_fewer(self, beat: float, bound: float) -> Iterator[Finalist]:
-        """What is found where less may be in 4-bit groups, as that question finds it, if it may take less than `beat`:
-        what compositions add up to says too little of their order to find in all ways what was found in some."""
-        frame = self.question.frame
-        for kept in combinations(frame.quarters, len(frame.quarters) - 1) if quarters(frame) else ():
+        """Yield the finalists of every question of which less may be in 4-bit groups, as this one predicts them, if
+        they may take less than `beat`: what compositions add up to says too little of their order to find in all ways
+        what was found in some. One side alone is as fast with fewer ways, and left out."""
+        offered = quarters(self.question.frame) if self.fewer else ()
+        for kept in (each for count in reversed(range(len(offered))) for each in combinations(offered, count)):
             if beat <= bound * (1 + _GOOD):
                 return
-            question = replace(self.question, frame=replace(frame, quarters=kept))
-            if replace(self, question=question)._may_beat(beat):
-                found = replace(self, question=question).answer[0]
-                beat = min(beat, least(found))
-                yield from found
+            question = replace(self.question, frame=replace(self.question.frame, quarters=kept))
+            narrower = replace(self, question=question, fewer=False)
+            if not replace(narrower)._may_beat(beat):
+                continue
+            for each in narrower.answer[0]:
+                again = predicted(self.question, each.chosen, self.aim) if each.question is question else None
+                if again is not None:
+                    beat = min(beat, again.seconds)
+                    yield again
 
     def _may_beat(self, beat: float) -> bool:
         """Whether any composition adds up to less than `beat`. A search makes amounts more exact, on which the next one

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from helmsman.planner.machine import Roles
 from helmsman.planner.strategies.streaming.store import Store
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Compute, Device, Hardware, Link, Memory
 from helmsman.schemas.storage import STORAGE
 
@@ -122,5 +122,4 @@ def _stronger(device: Device, factor: float) -> Device:
 
 def _faster(of: Rated, field: str, factor: float) -> Rated:
     rate: Figure = getattr(of, field)
-    ends = {end: getattr(rate, end) * factor for end in ("value", "p10", "p90")}
-    return of.model_copy(update={field: rate.model_copy(update=ends)})
+    return of.model_copy(update={field: scaled_figure(rate, factor)})
