@@ -66,9 +66,10 @@ SIMPLE = (
     "llama-cpp --same-software",
     "llama-cpp --ngl 999 --same-software",
     "llama-cpp --ngl 0 --same-software",
+    "vllm --cpu-offload-gb least --same-software",
 )
-"""What the default is compared with: layer splits, llama.cpp's, and one device with everything. Placements alone: what
-engines' own launches take is another software's."""
+"""What the default is compared with: layer splits, llama.cpp's and vLLM's placements, and one device with everything.
+Placements alone: what engines' own launches take is another software's."""
 
 
 @dataclass(frozen=True)

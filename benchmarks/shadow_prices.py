@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from time import process_time
 
+from benchmarks.machine import print_machine
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.tensors import tensors
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--several", action="store_true", help="machines with several accelerators")
     args = parser.parse_args()
+    print_machine()
     machines, seeds = SEVERAL if args.several else MACHINES, range(args.first, args.first + args.instances)
     found = [each for seed in seeds for each in _instance(seed, machines)]
     off = sorted(each.off for each in found)

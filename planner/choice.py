@@ -63,7 +63,7 @@ class Contender:
 @dataclass(frozen=True)
 class Choice:
     """The contender to recommend, and those with fewer expected seconds that were passed over, each with the seconds
-    that it would save, if they may be more than repeated runs differ by; fewest seconds first."""
+    that it would save; fewest seconds first."""
 
     chosen: Contender
     passed_over: tuple[tuple[Contender, Interval], ...]
@@ -79,9 +79,7 @@ def choose(contenders: Sequence[Contender], risk: Risk = "median") -> Choice:
         lost = regrets([each.sensitivity for each in contenders])
         chosen = min(zip(lost, contenders, strict=True), key=lambda pair: (pair[0], pair[1].complexity))[1]
     faster = sorted((each for each in contenders if _faster(each, chosen)), key=lambda each: each.seconds.mid)
-    saved = ((each, gain(chosen.sensitivity, each.sensitivity)) for each in faster)
-    telling = chosen.seconds.mid * (NEVER_TOLD_APART - 1)
-    return Choice(chosen, tuple((each, seconds) for each, seconds in saved if seconds.high > telling))
+    return Choice(chosen, tuple((each, gain(chosen.sensitivity, each.sensitivity)) for each in faster))
 
 
 def _simplest(contenders: Sequence[Contender]) -> Contender:

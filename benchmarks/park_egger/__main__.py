@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.machine import print_machine
 from benchmarks.park_egger.plots import draw
 from benchmarks.park_egger.studies import STUDIES
 from benchmarks.park_egger.study import Study, document, published, text
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows and comparisons")
     parser.add_argument("--plot", type=Path, metavar="DIR", help="draw every figure that has a picture (PNG)")
     args = parser.parse_args(argv)
+    print_machine()
     try:
         return _execute(args)
     except HelmError as error:

@@ -243,6 +243,7 @@ def test_too_many_sets_of_stored_operations_are_refused(monkeypatch):
         search(layer_table(ops, fast), SearchOptions(storage=True))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("batches", [1, 4])
 def test_eleven_operations_in_eight_chunks_are_searched_quickly(batches):
     """About 35 ms on one core; the limit is five times the bar of 50 ms, for busy machines."""
@@ -250,6 +251,7 @@ def test_eleven_operations_in_eight_chunks_are_searched_quickly(batches):
     assert _seconds(table, replace(EVERYTHING, batches=batches)) < 0.25
 
 
+@pytest.mark.nightly
 def test_two_hundred_operations_are_searched_quickly():
     """About 5 ms on one core."""
     rng = Random(1)
@@ -258,6 +260,7 @@ def test_two_hundred_operations_are_searched_quickly():
     assert _seconds(table, SearchOptions(compress=(False, True))) < 0.25
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("batches", [1, 4])
 def test_what_a_plan_searches_is_searched_quickly(batches):
     """With crossings, shared memories and busy links: eight operations can be divided in eight. Same bar and limit."""

@@ -73,8 +73,8 @@ def decide_mixed(
 
     Raises what the last one raises where none fits."""
     from helmsman.analysis.comparison import planned, seconds
-    from helmsman.planner.costs import CostModel, CostOptions
     from helmsman.planner.mixed_formats import with_formats
+    from helmsman.simulator.pricing import cost_model
 
     args.tensor_formats = formats
     if not formats or args.strategy == BEST_STRATEGY:
@@ -85,13 +85,12 @@ def decide_mixed(
         remedy = "leave it out, or name one --format that is not quantised"
         message = "every tensor is kept in the format of the file"
         raise UsageError(message, field="--compress", value=args.compress, remedy=remedy)
-    options = CostOptions(not args.no_corrections, args.l3_blend)
     found: list[Decided] = []
     refused: HelmError | None = None
     for args.format in _sizes(model, formats):
         try:
             decision, searched, parts = decide()
-            plan = with_formats(decision.plan, formats, CostModel(decision.plan.hardware, options))
+            plan = with_formats(decision.plan, formats, cost_model(decision.plan))
         except (InfeasibleError, UsageError) as error:
             refused = error
             continue
