@@ -13,7 +13,7 @@ from typing import Any
 
 from helmsman.analysis.scaling import TOGETHER, profiled_rate
 from helmsman.hwdb.fit import settled
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 from helmsman.schemas.trace import Probe
 
@@ -33,11 +33,9 @@ class _Speed:
 
     def of(self, figure: Figure) -> Figure:
         """The figure at this speed; with its own relative spread where that of the probes is not known."""
-        value = self.value * figure.value
         if self.p10 is None or self.p90 is None:
-            return figure.model_copy(
-                update={"value": value, "p10": self.value * figure.p10, "p90": self.value * figure.p90}
-            )
+            return scaled_figure(figure, self.value)
+        value = self.value * figure.value
         ends = {"p10": min(self.p10 * figure.value, value), "p90": max(self.p90 * figure.value, value)}
         return figure.model_copy(update={"value": value, "disturbed": None, **ends})
 

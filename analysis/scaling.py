@@ -11,7 +11,7 @@ from statistics import median
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import Estimate
 from helmsman.planner.device_rates import product_rate
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
 
@@ -64,16 +64,11 @@ def replaced(hardware: Hardware, now: Mapping[str, float]) -> Hardware:
         for what in TOGETHER:
             figure, by = getattr(old, what), now.get(f"{what} {old.name}")
             if figure is not None and by is not None:
-                changed[what] = times(figure, by)
+                changed[what] = scaled_figure(figure, by)
         return old.model_copy(update=changed) if changed else old
 
     memories = tuple(map(memory, hardware.memories))
     return hardware if memories == hardware.memories else hardware.model_copy(update={"memories": memories})
-
-
-def times(figure: Figure, factor: float) -> Figure:
-    """Multiply a figure's median and both its percentiles by `factor`."""
-    return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
 
 
 def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:

@@ -20,6 +20,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, OpSplitOptions
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
+from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
@@ -49,10 +50,7 @@ def recorded(hardware: Hardware) -> float:
 def _scaled(link: Link, by: float) -> Link:
     if link.slows is None:
         return link
-    slows = {
-        device: f.model_copy(update={"value": by * f.value, "p10": by * f.p10, "p90": by * f.p90})
-        for device, f in link.slows.items()
-    }
+    slows = {device: scaled_figure(figure, by) for device, figure in link.slows.items()}
     return link.model_copy(update={"slows": slows})
 
 

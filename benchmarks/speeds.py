@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from statistics import harmonic_mean, median
 from threading import Event, Thread
 
-from helmsman.analysis.scaling import Scaling, replaced, times
+from helmsman.analysis.probed import at_probed_rates
+from helmsman.analysis.scaling import Scaling
 from helmsman.executor._kernels import Pool, time_linear
 from helmsman.executor.devices import base
 from helmsman.executor.devices.cpu import CpuDevice
@@ -13,7 +14,6 @@ from helmsman.executor.devices.opening import open_devices
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import PRODUCT_TOKENS, random_matrix
 from helmsman.executor.probing import Prober, computed_format
-from helmsman.schemas.hardware import Device, Hardware, Link
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.trace import Probe
 
@@ -97,26 +97,10 @@ def computing(probes: Sequence[Probe], beside: dict[str, list[float]]) -> list[P
 
 
 def at_speeds(plan: Plan, probes: Sequence[Probe]) -> tuple[Plan, dict[str, float]]:
-    """The plan on its machine as fast as it was when probed, and by probe the rate over that of the record."""
-    factors = Scaling(plan.hardware, probes).factors()
-    return plan.model_copy(update={"hardware": _as_fast(plan.hardware, factors)}), factors
+    """The plan on its machine as fast as it was when probed, and by probe the rate over that of the record.
 
-
-def _as_fast(hardware: Hardware, factors: dict[str, float]) -> Hardware:
-    """Return the machine with its read rates, FLOP/s, link rates and joint reads multiplied by `factors`. The factor of
-    `joint_compute` is left out: FLOP/s that were probed beside a run contain what the other device took."""
-    devices = tuple(_device(each, factors) for each in hardware.devices)
-    links = tuple(_link(each, factors) for each in hardware.links)
-    joint = {what: factor for what, factor in factors.items() if what.startswith("joint ")}
-    return replaced(hardware, joint).model_copy(update={"devices": devices, "links": links})
-
-
-def _device(device: Device, factors: dict[str, float]) -> Device:
-    read, compute = (factors.get(f"{what} {device.name}", 1.0) for what in ("read", "compute"))
-    rates = tuple(each.model_copy(update={"flops": times(each.flops, compute)}) for each in device.compute)
-    return device.model_copy(update={"read": times(device.read, read), "compute": rates})
-
-
-def _link(link: Link, factors: dict[str, float]) -> Link:
-    factor = factors.get(f"link {link.name}", 1.0)
-    return link.model_copy(update={"bandwidth": times(link.bandwidth, factor)})
+    Joint arithmetic stays that of the record: FLOP/s that were probed beside a run contain what the other device
+    took."""
+    rates = [each for each in probes if each.what != "joint_compute"]
+    now = plan.model_copy(update={"hardware": at_probed_rates(plan.hardware, rates)})
+    return now, Scaling(plan.hardware, probes).factors()

@@ -148,7 +148,8 @@ class CostModel:
             if not slowing:
                 return ()
             price = self.price(task)
-            return beside(of_arithmetic(slowing, price.compute / price.mid if price.mid else 0.0), price.beside)
+            part = price.compute / price.mid if price.bound == "compute" and price.mid else 0.0
+            return beside(of_arithmetic(slowing, part), price.beside)
 
         return slowings_of
 

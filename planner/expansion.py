@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from helmsman.planner.nearest_format import ASSUMED
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.operation_table import BlockShape, OperationTable
@@ -32,7 +32,7 @@ class Expansion:
 
     def seconds(self, moved: float, count: int = 1) -> Figure:
         """Of `count` expansions that together read and write `moved` bytes, as much each."""
-        return _times(self._one(moved / count), count)
+        return scaled_figure(self._one(moved / count), count)
 
     def _one(self, moved: float) -> Figure:
         line = self.fixed + self.slope * moved
@@ -78,7 +78,7 @@ def _points(table: OperationTable) -> Iterator[tuple[float, Figure]]:
         if row.decompress is not None and row.decompress.value > 0 and row.op in sizes:
             elements, times = sizes[row.op], 2 if row.op == "attention" else 1
             moved = float(size_of(elements, "q4") + size_of(elements, table.format))
-            yield moved, _times(row.decompress, 1 / times)
+            yield moved, scaled_figure(row.decompress, 1 / times)
 
 
 def _matrices(shape: BlockShape) -> dict[str, int]:
@@ -97,11 +97,6 @@ def _caches(table: OperationTable) -> dict[str, int]:
 def pieces(op: str) -> int:
     """How many tensors the expansion called `op` works on: keys and values are two."""
     return 2 if op == "kv.decompress" else 1
-
-
-def _times(figure: Figure, factor: float) -> Figure:
-    ends = {end: getattr(figure, end) * factor for end in ("value", "p10", "p90")}
-    return figure.model_copy(update=ends)
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:

@@ -53,6 +53,7 @@ def slowings(hardware: Hardware, end: End = "mid") -> dict[str, Slowings]:
 
 
 def _by_traffic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
+    """Yield (device, name of a link's traffic, what that adds to the device's seconds as a share of them)."""
     for link in hardware.links:
         for device, figure in (link.slows or {}).items():
             yield device, link.name, duration_at(figure, end)
@@ -62,7 +63,8 @@ def _by_traffic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]
 
 
 def _by_arithmetic(hardware: Hardware, end: End) -> Iterator[tuple[str, str, float]]:
-    """Of every two devices that may work at once, those made of the same cores left out."""
+    """Yield (device, name of another device's arithmetic, what that adds to the device's seconds as a share of them)
+    for every ordered pair of devices that share a memory and no cores."""
     pools = Pools(hardware)
     for memory in hardware.memories:
         if memory.joint_compute is None:
@@ -110,11 +112,13 @@ def _arithmetic(device: str) -> str:
     return f"{device}:{_COMPUTING}"
 
 
-def alone(hardware: Hardware) -> Slowed:
-    """The traffic that slows tasks whose prices were all measured on an otherwise idle machine. Which tasks arithmetic
-    bounds only their prices tell (`CostModel.slowed`)."""
-    known = {device: of_arithmetic(each, 0.0) for device, each in slowings(hardware).items()}
-    return lambda task: known.get(lane_owner(task.resource), ())
+def alone(hardware: Hardware) -> Slowed | None:
+    """Return the function that gives, by task, the traffic that slows it where all prices were measured on an otherwise
+    idle machine; None where no traffic slows anything. Which tasks arithmetic bounds only their prices tell
+    (`CostModel.slowed`)."""
+    found = ((device, of_arithmetic(each, 0.0)) for device, each in slowings(hardware).items())
+    known = {device: traffic for device, traffic in found if traffic}
+    return (lambda task: known.get(lane_owner(task.resource), ())) if known else None
 
 
 def of_arithmetic(found: Slowings, part: float) -> Slowings:

@@ -9,7 +9,7 @@ from helmsman.planner.pipeline_parallel import FIELD, stage_layers
 from helmsman.planner.tensor_parallel import divided, equal_accelerators
 from helmsman.scheduler.limits import BLOCK
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Device, Hardware
 from helmsman.schemas.model import Model
 
@@ -139,18 +139,13 @@ def _with_share(hardware: Hardware, host: Device, share: float) -> Hardware:
     if share == 1.0:
         return hardware
     memory = hardware.memory(host.memory)
-    compute = tuple(each.model_copy(update={"flops": _part(each.flops, share)}) for each in host.compute)
-    less = host.model_copy(update={"read": _part(host.read, share), "compute": compute})
+    compute = tuple(each.model_copy(update={"flops": scaled_figure(each.flops, share)}) for each in host.compute)
+    less = host.model_copy(update={"read": scaled_figure(host.read, share), "compute": compute})
     room = {"capacity": int(memory.capacity * share), "available": int(memory.available * share)}
-    part = memory.model_copy(update={**room, "bandwidth": _part(memory.bandwidth, share)})
+    part = memory.model_copy(update={**room, "bandwidth": scaled_figure(memory.bandwidth, share)})
     devices = tuple(less if each.name == host.name else each for each in hardware.devices)
     memories = tuple(part if each.name == memory.name else each for each in hardware.memories)
     return hardware.model_copy(update={"devices": devices, "memories": memories})
-
-
-def _part(figure: Figure, share: float) -> Figure:
-    ends = {end: share * getattr(figure, end) for end in ("value", "p10", "p90")}
-    return figure.model_copy(update=ends)
 
 
 def _moved(placed: Placed, hardware: Hardware) -> Placement:

@@ -47,8 +47,9 @@ INTERRUPTED = 6.0
 percentiles of 1.8 to 6.4 were measured while large transfers run at 2 GB/s."""
 
 KEPT = 0.6
-"""Of their arithmetic, by processors of a virtual machine that are two threads of one core while both compute: 1 in the
-median, 0.58 in 3 to 22 % of samples were measured, for moments and in spells."""
+"""The least share of its FLOP/s that a processor of a virtual machine is assumed to keep while another one computes:
+the two may be threads of one core. 1 was measured in the median, 0.58 in 3 to 22 % of samples, for moments and in
+spells."""
 
 _GPUS = ("cuda", "rocm", "metal")
 

@@ -44,6 +44,11 @@ class Figure(Frozen):
         return self
 
 
+def scaled_figure(figure: Figure, factor: float) -> Figure:
+    """Multiply a figure's median and both its percentiles by `factor`."""
+    return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
+
+
 def disturbed_figure(figure: Figure, share: float) -> Figure:
     """`figure`, from whose measurement others took `share` of the time, with the wider spread."""
     share = min(share, MOST_DISTURBED)

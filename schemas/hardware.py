@@ -28,7 +28,10 @@ class Memory(Frozen):
     free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
     bandwidth: Rate
     joint: Rate | None = Field(default=None, description="of products of several devices at once; else its bandwidth")
-    joint_compute: Share | None = Field(default=None, description="of its FLOP/s, kept while others compute; else all")
+    joint_compute: Share | None = Field(
+        default=None,
+        description="share of its FLOP/s that a device keeps while another device of this memory computes; absent: 1",
+    )
     source: Name
     shares: Name | None = Field(default=None, description="memory whose physical bandwidth this one uses")
 

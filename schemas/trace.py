@@ -27,7 +27,7 @@ MAX_ROWS = 5_000_000
 Probed = Annotated[float, Field(ge=LEAST_SHARE, le=1e24)]
 """What a probe reads: bytes/s that something moved, FLOP/s, or a share."""
 LEAST_RATE = 1.0
-"""Of bytes/s and FLOP/s: below one, ratios of rates would overflow."""
+"""The least bytes/s or FLOP/s of a probe: ratios of smaller rates would overflow."""
 
 _SOURCES = frozenset(get_args(SourceKind))
 _PHASES = frozenset(("prefill", "decode"))

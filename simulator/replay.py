@@ -9,7 +9,7 @@ from typing import Self
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
 from helmsman.planner.handovers import Handovers
-from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, slowings, under_way
+from helmsman.planner.interference import Slowed, Slowings, alone, interrupts, under_way
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.trace import SourceKind, Span
 from helmsman.simulator._replay import Loop
@@ -146,11 +146,11 @@ class _Run:
         price: Price,
         hardware: Hardware,
         done: Done | None,
-        slowed: Slowed,
+        slowed: Slowed | None,
         between: Handovers | None,
     ) -> None:
         self.tasks, self.price, self.done = tasks, price, done
-        self.slowed = slowed if slowings(hardware) else None
+        self.slowed = slowed
         self.between = _Between(between) if between is not None and between.known else None
         self.thread, self.held = between.thread if between is not None and between.thread.known else None, 0.0
         self.links = {link.name: link for link in hardware.links}
@@ -192,7 +192,7 @@ class _Run:
             rates.append(rate)
             uses.append(drawn if rate else -1)
             found = self.slowed(task) if self.slowed else ()
-            slows.append(self._slowings(found) if found else -1)
+            slows.append(self._slowings(found))
             traffic.append(self._traffic(task, found) if self.slowed else -1)
             gaps.append(self.between.add(task, handovers) if self.between else 0.0)
             counts.append(len(task.deps))

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from helmsman.planner.strategies.streaming.place import Frame
-from helmsman.schemas.figures import Figure
+from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Hardware, Link
 from helmsman.schemas.operation_table import OperationRow, OperationTable
 
@@ -27,7 +27,7 @@ def faster_link(hardware: Hardware, host: str, accelerator: str, faster: float) 
         for link in hardware.links
     )
     memories = tuple(
-        memory.model_copy(update={"bandwidth": _times(memory.bandwidth, max(1.0, faster))})
+        memory.model_copy(update={"bandwidth": scaled_figure(memory.bandwidth, max(1.0, faster))})
         if memory.name == host and memory.bandwidth is not None
         else memory
         for memory in hardware.memories
@@ -36,8 +36,8 @@ def faster_link(hardware: Hardware, host: str, accelerator: str, faster: float) 
 
 
 def _faster(link: Link, faster: float) -> Link:
-    carries = None if link.carries is None else _times(link.carries, faster)
-    return link.model_copy(update={"bandwidth": _times(link.bandwidth, faster), "carries": carries})
+    carries = None if link.carries is None else scaled_figure(link.carries, faster)
+    return link.model_copy(update={"bandwidth": scaled_figure(link.bandwidth, faster), "carries": carries})
 
 
 def _transferred(table: OperationTable, faster: float) -> OperationTable:
@@ -47,9 +47,4 @@ def _transferred(table: OperationTable, faster: float) -> OperationTable:
 
 def _row(row: OperationRow, longer: float) -> OperationRow:
     figures = {name: getattr(row, name) for name in _LINKED}
-    return row.model_copy(update={name: _times(figure, longer) for name, figure in figures.items() if figure})
-
-
-def _times(figure: Figure, factor: float) -> Figure:
-    ends = {end: getattr(figure, end) * factor for end in ("value", "p10", "p90")}
-    return figure.model_copy(update=ends)
+    return row.model_copy(update={name: scaled_figure(figure, longer) for name, figure in figures.items() if figure})

@@ -23,7 +23,7 @@ MODEL = small_model("llama")
 SECONDS = {
     "host": 1e-5, "accelerator": 1e-5, "transfer": 1e-4, "transfer_q4": 1e-4, "decompress": 1e-5, "storage": 1e-6
 }  # fmt: skip
-"""By column of a table."""
+"""Seconds that an operation table of this plan has in each of its columns."""
 PROMPTS = [list(range(5, 13)), list(range(20, 28))]
 
 

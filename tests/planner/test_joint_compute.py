@@ -1,5 +1,7 @@
 """Arithmetic of several devices at once, as prices know it: what it slows, at which end, on which machine."""
 
+from dataclasses import replace
+
 import pytest
 from plans import make_hardware, make_plan
 from shapes import small_model
@@ -48,6 +50,16 @@ def test_only_what_arithmetic_bounds_is_slowed_by_arithmetic() -> None:
         assert slowed(few._replace(resource=device)) == ()
         assert slowed(many._replace(resource=device)) == ((other, pytest.approx(0.25 * arithmetic(costs, many))),)
     assert slowed(many._replace(resource="cpu-all")) == ()
+
+
+def test_what_memory_bounds_is_not_slowed_by_the_part_of_it_that_is_arithmetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a product of few tokens whose inputs are brought into another form first: nor does it slow others."""
+    costs = CostModel(machine(Figure(value=0.8, p10=0.8, p90=0.8, source="test")))
+    few, _ = products()
+    price = costs.price(few)
+    monkeypatch.setattr(CostModel, "price", lambda *_: replace(price, compute=0.5 * price.mid))
+    slowed = costs.slowed()
+    assert slowed is not None and slowed(few) == ()
 
 
 def test_the_less_is_kept_the_longer_it_takes() -> None:
