@@ -132,6 +132,15 @@ def test_what_is_found_with_weights_in_groups_is_found_with_anything_in_groups()
             "--compress best",
             id="4-bit groups",
         ),
+        pytest.param(
+            "--model Llama-2-70b-hf --hw a40x2-2xeon6330 --prompt-tokens 32 --output-tokens 128 --batch 4 --batches 4 "
+            "--format bf16 --kv-format f16 --strategy optimal",
+            "throughput",
+            "--vram-avail 5032842677",
+            "--vram-avail 7189775253",
+            id="two accelerators and batches in turns",
+            marks=pytest.mark.nightly,  # 20 s
+        ),
     ],
 )
 def test_what_was_slower_for_being_allowed_more(words: str, objective: str, narrow: str, wide: str) -> None:

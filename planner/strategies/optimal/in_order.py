@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from math import inf
 
 from helmsman.planner.strategies.optimal.block_ways import on_accelerator
-from helmsman.planner.strategies.optimal.compose import Composition
 from helmsman.planner.strategies.optimal.compositions import Aim, Compositions, Found
 from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.offered_ways import quarters
-from helmsman.planner.strategies.optimal.order import ordered, roughly
 from helmsman.planner.strategies.optimal.pace import Track
 from helmsman.planner.strategies.optimal.polish import Estimate, Nearby
 from helmsman.planner.strategies.optimal.rules import Assignment, Ends
@@ -20,6 +18,10 @@ from helmsman.planner.strategies.streaming.question import Question
 _LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
 """So many compositions are brought into their best order, so many of several accelerators, whose patterns say less of
 that, and so many predicted."""
+
+_POLISHED_OF_SEVERAL = 4
+"""So many compositions of several accelerators whose batches take turns are changed block by block, of others one: of
+one alone, plans with more memory were up to 3 % slower."""
 
 _SIMPLE = 3
 """So many compositions of one way, and of one and blocks that live on the accelerator, are estimated."""
@@ -47,11 +49,11 @@ class InOrder:
     def finalists(self, space: Compositions, found: Found, beat: float, aim: Aim | None = None) -> Iterator[Finalist]:
         """The compositions that take least in order, and one near the best of them, as they are predicted; `aim`: as
         they were composed, if not for the own one."""
-        if self._several and self.question.frame.workload.batches > 1:
-            yield from self._ranged(space, found, beat)
-            return
         estimates = self._estimates(space, found, aim or self.aim, beat)
         if self._in_turns:
+            if self._several:
+                lined_up = ((near.lined_up(estimate), near) for estimate, near in estimates)
+                estimates = sorted(lined_up, key=lambda pair: pair[0].seconds)
             yield from self._of_every_kind(estimates, beat)
             return
         best = sorted(self._lined_up(estimates), key=lambda pair: pair[0].seconds)
@@ -70,7 +72,7 @@ class InOrder:
                 return
             kind = self._kind(estimate)
             kinds[kind] = kinds.get(kind, 0) + 1
-            if kinds[kind] <= _FINALISTS:
+            if kinds[kind] <= (_OF_SEVERAL if self._several else _FINALISTS):
                 for each in self.once(self.assignment(near.space, near.ends, estimate.arranged.rows)):
                     beat = min(beat, each.seconds)
                     yield each
@@ -101,7 +103,8 @@ class InOrder:
             plain = near.simple(self._resident, most, self._in_turns) if offered or self._in_turns else ()
             tried = [each for each in (*pool, *plain) if each.seconds < beat or not self._in_turns]
             known = sorted(near.estimates(tried), key=_seconds)
-            for each in (*known, *(near.polished(each, pool) for each in known[:1] if pool)):
+            best = known[: _POLISHED_OF_SEVERAL if self._several and self._in_turns else 1]
+            for each in (*known, *(near.polished(each, pool) for each in best if pool)):
                 estimates[ends, each.composition.counts] = each, near
         return sorted(estimates.values(), key=lambda pair: pair[0].seconds)
 
@@ -124,30 +127,6 @@ class InOrder:
             if found is not None:
                 yield found
 
-    def _ranged(self, space: Compositions, found: Found, beat: float) -> Iterator[Finalist]:
-        """Of those that take least in order the first in every order, others in its best."""
-
-        def took(each: tuple[Ends, Composition]) -> float:
-            counts, track = space.counted(each[1]), self._track(each[0])
-            return max(each[1].seconds, roughly(counts, track, 1 + space.prefetch))
-
-        best = sorted((each for each in found.best if each[1].seconds < beat), key=took)[:_FINALISTS]
-        better: int | None = None
-        for ends, composition in best:
-            orders = self._orders(space, ends, composition)
-            if better is not None:
-                orders = orders[min(better, len(orders) - 1) :][:1]
-            each = [predicted(self.question, chosen, self.aim) for chosen in orders]
-            fitting = {number: finalist for number, finalist in enumerate(each) if finalist is not None}
-            yield from fitting.values()
-            if better is None and fitting:
-                better = min(fitting, key=lambda number: fitting[number].seconds)
-
-    def _orders(self, space: Compositions, ends: Ends, composition: Composition) -> list[Assignment]:
-        """A composition's blocks in order: as it seems best, and in one range for each device where there are more."""
-        orders = ordered(space.counted(composition), self._track(ends), 1 + space.prefetch)
-        return [self.assignment(space, ends, rows) for rows in orders]
-
     @property
     def _resident(self) -> int:
         """The row of blocks that live on the accelerator."""
@@ -158,7 +137,7 @@ class InOrder:
 
     @property
     def _in_turns(self) -> bool:
-        """Whether several batches take turns, on one accelerator."""
+        """Whether several batches take turns."""
         return self.question.frame.workload.batches > 1
 
     @property

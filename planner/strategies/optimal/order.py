@@ -67,25 +67,6 @@ def _best(
     return [found[place] for place in range(len(many))]
 
 
-def ordered(counts: Mapping[int, int], track: Track, buffers: int) -> tuple[tuple[int, ...], ...]:
-    """The ways of all blocks in the best order that was found, and in the best ranges, one for each device, where that
-    is another; `buffers`: for how many blocks something may be here.
-
-    Blocks are arranged, or in a few ranges of their device; then neighbours are exchanged while that helps."""
-    evenly = arranged(counts, track, buffers).rows
-    if not _several(counts, track):
-        return (exchanged(evenly, track, buffers),)
-
-    def took(rows: tuple[int, ...]) -> float:
-        return seconds(rows, track, buffers)
-
-    ranges = {runs: tuple(_ranges(counts, track.pace, runs)) for runs in _RUNS}
-    best = min((evenly, *(rows for found in ranges.values() for rows in found)), key=took)
-    whole = min(ranges[1], key=took)
-    found = exchanged(best, track, buffers)
-    return (found,) if whole == best else (found, whole)
-
-
 def lined_up(known: Arranged, counts: Mapping[int, int], track: Track, buffers: int) -> Arranged:
     """Blocks arranged as they are `known`, in ranges of several devices, or as one batch was found by following its
     beginnings; with neighbours exchanged where that is quickly followed: in one batch, unless links of several devices
@@ -108,12 +89,6 @@ def _in_ranges(counts: Mapping[int, int], track: Track) -> Iterator[tuple[int, .
 
 def _several(counts: Mapping[int, int], track: Track) -> bool:
     return len({track.pace[way].on for way in counts} - {HOST}) > 1
-
-
-def roughly(counts: Mapping[int, int], track: Track, buffers: int) -> float:
-    """About how many seconds blocks of several devices take in order: evenly, or in ranges of their device."""
-    ranges = (rows for runs in _RUNS for rows in _ranges(counts, track.pace, runs))
-    return min(timed([_patterned(counts, track, (0, 0.5)), *ranges], track, buffers))
 
 
 def _patterned(counts: Mapping[int, int], track: Track, pattern: Pattern) -> tuple[int, ...]:
