@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from helmsman.analysis.scaling import TOGETHER, profiled_rate
+from helmsman.analysis.scaling import profiled_rate, with_joint_rates
 from helmsman.hwdb.fit import settled
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
@@ -90,9 +90,8 @@ def _link(link: Link, speeds: Mapping[_What, _Speed]) -> Link:
 
 
 def _memory(memory: Memory, speeds: Mapping[_What, _Speed]) -> Memory:
-    changed = {
-        what: speeds[what, memory.name].of(figure)
-        for what in TOGETHER
-        if (what, memory.name) in speeds and (figure := getattr(memory, what)) is not None
-    }
-    return memory.model_copy(update=changed) if changed else memory
+    def moved(what: str, figure: Figure) -> Figure:
+        speed = speeds.get((what, memory.name))
+        return figure if speed is None else speed.of(figure)
+
+    return with_joint_rates(memory, moved)

@@ -5,7 +5,7 @@ by all of them at once, and scales by itself. Bytes streamed from memory take (r
 long, and so do the bytes of a transfer and the FLOPs of what arithmetic bounds; launches, overheads and latencies stay
 (probes beside every run)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from helmsman.lowering.graph import Task
@@ -60,15 +60,16 @@ def replaced(hardware: Hardware, now: Mapping[str, float]) -> Hardware:
     `Scaling.factors`: `joint dram` or `joint_compute dram` -> rate now / rate when profiled."""
 
     def memory(old: Memory) -> Memory:
-        changed: dict[str, Figure] = {}
-        for what in TOGETHER:
-            figure, by = getattr(old, what), now.get(f"{what} {old.name}")
-            if figure is not None and by is not None:
-                changed[what] = scaled_figure(figure, by)
-        return old.model_copy(update=changed) if changed else old
+        return with_joint_rates(old, lambda what, figure: scaled_figure(figure, now.get(f"{what} {old.name}", 1.0)))
 
     memories = tuple(map(memory, hardware.memories))
     return hardware if memories == hardware.memories else hardware.model_copy(update={"memories": memories})
+
+
+def with_joint_rates(memory: Memory, moved: Callable[[str, Figure], Figure]) -> Memory:
+    """Return the memory with every joint rate that it has replaced by `moved(field, figure)`."""
+    rates = {what: moved(what, figure) for what in TOGETHER if (figure := getattr(memory, what)) is not None}
+    return memory.model_copy(update=rates) if rates else memory
 
 
 def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:

@@ -68,8 +68,8 @@ SIMPLE = (
     "llama-cpp --ngl 0 --same-software",
     "vllm --cpu-offload-gb least --same-software",
 )
-"""What the default is compared with: layer splits, llama.cpp's and vLLM's placements, and one device with everything.
-Placements alone: what engines' own launches take is another software's."""
+"""Strategies, with their options, whose plans the default plan must not be slower than: layer splits, the placements of
+llama.cpp and vLLM, and one device with everything. `--same-software` prices a placement with Helm's own executor."""
 
 
 @dataclass(frozen=True)

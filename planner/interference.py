@@ -116,8 +116,8 @@ def alone(hardware: Hardware) -> Slowed | None:
     """Return the function that gives, by task, the traffic that slows it where all prices were measured on an otherwise
     idle machine; None where no traffic slows anything. Which tasks arithmetic bounds only their prices tell
     (`CostModel.slowed`)."""
-    found = ((device, of_arithmetic(each, 0.0)) for device, each in slowings(hardware).items())
-    known = {device: traffic for device, traffic in found if traffic}
+    by_device = ((device, of_arithmetic(each, 0.0)) for device, each in slowings(hardware).items())
+    known = {device: traffic for device, traffic in by_device if traffic}
     return (lambda task: known.get(lane_owner(task.resource), ())) if known else None
 
 

@@ -1,4 +1,5 @@
-"""What is measured beside every point of a profile: a figure of the whole profile, not of one spell of it."""
+"""Samples of one rate that are spread over a whole profile: a host's speed changes for seconds at a time, which samples
+of one second would miss."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,8 +12,8 @@ from helmsman.schemas.figures import DISTURBED
 
 @dataclass
 class Throughout:
-    """Samples of one figure, each taken by `measure` at a moment of its own; `shares`: of the time of each sample, the
-    part that others took."""
+    """Collects samples of one rate, one after each of many points of a profile. `measure` takes a sample; `shares` are
+    the parts of the processors' time that other processes took during each of the `values`."""
 
     watch: Watch
     measure: Callable[[], float]
@@ -27,14 +28,15 @@ class Throughout:
 
     @property
     def undisturbed(self) -> Sequence[float]:
-        """The samples from which others took little; all where they took much from every one."""
+        """The samples during which other processes took at most DISTURBED; all samples where there is none."""
         return [value for value, share in zip(self.values, self.shares, strict=True) if share <= self._accepted]
 
     @property
     def disturbed(self) -> float:
-        """The mean share that others took from the `undisturbed` samples."""
+        """The mean share of the time that other processes took during the `undisturbed` samples; 0 without samples."""
         return fmean([share for share in self.shares if share <= self._accepted] or [0.0])
 
     @property
     def _accepted(self) -> float:
+        """The largest share at which a sample counts."""
         return DISTURBED if any(share <= DISTURBED for share in self.shares) else 1.0

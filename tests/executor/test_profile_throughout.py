@@ -10,7 +10,8 @@ from helmsman.executor.profile.throughout import Throughout
 
 
 def watch(shares: list[float]) -> Watch:
-    """Moments in pairs, 1 s apart; of every second on one processor others take such a share."""
+    """Return a watch whose clock gives pairs of moments 1 s apart; other processes take such a share of each second of
+    the one processor."""
 
     def moments() -> Iterator[Moment]:
         clock = busy = 0.0
@@ -24,23 +25,24 @@ def watch(shares: list[float]) -> Watch:
 
 
 def taken(shares: list[float]) -> Throughout:
+    """Return the samples 0, 1, 2, ... during which other processes took such shares of the time."""
     values = iter(range(len(shares)))
-    found = Throughout(watch(shares), lambda: float(next(values)))
+    samples = Throughout(watch(shares), lambda: float(next(values)))
     for _ in shares:
-        found.add()
-    return found
+        samples.add()
+    return samples
 
 
 def test_what_others_disturbed_does_not_count() -> None:
-    found = taken([0.0, 0.5, 0.03])
-    assert found.undisturbed == [0.0, 2.0]
-    assert found.disturbed == pytest.approx(0.01)  # a clock tick of each second is subtracted
+    samples = taken([0.0, 0.5, 0.03])
+    assert samples.undisturbed == [0.0, 2.0]
+    assert samples.disturbed == pytest.approx(0.01)  # a clock tick of each second is subtracted
 
 
 def test_where_all_are_disturbed_all_count_and_say_so() -> None:
-    found = taken([0.31, 0.51])
-    assert found.undisturbed == [0.0, 1.0]
-    assert found.disturbed == pytest.approx(0.4)
+    samples = taken([0.31, 0.51])
+    assert samples.undisturbed == [0.0, 1.0]
+    assert samples.disturbed == pytest.approx(0.4)
 
 
 def test_nothing_is_not_disturbed() -> None:

@@ -102,13 +102,13 @@ def test_groups_where_they_are_faster():
 
 
 def test_finalists_with_less_in_groups_are_of_the_question_that_was_asked(monkeypatch):
-    """What explains a plan, proves it and names its rules looks at its question."""
+    """A finalist's question tells the explanation, the proof and the rules of its plan which search it is of."""
     monkeypatch.setattr("helmsman.planner.strategies.optimal.finalists._GOOD", -1.0)  # narrower questions are all asked
-    found = question(*ALL, vram=700, model="Qwen3-8B", layers=4)
-    search, narrow = Finalists(found, STEP), Finalists(found, STEP, fewer=False)
+    whole = question(*ALL, vram=700, model="Qwen3-8B", layers=4)
+    search, narrow = Finalists(whole, STEP), Finalists(whole, STEP, fewer=False)
     finalists = search.answer[0]
     assert len(finalists) > len(narrow.answer[0])
-    assert all(each.question is found for each in finalists if each not in search.alone)
+    assert all(each.question is whole for each in finalists if each not in search.alone)
 
 
 def rivals(found: Question):

@@ -20,8 +20,8 @@ _LINED_UP, _OF_SEVERAL, _FINALISTS = 4, 8, 2
 that, and so many predicted."""
 
 _POLISHED_OF_SEVERAL = 4
-"""So many compositions of several accelerators whose batches take turns are changed block by block, of others one: of
-one alone, plans with more memory were up to 3 % slower."""
+"""The number of compositions that are improved block by block where the batches of several accelerators take turns, for
+each place of the model's ends; elsewhere it is one. With one, plans with more memory were up to 3 % slower."""
 
 _SIMPLE = 3
 """So many compositions of one way, and of one and blocks that live on the accelerator, are estimated."""
