@@ -178,8 +178,8 @@ def _measure_processors(
 
 
 def _together(subjects: list[_Subject], bench: Bench, watch: Watch) -> tuple[Throughout, ...]:
-    """Plain reads by host and accelerator at once, and what both keep of their arithmetic; nothing where they are
-    one."""
+    """Return the collectors of joint reads (bytes/s of host and accelerator at once) and of joint arithmetic (the share
+    of its FLOP/s that each keeps); none where there is one processor."""
     if len(subjects) == 1:
         return ()
     ends = [subject.pool for subject in (subjects[0], subjects[-1])]
@@ -188,7 +188,7 @@ def _together(subjects: list[_Subject], bench: Bench, watch: Watch) -> tuple[Thr
 
 
 def _in_turn(together: tuple[Throughout, ...]) -> Callable[[], None]:
-    """Takes a sample of the next figure each time it is called."""
+    """Return a function that takes a sample for the next of the collectors each time it is called."""
     if not together:
         return lambda: None
     turns = cycle(together)
@@ -196,7 +196,8 @@ def _in_turn(together: tuple[Throughout, ...]) -> Callable[[], None]:
 
 
 def _throughout(joint: JointSamples, reads: Throughout, kept: Throughout) -> JointSamples:
-    """`joint` with the samples of the whole profile."""
+    """Return `joint` with the collected samples, and the largest share of the time that others took from any of
+    them."""
     disturbed = max(joint.disturbed, reads.disturbed, kept.disturbed)
     return replace(joint, throughout=reads.undisturbed, kept=kept.undisturbed, disturbed=disturbed)
 
