@@ -11,6 +11,7 @@ import numpy as np
 from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
 from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import view
+from helmsman.executor.machine import beyond_caches
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.trace import PROBED
 
@@ -18,8 +19,6 @@ PieceT = TypeVar("PieceT")
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
-READ_CACHES = 8
-"""Pieces are together this many times the last-level cache, so that nothing is read from it (E-HELM-30)."""
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
@@ -36,7 +35,7 @@ those of one call of 16 to 64 kept 99 to 100 % (2 cores of an AMD EPYC, Zen 5)."
 
 def probe_pieces(cache_bytes: int) -> list[Buffer]:
     """Buffers of noise in one arena, as matrices lie; together large against the cache."""
-    count = READ_CACHES * cache_bytes // READ_PIECE + 1
+    count = beyond_caches(cache_bytes) // READ_PIECE + 1
     arena = Arena(count * READ_PIECE)
     return [_filled(arena.alloc(READ_PIECE, "probe")) for _ in range(count)]
 

@@ -13,7 +13,7 @@ import numpy as np
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.generation import Generation
-from helmsman.executor.machine import Machine
+from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.profile.samples import BetweenPassesSamples
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
@@ -50,8 +50,8 @@ _SMALL = Model(
 WORK = Workload(prompt_tokens=8, output_tokens=40, context=64)
 SETTLED = 8
 """Steps before those that count."""
-CACHES, MOST_HIDDEN = 8, 1024
-"""Times what the caches hold that a head takes, and the widest that a model is made for that. Of 32 MiB, none, three
+MOST_HIDDEN = 1024
+"""The widest that a model is made so that its head is beyond the caches. Of 32 MiB, none, three
 times and eight times as much took 70, 190 and 225 us on two cores of an AMD EPYC (Zen 5)."""
 THERE = ("q", "o", "up")
 """Operations of blocks on the second device: no two of them follow each other."""
@@ -75,8 +75,8 @@ def measure_between_passes(hardware: Hardware, machine: Machine) -> BetweenPasse
 
 
 def _model(machine: Machine) -> Model:
-    """The small model, so wide that its head takes `CACHES` times the last-level cache."""
-    heads = -(-CACHES * machine.cache_bytes // (_SMALL.vocab * 2 * _SMALL.head_dim))
+    """The small model, so wide that its head is beyond the caches, if `MOST_HIDDEN` lets it."""
+    heads = -(-beyond_caches(machine.cache_bytes) // (_SMALL.vocab * 2 * _SMALL.head_dim))
     heads = max(_SMALL.heads, min(heads, MOST_HIDDEN // _SMALL.head_dim))
     return _SMALL.model_copy(update={"hidden": heads * _SMALL.head_dim, "heads": heads})
 

@@ -1,4 +1,4 @@
-"""Matrices and caches to measure with: random, and eight times the last-level cache in all (E-HELM-30)."""
+"""Matrices and caches to measure with: random, and together well beyond the last-level cache (E-HELM-30)."""
 
 from math import ceil
 
@@ -7,13 +7,9 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer
 from helmsman.executor.devices.memory import ScalarT, view
+from helmsman.executor.machine import beyond_caches
 from helmsman.schemas.formats import Format, StoredFormat, is_plain
 
-ROTATION = 8
-"""Buffers of one size are together this many times the last-level cache."""
-LARGEST = 768 << 20
-"""Unless that is more than this: a server's cache of 256 MiB is covered three times, which already leaves
-next to nothing of a buffer in it when its turn comes again, and eight times would take minutes and 2 GiB a size."""
 _LINE = 64
 """Buffers begin at a multiple of so many bytes."""
 _BANK = (1 << 20) - 3
@@ -32,7 +28,7 @@ class Regions:
     that is touched for the first time took 0.6 s a GiB of a virtual machine, a fifth of a whole profile."""
 
     def __init__(self, cache_bytes: int) -> None:
-        self._total = min(ROTATION * cache_bytes, LARGEST)
+        self._total = beyond_caches(cache_bytes)
         self._free: list[Buffer] = []
         self._taken: list[Buffer] = []
 

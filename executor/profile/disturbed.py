@@ -5,7 +5,6 @@ from statistics import fmean
 
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
 from helmsman.executor.profile.samples import (
-    BusySamples,
     CudaSamples,
     InplaceSamples,
     Left,
@@ -121,7 +120,7 @@ def _link(link: Link, profile: Profile) -> Link:
     share = shares.get(link.name, 0.0)
     slows = None
     if link.slows is not None and profile.busy is not None:
-        beside = _mean_of_busy(profile.busy)
+        beside = _mean(profile.busy.host.disturbed.values())
         slows = {name: _wider(figure, beside) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
     handed = _handed(profile)
@@ -147,11 +146,6 @@ def _handed(profile: Profile) -> float:
     return profile.handovers.disturbed if profile.handovers is not None else 0.0
 
 
-def _mean_of_busy(busy: BusySamples) -> float:
-    """Slowings are medians over all points of both."""
-    return _mean([*busy.host.disturbed.values(), *busy.accelerator.disturbed.values()])
-
-
 def _mean(shares: Iterable[float]) -> float:
     known = list(shares)
     return fmean(known) if known else 0.0
@@ -163,9 +157,7 @@ def _readings(profile: Profile) -> Iterator[Reading]:
         yield from _points(processor.name, processor.samples, {})
         yield from _whole(processor.name, "stage", processor.inplace.disturbed)
     if profile.busy is not None:
-        ends = ((profile.processors[0], profile.busy.host), (profile.processors[-1], profile.busy.accelerator))
-        for processor, samples in ends:
-            yield from _points(processor.name, samples, {"link": "busy"})
+        yield from _points(profile.processors[0].name, profile.busy.host, {"link": "busy"})
     for name, link in profile.links.items():
         yield from _whole(name, "copy", link.disturbed)
     if profile.joint is not None:

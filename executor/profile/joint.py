@@ -18,8 +18,8 @@ QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
 QUANTISED_SHAPE = (4096, 1024)
 READS = 5
 """How often plain reads of both are measured, as probes beside runs do it."""
-WALKS = 2
-"""How often a device goes through all its matrices, beside the other doing the same."""
+WALKED = 256 << 20
+"""About how many bytes of matrices a device goes through, beside the other doing the same."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Pair:
 
 
 def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
-    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`."""
+    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`. Drops the buffers of
+    `bench`."""
     found.names = pair.names
     found.read.setdefault(link, []).extend(bench.read_together(pair.pools) for _ in range(READS))
     for fmt, (rows, columns) in _products():
@@ -42,6 +43,7 @@ def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> N
         rates = found.rates.setdefault((link, fmt, size), ([], []))
         for place in (0, 1):
             rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
+        bench.drop()
 
 
 def _products() -> Iterator[tuple[StoredFormat, tuple[int, int]]]:
@@ -68,4 +70,4 @@ def _beside(
 
     with feeding(feed):
         going.wait()
-        return time_linear(pools[place], fmt, own[place], rows, columns, 1, WALKS * len(own[place]))
+        return time_linear(pools[place], fmt, own[place], rows, columns, 1, max(READS, WALKED // own[place][0].size))

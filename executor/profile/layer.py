@@ -9,7 +9,8 @@ import numpy as np
 from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
-from helmsman.executor.profile.buffers import LARGEST, ROTATION, filled_as, filled_weights
+from helmsman.executor.machine import beyond_caches
+from helmsman.executor.profile.buffers import filled_as, filled_weights
 from helmsman.executor.profile.question import Question
 from helmsman.executor.rope import rope_tables
 from helmsman.lowering.tensors import Tensor, block_tensors
@@ -89,13 +90,13 @@ def buffer_sizes(question: Question, fmt: StoredFormat) -> dict[str, int]:
 def copies(question: Question, cache_bytes: int) -> int:
     """How many layers are beyond a cache of `cache_bytes`."""
     each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
-    return min(MOST, max(LEAST, ceil(min(ROTATION * cache_bytes, LARGEST) / each)))
+    return min(MOST, max(LEAST, ceil(beyond_caches(cache_bytes) / each)))
 
 
 def needed_bytes(question: Question, cache_bytes: int) -> int:
     """RAM that measuring takes: the layers, two sets of arrivals, 4-bit groups, what plain reads go through."""
     each = sum(in_blocks(size) for size in buffer_sizes(question, question.format).values())
-    return (copies(question, cache_bytes) + 3) * each + 3 * ROTATION * cache_bytes
+    return (copies(question, cache_bytes) + 3) * each + 3 * beyond_caches(cache_bytes)
 
 
 def stored_bytes(question: Question) -> int:

@@ -3,7 +3,7 @@
 Every product is measured between two plain reads of the same pool, and kept as its share of them: the ratio
 survives what the machine's neighbours do to its bandwidth (rule 1 of measuring)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from operator import attrgetter
@@ -38,9 +38,11 @@ CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
 WIDE_GROUP = 8
 PAIRS = 9
-READ_PARTS = 4
-"""The number of parts of the pieces, of which a read takes one: it takes as long as the product beside it. With all
-pieces reads were a third of a profile."""
+READ_BYTES = 64 << 20
+"""About, of the part of the pieces that one read takes: it takes as long as the product beside it. With all pieces
+reads were a third of a profile."""
+JOINT_PARTS = 4
+"""The number of these parts that reads by all pools at once take."""
 JOINT_PRODUCTS = 16
 """Products by all pools at once that a profile takes at a time; a probe beside a run, of which there are fewer, takes
 more (`executor.probe.JOINT_REPEATS`)."""
@@ -61,7 +63,7 @@ class Bench:
         self._regions = Regions(cache_bytes)
         self._rotations: dict[int, list[Buffer]] = {}
         self._noise, self._joint = probe_pieces(cache_bytes), JointProducts()
-        size = -(-len(self._noise) // READ_PARTS)
+        size = -(-len(self._noise) // max(1, round(self.noise_bytes / READ_BYTES)))
         self._parts = cycle([self._noise[start : start + size] for start in range(0, len(self._noise), size)])
 
     @property
@@ -76,8 +78,8 @@ class Bench:
         return read_rate(pool, next(self._parts))
 
     def read_together(self, pools: Sequence[Pool]) -> float:
-        """Bytes/s of plain reads by all pools at once, each of pieces of its own."""
-        return joint_read_rate(pools, self._noise)
+        """Bytes/s of plain reads by all pools at once, each of pieces of its own, of the next parts."""
+        return joint_read_rate(pools, [piece for _ in range(JOINT_PARTS) for piece in next(self._parts)])
 
     def kept_together(self, pools: Sequence[Pool]) -> float:
         """The part of its FLOP/s that a pool keeps while all compute, for a hundredth of a second."""
@@ -101,17 +103,32 @@ Step = tuple[str, list[Point[Any]]]
 
 def steps() -> int:
     """How many steps `measure` has."""
-    return 1 + 3 * len(FORMATS) + 2 * len(QUANTISED)
+    plain, quantised = len(SHAPES) + 2, len(FEW_SHAPES) + 1
+    return 1 + plain * len(FORMATS) + quantised * len(QUANTISED)
 
 
-def measure(pool: Pool, bench: Bench, samples: ProcessorSamples, pairs: int) -> Iterator[Step]:
-    """The steps of measuring a processor into `samples`, `pairs` times each."""
+def measure(
+    pool: Pool,
+    bench: Bench,
+    samples: ProcessorSamples,
+    pairs: int,
+    formats: Sequence[StoredFormat] = (*FORMATS, *QUANTISED),
+) -> Iterator[Step]:
+    """The steps of measuring a processor into `samples`, `pairs` times each; those of formats that are not among
+    `formats` have no points."""
     yield "read", [read_point(pool, bench, samples, pairs)]
     for fmt in FORMATS:
-        yield from _product_steps(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS))
-        yield f"{fmt} attention", list(_attention_points(pool, bench, fmt, samples, pairs))
+        measured = list(_product_steps(pool, bench, fmt, samples, pairs, (SHAPES, GEMM_TOKENS)))
+        measured.append((f"{fmt} attention", list(_attention_points(pool, bench, fmt, samples, pairs))))
+        yield from _of_format(measured, fmt in formats)
     for quantised in QUANTISED:
-        yield from _product_steps(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
+        of_codes = _product_steps(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
+        yield from _of_format(of_codes, quantised in formats)
+
+
+def _of_format(measured: Iterable[Step], wanted: bool) -> Iterator[Step]:
+    """The steps of a format, without points unless it is `wanted`."""
+    return ((name, points if wanted else []) for name, points in measured)
 
 
 @dataclass(frozen=True)
@@ -173,8 +190,9 @@ def _product_steps(
     pool: Pool, bench: Bench, fmt: StoredFormat, samples: ProcessorSamples, pairs: int, work: _Work
 ) -> Iterator[Step]:
     shapes, many = work
-    name = f"{fmt} products"
-    yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape) for shape in shapes]
+    for shape in shapes:
+        name = f"{fmt} products of {shape[0]} x {shape[1]}"
+        yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape)]
     name = f"{fmt} prefill"
 
     rounds = -(-(pairs // 2 + 1) // VISITS)

@@ -75,9 +75,8 @@ def _copies(name: str, samples: LinkSamples) -> Iterator[Reading]:
 
 
 def _busy(profile: Profile, busy: BusySamples) -> Iterator[Reading]:
-    ends = ((profile.processors[0], busy.host), (profile.processors[-1], busy.accelerator))
-    for processor, samples in ends:
-        yield from _processor(processor.name, samples, {"link": "busy", "threads": processor.cores})
+    host = profile.processors[0]
+    yield from _processor(host.name, busy.host, {"link": "busy", "threads": host.cores})
     yield _reading("copy", "h2d", "bytes/s", busy.link, {"cpu": "busy"})
 
 

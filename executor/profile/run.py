@@ -37,11 +37,14 @@ from helmsman.executor.profile.samples import (
 from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.throughout import Throughout
 from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware
 
 TOOL = "helm-profile"
 BUSY_PAIRS = 5
 """Fewer than elsewhere: what a busy link costs is the difference between two figures, not a figure of its own."""
+BUSY_FORMATS: tuple[StoredFormat, ...] = ("bf16", "q8_0")
+"""Fewer, too: one figure, the median of all products, says what the busy link costs the host."""
 PASSES_S = 6.0
 """Seconds of the budget that are kept for the time between passes, which needs a record of all else."""
 
@@ -88,7 +91,6 @@ def profile(
     handovers: list[HandoverSamples] = []
     if loopback is not None:
         session.take([_joint_point(subjects, bench, engines["h2d"], loopback, joint)])
-        bench.drop()
         tell("both devices at once")
         session.take([_handover_point(subjects, machine, engines, loopback, handovers)])
         tell("hand-overs")
@@ -131,7 +133,7 @@ def profile(
 def steps(loopback: Loopback | None) -> int:
     """How often `tell` will be called."""
     each = processor.steps()
-    return 2 + 3 * (each + 1) + 2 * each + 2 + 2 + 1 if loopback else 2 + each + 1 + 1
+    return 2 + 3 * (each + 1) + each + 2 + 2 + 1 if loopback else 2 + each + 1 + 1
 
 
 def _reads(machine: Machine, bench: Bench, session: Session) -> dict[int, ProcessorSamples]:
@@ -159,16 +161,16 @@ def _measure_processors(
     session: Session,
     tell: Tell,
 ) -> BusySamples | None:
-    """All processors, and the two at the ends of the link again while it is busy, side by side: step by step, so
-    that a step's matrices serve them all and are then dropped."""
+    """All processors, and the host again while the link is busy, side by side: step by step, so that a step's matrices
+    serve them all and are then dropped. Not the accelerator, whose processors move the data: what that costs is an
+    interruption (`handovers`)."""
     running = [_named(s.name, measure(s.pool, bench, s.samples, processor.PAIRS)) for s in subjects]
     busy = None
     if loopback is not None:
         busy, traffic = BusySamples(), Traffic(engines["h2d"], loopback.link)
         busy.link = traffic.rates
-        for subject, samples in ((subjects[0], busy.host), (subjects[-1], busy.accelerator)):
-            again = measure(subject.pool, bench, samples, BUSY_PAIRS)
-            running.append(_named(f"{subject.name} while the link is busy", _beside(traffic, again)))
+        again = measure(subjects[0].pool, bench, busy.host, BUSY_PAIRS, BUSY_FORMATS)
+        running.append(_named(f"{subjects[0].name} while the link is busy", _beside(traffic, again)))
     for steps_at_once in zip(*running, strict=True):
         for name, points in steps_at_once:
             session.take(points)

@@ -96,10 +96,9 @@ class LinkSamples:
 
 @dataclass
 class BusySamples:
-    """Host and accelerator while the link moves data: all their figures, and the link's bytes/s meanwhile."""
+    """The host while the link to the accelerator moves data, and the link's bytes/s meanwhile."""
 
     host: ProcessorSamples = field(default_factory=ProcessorSamples)
-    accelerator: ProcessorSamples = field(default_factory=ProcessorSamples)
     link: list[float] = field(default_factory=list)
 
 

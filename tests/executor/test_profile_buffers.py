@@ -5,6 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from helmsman.executor import machine as this_machine
+from helmsman.executor.machine import beyond_caches
 from helmsman.executor.probe import READ_PIECE, probe_pieces
 from helmsman.executor.profile import buffers
 
@@ -18,6 +20,16 @@ def test_buffers_cover_the_cache_eight_times(size):
     values = [np.frombuffer(memoryview(buffer), np.float16) for buffer in made[:2]]
     assert all((np.abs(v) >= 0.5).all() and (np.abs(v) <= 2).all() for v in values)
     assert (values[0] != values[1]).any()
+
+
+def test_a_whole_sockets_cache_is_not_covered_eight_times(monkeypatch):
+    """Two CPUs of a virtual machine are told of 480 MiB: eight times would be 4 GB of probes beside every run."""
+    server = 480 << 20
+    assert beyond_caches(server) == this_machine.LARGEST > server
+    assert beyond_caches(32 << 20) == 256 << 20
+    monkeypatch.setattr(this_machine, "LARGEST", 32 << 20)
+    taken = [sum(piece.size for piece in made) for made in (probe_pieces(server), buffers.rotation(4096, server))]
+    assert all(32 << 20 <= size <= (32 << 20) + READ_PIECE for size in taken)
 
 
 def test_dropped_rotations_give_their_memory_to_the_next():
