@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from operator import attrgetter
 from statistics import fmean, harmonic_mean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_attention, time_linear, time_read
 from helmsman.executor.probe import PRODUCT, READ_PIECE, JointProducts, joint_read_rate, probe_pieces, read_rate
@@ -171,6 +171,7 @@ class _Shares:
 
 
 Run = Callable[[int], list[float]]
+Walked = TypeVar("Walked")
 
 
 @dataclass(frozen=True)
@@ -308,8 +309,7 @@ def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Share
 
 def _linear(pool: Pool, fmt: StoredFormat, weights: list[Buffer], rows: int, columns: int, tokens: int) -> Run:
     def run(repeats: int) -> list[float]:
-        weights.append(weights.pop(0))
-        return time_linear(pool, fmt, weights, rows, columns, tokens, repeats)
+        return time_linear(pool, fmt, _next(weights, repeats), rows, columns, tokens, repeats)
 
     return run
 
@@ -363,7 +363,16 @@ def _attention(pool: Pool, bench: Bench, fmt: Format, heads: int, context: int, 
     caches = list(zip(buffers[::2], buffers[1::2], strict=False))
 
     def run(repeats: int) -> list[float]:
-        caches.append(caches.pop(0))
-        return time_attention(pool, fmt, caches, heads, KV_HEADS, HEAD_DIM, capacity, context, repeats)
+        turn = _next(caches, repeats)
+        return time_attention(pool, fmt, turn, heads, KV_HEADS, HEAD_DIM, capacity, context, repeats)
 
     return run
+
+
+def _next(walk: list[Walked], count: int) -> list[Walked]:
+    """The buffers of a walk, from those on that the time before left out, so that all have their turn before one has
+    its second; the `walk` goes on behind the next `count`."""
+    turn = list(walk)
+    count %= len(walk)
+    walk[:] = walk[count:] + walk[:count]
+    return turn
