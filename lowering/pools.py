@@ -5,6 +5,10 @@ tasks want more of a memory than it has, their byte rates are raised together un
 of its memories is full: bandwidth is a fluid, shared max-min fairly (the simulator does that). So no pass is faster
 than the seconds that one of its pools must work.
 
+Products read at a share of what plain reads reach, alone and beside each other: two devices that multiply, together far
+below what a memory has, slow each other down as two that read do. So a product draws the bytes that plain reads would
+have moved meanwhile (`Pools.drawn`), where a record has these shares (`joint_products`).
+
 A task that busy links delay (`slows` of a link) asks for as much less: a measured delay contains what sharing memories
 costs, so the two do not multiply, and the lower speed counts."""
 
@@ -13,6 +17,7 @@ from math import inf
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.host_thread import HostThread
+from helmsman.lowering.nearest_format import nearest
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Hardware, Link, Memory, lane_owner
@@ -45,8 +50,9 @@ class Pools:
     that link alone reaches, from one for each and one for the lanes (PARK-43)."""
 
     def __init__(self, hardware: Hardware, of: Rate = median_of, thread: HostThread | None = None) -> None:
-        """`of`: which end of the interval of what several users of a memory reach together; `thread`: the one that
+        """`of`: which end of the intervals of what several users of a memory reach together; `thread`: the one that
         launches for all devices; without it tasks share memories and links alone."""
+        self._of = of
         self._root = {memory.name: _root(hardware, memory.name) for memory in hardware.memories}
         self._link = {link.name: _link_pools(hardware, link) for link in hardware.links}
         self.capacity = {root: of(together(hardware.memory(root))) for root in self._root.values()}
@@ -54,6 +60,7 @@ class Pools:
             self.capacity[_LINK + link.name] = link.bandwidth.value
             if link.carries is not None:
                 self.capacity[_LANES + link.name] = link.carries.value
+        self._products = {root: hardware.memory(root).joint_products for root in self._root.values()}
         self._thread = thread if thread is not None and thread.known else None
         if self._thread is not None:
             self.capacity[THREAD] = 1.0
@@ -64,6 +71,14 @@ class Pools:
         if task.kind == "transfer":
             uses |= dict.fromkeys(self._link[lane_owner(task.resource)], 1)
         return uses
+
+    def drawn(self, task: Task) -> float:
+        """Bytes of plain reads that a task stands for beside others: of a product more than its own, as it reads at a
+        share of what they reach together."""
+        if task.kind != "linear" or len(task.memories) != 1:
+            return float(task.bytes)
+        known = nearest(task.format, self._products[self._root[task.memories[0]]])
+        return float(task.bytes) if known is None else task.bytes / self._of(known.share)
 
     def called(self, pool: str) -> str:
         """A pool in words: `dram bandwidth`, `h2d bandwidth`, `host thread`."""
@@ -101,7 +116,7 @@ class Pools:
 
         A task that alone already exceeds what a pool nominally has counts as using all of it."""
         uses = self.uses(task)
-        moved = min(float(task.bytes), self.most(uses) * alone)
+        moved = min(self.drawn(task), self.most(uses) * alone)
         drawn = {pool: times * moved / self.capacity[pool] for pool, times in uses.items()}
         return drawn if self._thread is None else drawn | {THREAD: self._thread.seconds(task, alone)}
 

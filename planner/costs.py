@@ -10,6 +10,7 @@ from math import exp, hypot, log, prod
 from typing import Literal
 
 from helmsman.lowering.graph import Task
+from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.pools import Pools
 from helmsman.lowering.serving_tasks import HOST_ATTENTION
 from helmsman.planner.curves import interpolate
@@ -17,7 +18,6 @@ from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes
 from helmsman.planner.expansion import Expansion, expansion, pieces
 from helmsman.planner.handovers import Handovers, without_time_between
 from helmsman.planner.interference import Slowed, Slowings, beside, of_arithmetic, slowings
-from helmsman.planner.nearest_format import ASSUMED
 from helmsman.planner.percentiles import OPPOSITE, STRETCH, End, duration_at, rate_at
 from helmsman.planner.sharing import Sharing
 from helmsman.planner.table_prices import FIXED, INTERPOLATED, Priced, TablePrices

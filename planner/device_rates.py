@@ -1,7 +1,7 @@
 """The rates that a hardware record gives a device: peaks by phase and format, efficiency curves, reads near a cache."""
 
+from helmsman.lowering.nearest_format import assumed, nearest
 from helmsman.planner.curves import interpolate
-from helmsman.planner.nearest_format import assumed, nearest
 from helmsman.scheduler.iteration import Phase
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import StoredFormat, is_plain

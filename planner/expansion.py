@@ -8,7 +8,7 @@ other batches and other models too. Below the smallest piece that was measured n
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from helmsman.planner.nearest_format import ASSUMED
+from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.hardware import Hardware

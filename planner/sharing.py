@@ -33,13 +33,13 @@ class Sharing:
         return any(sum(lanes.values()) > self.pools.capacity[pool] for pool, lanes in wanted.items())
 
     def asked(self, task: Task, alone: float) -> tuple[float, Uses]:
-        """Bytes/s of a task that takes `alone` seconds by itself, at most what its pools have; where they count."""
+        """Bytes/s that a task of `alone` seconds by itself draws, at most what its pools have; where they count."""
         key = task.resource, task.memories
         if key not in self._most:
             found = self.pools.uses(task)
             self._most[key] = found, self.pools.most(found)
         uses, most = self._most[key]
-        return min(task.bytes / alone, most) if alone else 0.0, uses
+        return min(self.pools.drawn(task) / alone, most) if alone else 0.0, uses
 
     def speeds(
         self, flows: Mapping[int, tuple[float, Uses]], interrupted: Mapping[int, float] = MappingProxyType({})

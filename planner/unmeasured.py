@@ -16,8 +16,8 @@ Measured below means: by three profiles on 2 cores of an AMD EPYC (Zen 5, AVX-51
 from collections.abc import Iterable
 from itertools import combinations
 
+from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.pools import Pools
-from helmsman.planner.nearest_format import ASSUMED
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Device, Hardware, Interrupts, Link, Memory

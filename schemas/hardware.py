@@ -12,11 +12,20 @@ from helmsman.schemas.hardware_names import check_names
 from helmsman.schemas.operation_table import OperationTable
 
 
+class JointProducts(Frozen):
+    """What products with weights of a format reach in a memory when several of its devices do them at once: `share` of
+    what plain reads by these devices reach together."""
+
+    format: StoredFormat
+    share: Share
+
+
 class Memory(Frozen):
     """A bounded store. `bandwidth` is what all its users together can read, bytes/s.
 
-    `joint`: bytes/s of products that several devices do at once, pieces of their own each, where that was measured;
-    else `bandwidth` stands for it. `joint_compute`: the part of its FLOP/s that a device keeps while another one of the
+    `joint`: bytes/s of plain reads that several devices do at once, pieces of their own each, where that was measured;
+    else `bandwidth` stands for it. `joint_products`: the shares of it that products reach, by the format of their
+    weights; absent: 1. `joint_compute`: the part of its FLOP/s that a device keeps while another one of the
     memory computes, too (their threads may be of one core, or clocks fall). `free`: what any program finds free, where
     `available` is the budget that one executor leaves itself."""
 
@@ -27,7 +36,8 @@ class Memory(Frozen):
     available: Bytes = Field(description="bytes a plan may use (E-HELM-07)")
     free: Bytes | None = Field(default=None, description="bytes free to any program; None: those available")
     bandwidth: Rate
-    joint: Rate | None = Field(default=None, description="of products of several devices at once; else its bandwidth")
+    joint: Rate | None = Field(default=None, description="of reads by several devices at once; else its bandwidth")
+    joint_products: Annotated[tuple[JointProducts, ...], Field(max_length=16)] = ()
     joint_compute: Share | None = Field(
         default=None,
         description="share of its FLOP/s that a device keeps while another device of this memory computes; absent: 1",

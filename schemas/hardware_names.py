@@ -84,6 +84,8 @@ def _sources_named(hardware: "Hardware") -> Iterator[tuple[str, str]]:
         yield f"memories.{place}.bandwidth.source", memory.bandwidth.source
         if memory.joint is not None:
             yield f"memories.{place}.joint.source", memory.joint.source
+        for products in memory.joint_products:
+            yield f"memories.{place}.joint_products.{products.format}.source", products.share.source
         if memory.joint_compute is not None:
             yield f"memories.{place}.joint_compute.source", memory.joint_compute.source
     for place, link in enumerate(hardware.links):

@@ -186,7 +186,7 @@ class _Run:
             self.moved[lane] += size
             if self.thread is not None:
                 self.held += self.thread.seconds(task, alone)
-            rate = min(size / alone, most) if alone else 0.0
+            rate = min(self.pools.drawn(task) / alone, most) if alone else 0.0
             lanes.append(lane)
             seconds.append(alone)
             rates.append(rate)

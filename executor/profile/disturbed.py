@@ -110,7 +110,10 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
     bandwidth = _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))
     together = profile.joint.disturbed if profile.joint is not None else 0.0
     joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together)}
-    return memory.model_copy(update={"bandwidth": bandwidth, **joint})
+    products = tuple(
+        each.model_copy(update={"share": disturbed_beyond(each.share, together)}) for each in memory.joint_products
+    )
+    return memory.model_copy(update={"bandwidth": bandwidth, "joint_products": products, **joint})
 
 
 def _link(link: Link, profile: Profile) -> Link:

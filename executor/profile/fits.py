@@ -1,7 +1,7 @@
 """From samples of two devices at once, and of the time between tasks, to the figures of a record."""
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, harmonic_mean
+from statistics import fmean
 
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.readings import MEASURED
@@ -9,7 +9,8 @@ from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.hardware import Interrupts
+from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.hardware import Interrupts, JointProducts
 
 _MOST = 0.95
 """Of a copy's time that it takes from a processor: more would mean that work stands still."""
@@ -19,27 +20,22 @@ _TOGETHER = 5
 
 
 def joint_rate(samples: JointSamples) -> Figure:
-    """Bytes/s of both devices together while the link is idle: every plain read is a sample, which probes beside
-    runs repeat, and so is every visit to a format and size of matrices."""
-    both = [each for (link, *_), each in samples.rates.items() if link == "idle"]
-    rates = [
-        harmonic_mean(of_one) + harmonic_mean(of_other)
-        for one, other in both
-        for of_one, of_other in zip(_by_visit(one, samples.visits), _by_visit(other, samples.visits), strict=True)
-    ]
-    return figure([*rates, *samples.read["idle"], *samples.throughout], MEASURED)
+    """Bytes/s of plain reads of both devices together while the link is idle, which probes beside runs repeat."""
+    return figure([*samples.read["idle"], *samples.throughout], MEASURED)
+
+
+def joint_products(samples: JointSamples) -> tuple[JointProducts, ...]:
+    """The shares of these that products reach, by format: each size and visit is a sample."""
+    by_format: dict[StoredFormat, list[float]] = {}
+    for (fmt, _), shares in samples.shares.items():
+        by_format.setdefault(fmt, []).extend(shares)
+    return tuple(JointProducts(format=fmt, share=figure(shares, MEASURED)) for fmt, shares in by_format.items())
 
 
 def joint_compute(samples: JointSamples) -> Figure | None:
     """The part of its FLOP/s that a device keeps while the other computes, the mean of moments throughout the profile
     (a prompt takes longer than one of them); None where that was not measured."""
     return _chosen(fmean(samples.kept), samples.kept) if samples.kept else None
-
-
-def _by_visit(samples: Sequence[float], visits: int) -> list[Sequence[float]]:
-    """Cut samples, which lie in the order of visits, into one sequence a visit, all of equal length."""
-    size = len(samples) // visits
-    return [samples[start : start + size] for start in range(0, size * visits, size)]
 
 
 def join_of(samples: HandoverSamples | None, device: str) -> Figure | None:

@@ -4,6 +4,7 @@ A device is measured while the other multiplies without a pause. Alone, each is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import fmean, harmonic_mean
 from threading import Event
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_linear
@@ -16,8 +17,8 @@ SHAPES = ((256, 1024), (512, 1024), (1024, 1024), (1536, 1024), (3072, 1024), (4
 """(rows, columns): bf16 matrices of 0.5 to 8 MiB, as devices have that share those of small and middling models."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
 QUANTISED_SHAPE = (4096, 1024)
-READS = 5
-"""How often plain reads of both are measured, as probes beside runs do it."""
+LEAST = 5
+"""Products that a device does at least, beside the other."""
 WALKED = 256 << 20
 """About how many bytes of matrices a device goes through, beside the other doing the same."""
 
@@ -31,18 +32,24 @@ class Pair:
 
 
 def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
-    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`. Drops the buffers of
-    `bench`."""
+    """Bytes/s of each beside the other, by `link` (idle or busy), format and bytes, into `found`, and of plain reads of
+    both before and after each format and size. Drops the buffers of `bench`."""
     found.names = pair.names
-    found.read.setdefault(link, []).extend(bench.read_together(pair.pools) for _ in range(READS))
+    reads = found.read.setdefault(link, [])
+    reads.append(bench.read_together(pair.pools))
     for fmt, (rows, columns) in _products():
         size = packed_size(fmt, rows, columns)
         matrices = bench.matrices(size)
         half = len(matrices) // 2
         own = matrices[:half], matrices[half:]
-        rates = found.rates.setdefault((link, fmt, size), ([], []))
+        rates, both = found.rates.setdefault((link, fmt, size), ([], [])), 0.0
         for place in (0, 1):
-            rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
+            taken = [size / t for t in _beside(pair.pools, own, place, fmt, rows, columns)]
+            rates[place].extend(taken)
+            both += harmonic_mean(taken)
+        reads.append(bench.read_together(pair.pools))
+        if link == "idle":
+            found.shares.setdefault((fmt, size), []).append(both / fmean(reads[-2:]))
         bench.drop()
 
 
@@ -70,4 +77,4 @@ def _beside(
 
     with feeding(feed):
         going.wait()
-        return time_linear(pools[place], fmt, own[place], rows, columns, 1, max(READS, WALKED // own[place][0].size))
+        return time_linear(pools[place], fmt, own[place], rows, columns, 1, max(LEAST, WALKED // own[place][0].size))

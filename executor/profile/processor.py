@@ -27,7 +27,7 @@ FEW_ROWS = (PRODUCT[0] // 16, PRODUCT[1])
 GEMM_TOKENS = (2, 4, 6, 8, 12, 16, 17, 24, 32, 48, 64, 128, 256)
 """With 17 tokens a product falls to 0.78 of its rate with 16: it is cut into blocks of equal size."""
 QUANTISED: tuple[StoredFormat, ...] = ("q8_0", "q4_0")
-"""What is measured of the quantised formats; others are priced by the nearest of these (`planner.nearest_format`)."""
+"""What is measured of the quantised formats; others are priced by the nearest of these (`lowering.nearest_format`)."""
 FEW = 32
 """Tokens up to which a product's bytes are a fifth of its time or more: plain reads beside these tell of the memory."""
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))

@@ -88,9 +88,13 @@ def _joint(joint: JointSamples) -> Iterator[Reading]:
     if joint.kept:
         alone: Conditions = {"beside": joint.names[1], "format": "bf16", "tokens": PRODUCT_TOKENS}
         yield _reading("joint compute", joint.names[0], "share of alone", list(joint.kept), alone)
+    given: Conditions
+    for (fmt, size), shares in joint.shares.items():
+        given = {"beside": joint.names[1], "format": fmt, "bytes": size}
+        yield _reading("joint products", joint.names[0], "share of joint read", shares, given)
     for (link, fmt, size), pair in joint.rates.items():
         for name, other, mine in zip(joint.names, joint.names[::-1], pair, strict=True):
-            given: Conditions = {"beside": other, "link": link, "format": fmt, "bytes": size}
+            given = {"beside": other, "link": link, "format": fmt, "bytes": size}
             yield _reading("joint", name, "bytes/s", mine, given)
 
 

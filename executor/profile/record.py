@@ -4,7 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from helmsman.executor._kernels import isa
 from helmsman.executor.profile.delays import link_slows
-from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, join_of, joint_compute, joint_rate
+from helmsman.executor.profile.fits import (
+    between,
+    copy_overhead,
+    interrupts_of,
+    join_of,
+    joint_compute,
+    joint_products,
+    joint_rate,
+)
 from helmsman.executor.profile.inplace import attention_flops, lookup_bytes
 from helmsman.executor.profile.readings import MEASURED, cuda_lane, readings
 from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, ProcessorSamples, Profile
@@ -46,6 +54,7 @@ def _memories(profile: Profile) -> Iterator[Memory]:
         available=available,
         bandwidth=bandwidth,
         joint=joint_rate(profile.joint) if profile.joint is not None else None,
+        joint_products=joint_products(profile.joint) if profile.joint is not None else (),
         joint_compute=joint_compute(profile.joint) if profile.joint is not None else None,
         source=MEASURED,
     )

@@ -135,12 +135,14 @@ class BetweenPassesSamples:
 class JointSamples:
     """Two devices at once: bytes/s of each by ("idle" or "busy" link, format, bytes of a matrix), as many of every one
     of the `visits`; `read`: bytes/s of plain reads of both, by link; `disturbed`: the share that others took;
-    `throughout`: bytes/s of plain reads of both after every second point of the profile, the link idle; `kept`: after
-    the other points, the part of its FLOP/s that each keeps while both compute."""
+    `shares`: by format and bytes of a matrix, once a visit, bytes/s of both over those of plain reads of both right
+    before and after, the link idle; `throughout`: bytes/s of plain reads of both after every second point of the
+    profile, the link idle; `kept`: after the other points, what each keeps of its FLOP/s while both compute."""
 
     names: tuple[str, str] = ("", "")
     read: dict[str, list[float]] = field(default_factory=dict)
     rates: dict[tuple[str, StoredFormat, int], tuple[list[float], list[float]]] = field(default_factory=dict)
+    shares: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
     visits: int = 0
     disturbed: float = 0.0
     throughout: Sequence[float] = ()

@@ -12,7 +12,7 @@ from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import copies, inplace, processor, quality, run
 from helmsman.executor.profile.between_passes import measure_between_passes
-from helmsman.executor.profile.joint import QUANTISED, READS, SHAPES
+from helmsman.executor.profile.joint import QUANTISED, SHAPES
 from helmsman.executor.profile.quality import Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.run import profile, steps
@@ -346,13 +346,16 @@ def test_a_real_profile_has_every_part(monkeypatch):
     assert {reading.what for reading in hardware.readings} >= {"read", "linear", "attention", "gemm", "copy"}
     busy = {reading.what for reading in hardware.readings if reading.conditions.get("link") == "busy"}
     assert busy == {"read", "linear", "gemm", "inputs", "attention", "joint", "joint read"}
+    shares = hardware.memory("dram").joint_products
+    assert [each.format for each in shares] == ["bf16", "q8_0", "q4_0"]
+    assert all(each.share.n >= quality.VISITS for each in shares)
     assert {"task", "join", "copy after work", "copy beside work", "handover", "taken", "between passes"} <= {
         reading.what for reading in hardware.readings
     }
     joint = hardware.memory("dram").joint
     kept = hardware.memory("dram").joint_compute
     assert kept is not None and kept.n > 50
-    assert joint is not None and joint.n > 50 + quality.VISITS * (READS + len(SHAPES) + len(QUANTISED))
+    assert joint is not None and joint.n > 50 + quality.VISITS * (1 + len(SHAPES) + len(QUANTISED))
     assert hardware.between_passes is not None
     assert link.latency.value == loopback.latency and link.overhead is not None and link.handover is not None
     assert {r.conditions["threads"] for r in hardware.readings if r.what == "read" and r.device == "cpu-all"} == {1, 2}

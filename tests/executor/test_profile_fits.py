@@ -4,29 +4,38 @@ from dataclasses import replace
 
 import pytest
 
-from helmsman.executor.profile.fits import between, copy_overhead, interrupts_of, joint_compute, joint_rate
+from helmsman.executor.profile.fits import (
+    between,
+    copy_overhead,
+    interrupts_of,
+    joint_compute,
+    joint_products,
+    joint_rate,
+)
 from helmsman.executor.profile.handovers import BYTES, LARGE
 from helmsman.executor.profile.samples import HandoverSamples, JointSamples
 
 
 def test_what_both_reach_is_the_sum_while_the_link_rests() -> None:
-    samples = JointSamples(("cpu", "loopback"), {"idle": [50e9], "busy": [1e9]}, visits=1)
-    samples.rates["idle", "bf16", 1 << 20] = ([20e9, 21e9, 22e9], [23e9, 24e9, 25e9])
-    samples.rates["busy", "bf16", 1 << 20] = ([1e9], [1e9])
+    samples = JointSamples(("cpu", "loopback"), {"idle": [50e9, 48e9], "busy": [1e9]}, visits=1)
     found = joint_rate(samples)
-    products = 3 / (1 / 20e9 + 1 / 21e9 + 1 / 22e9) + 3 / (1 / 23e9 + 1 / 24e9 + 1 / 25e9)
-    assert found.value == pytest.approx((50e9 + products) / 2)
+    assert found.value == pytest.approx(49e9)
     assert found.n == 2
+
+
+def test_products_of_a_format_are_the_median_share_of_all_sizes_and_visits() -> None:
+    samples = JointSamples(shares={("bf16", 1 << 20): [0.7, 0.8], ("bf16", 4 << 20): [0.9], ("q4_0", 1 << 20): [0.6]})
+    found = {each.format: (each.share.value, each.share.n) for each in joint_products(samples)}
+    assert found == {"bf16": (pytest.approx(0.8), 3), "q4_0": (pytest.approx(0.6), 1)}
 
 
 def test_a_spell_of_one_visit_is_not_what_both_reach() -> None:
     samples = JointSamples(("cpu", "loopback"), {"idle": [44e9, 75e9, 45e9]}, visits=3)
-    samples.rates["idle", "bf16", 1 << 20] = ([22e9, 22e9, 38e9, 38e9, 22.5e9, 22.5e9],) * 2
     three_visits = joint_rate(samples)
     assert three_visits.value == pytest.approx(45e9)
-    assert three_visits.n == 6 and three_visits.p90 > 70e9
+    assert three_visits.n == 3 and three_visits.p90 > 65e9
     whole = joint_rate(replace(samples, throughout=[40e9] * 20))
-    assert whole.value == pytest.approx(40e9) and whole.n == 26
+    assert whole.value == pytest.approx(40e9) and whole.n == 23
 
 
 def test_what_devices_keep_of_their_arithmetic_is_the_mean_of_its_moments() -> None:

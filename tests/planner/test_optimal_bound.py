@@ -19,6 +19,7 @@ from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.stored_blocks import fullest
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.optimal.tracks import Tracks
+from helmsman.schemas.hardware import JointProducts
 
 STEP, PROMPT = Aim("decode step", {"decode": 1.0}), Aim("prompt pass", {"prefill": 1.0})
 
@@ -53,6 +54,18 @@ def test_no_prompt_is_faster_than_its_blocks_where_devices_slow_each_others_arit
     optimal = Optimal(replace(question, frame=replace(question.frame, roles=slower)), PROMPT)
     assert CostModel(optimal.question.frame.roles.hardware).slowed() is not None
     assert compared_with_blocks(optimal, PROMPT, 12) > 2
+
+
+@pytest.mark.parametrize("aim", [STEP, PROMPT])
+def test_no_plan_is_faster_than_its_blocks_where_products_draw_more_than_their_bytes(aim):
+    question = asked("opt-125m", "m1-16gb", batch=2, layers=4)
+    hardware = question.frame.roles.hardware
+    products = (JointProducts(format="f16", share=figure(0.6)),)
+    memories = tuple(each.model_copy(update={"joint_products": products}) for each in hardware.memories)
+    drawing = roles(hardware.model_copy(update={"memories": memories}))
+    assert (
+        compared_with_blocks(Optimal(replace(question, frame=replace(question.frame, roles=drawing)), aim), aim, 12) > 2
+    )
 
 
 def compared_with_blocks(optimal, aim, draws):

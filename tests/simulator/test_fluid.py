@@ -3,11 +3,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pytest
+from plans import figure
 
 from helmsman.lowering.graph import Task, TaskGraph
 from helmsman.lowering.pools import Pools
+from helmsman.planner.sharing import Sharing
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.hardware import Hardware, JointProducts
 from helmsman.simulator._replay import fair_speeds
 from helmsman.simulator.replay import replay
 
@@ -87,6 +89,26 @@ def test_pools_follow_shares_to_the_physical_memory(hardware: Hardware, task: Ca
     assert pools.uses(task("t", "x", 10**9, ("dram", "far"))) == {"dram": 1, "far": 1}
     moved = task("t", "h2d", 10**9, ("dram", "vram"))._replace(kind="transfer")
     assert pools.uses(moved) == {"dram": 2, "link h2d": 1}
+
+
+def test_products_draw_what_plain_reads_would_move_meanwhile(
+    hardware: Hardware, task: Callable[..., Task], graph: Callable[..., TaskGraph]
+) -> None:
+    """At 0.75 of what reads reach, two products of 10 GB/s fill 26.7 GB/s, and two of 13 GB/s would 34.7 of 30."""
+    share = figure(0.75)
+    dram = hardware.memory("dram").model_copy(update={"joint_products": (JointProducts(format="f16", share=share),)})
+    others = tuple(memory for memory in hardware.memories if memory.name != "dram")
+    known = hardware.model_copy(update={"memories": (dram, *others)})
+    one = task("a", "cpu", 10**9, ("dram",))._replace(kind="linear", format="f16")
+    other = task("b", "acc", 10**9, ("vram",))._replace(kind="linear", format="f16")
+    assert Pools(known).drawn(one) == Pools(known).drawn(other._replace(format="q4_0")) == pytest.approx(1e9 / 0.75)
+    assert Pools(known).drawn(one._replace(kind="attention")) == Pools(hardware).drawn(one) == 1e9
+    for rate, factor in ((10e9, 1.0), (13e9, 2 * 13e9 / 0.75 / 30e9)):
+        made = replay(graph(one, other), lambda each, rate=rate: each.bytes / rate, known)
+        assert made.makespan == pytest.approx(factor * 1e9 / rate)
+        sharing = Sharing(Pools(known))
+        paces = sharing.speeds({place: sharing.asked(each, 1e9 / rate) for place, each in enumerate((one, other))})
+        assert list(paces.values()) == pytest.approx([1 / factor] * 2)
 
 
 def test_the_most_is_what_the_narrowest_pool_lets_through(hardware: Hardware) -> None:
