@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 
 from benchmarks.machine import print_machine
@@ -24,7 +23,7 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import passes_of
-from helmsman.executor.probe import joint_read_rate, probe_pieces
+from helmsman.executor.probe import dealt, joint_read_rate, probe_pieces
 from helmsman.executor.probing import sharing
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
@@ -120,11 +119,6 @@ def block_matrices(plan: Plan, devices: Devices, checkpoint: Path) -> dict[str, 
             if kept.buffer is not None:
                 found[kept.memory].append(kept.buffer)
     return found
-
-
-def dealt(own: Sequence[Sequence[Buffer]]) -> list[Buffer]:
-    """The buffers of several readers in turns, as many of each."""
-    return list(chain.from_iterable(zip(*own, strict=False)))
 
 
 def _jointly(pools: Sequence[Pool]) -> Read:

@@ -71,7 +71,7 @@ class Speeds:
 
     def _product(self, device: base.Device) -> float:
         """FLOP/s of a probe, after a read of as much as empties the caches."""
-        device.read_rate(self._prober.pieces)
+        device.read_rate(self._prober.noise)
         return self._prober.product(device, 0).value
 
     def _short(self, device: base.Device) -> float:

@@ -91,7 +91,7 @@ def measure(engine: Engine, request: Request, runs: int, machine: Machine, on_to
     prober, probes = Prober(engine.plan, machine), list[Probe]()
     generations: list[Generation] = []
     notes: dict[str, str | int | float] = {"prompt_tokens": request.past + request.tokens.shape[1]}
-    notes |= facts_here(machine, prober.pieces).notes
+    notes |= facts_here(machine, next(iter(prober.pieces(engine.devices).values()))).notes
     for run in range(runs):
         probes += prober.probe(engine.devices, run, TURNS)
         before = moment()

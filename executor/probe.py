@@ -1,7 +1,7 @@
 """Probes: what memory and links do right now, beside a run (rule 7 of measuring)."""
 
 from collections.abc import Callable, Sequence
-from itertools import cycle
+from itertools import chain, cycle
 from statistics import fmean, median
 from threading import Barrier, Event, Thread
 from typing import TypeVar
@@ -38,6 +38,22 @@ def probe_pieces(cache_bytes: int) -> list[Buffer]:
     count = beyond_caches(cache_bytes) // READ_PIECE + 1
     arena = Arena(count * READ_PIECE)
     return [_filled(arena.alloc(READ_PIECE, "probe")) for _ in range(count)]
+
+
+def cut(buffers: Sequence[Buffer], most: int) -> list[Buffer]:
+    """Pieces of READ_PIECE bytes at most of `buffers`; of more than `most` bytes every second, third, ..., so that they
+    are of all of them alike."""
+    pieces = [
+        buffer.part(start, min(READ_PIECE, buffer.size - start))
+        for buffer in buffers
+        for start in range(0, buffer.size, READ_PIECE)
+    ]
+    return pieces[:: -(-sum(piece.size for piece in pieces) // most)] if pieces else []
+
+
+def dealt(own: Sequence[Sequence[PieceT]]) -> list[PieceT]:
+    """The pieces of several readers in turns, as many of each."""
+    return list(chain.from_iterable(zip(*own, strict=False)))
 
 
 def read_rate(pool: Pool, pieces: Sequence[Buffer]) -> float:

@@ -1,16 +1,20 @@
 """Probes of devices and links in turns, beside a run: what each reads, computes and moves now (rule 7 of measuring)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from statistics import fmean, median
 
+from helmsman.executor._kernels import Buffer
 from helmsman.executor.devices.base import Device
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices
-from helmsman.executor.machine import Machine
+from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.probe import (
     JOINT_REPEATS,
     PRODUCT_TOKENS,
     JointProducts,
+    cut,
+    dealt,
     joint_read_rate,
     probe_pieces,
     product_matrices,
@@ -24,28 +28,46 @@ from helmsman.schemas.trace import Probe
 class Prober:
     """Probes devices that are open for a plan, with buffers that it keeps.
 
-    `pieces`: what reads read; `latencies`: by link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
+    Reads read the device's own matrices where those of all devices are beyond the caches, else noise: pages of a
+    virtual machine lie near and far, and one region of 256 MiB is read at 11.0 GB/s for good where another is at 13.5
+    (2 cores of an Intel Xeon). `latencies`: by link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
 
     def __init__(self, plan: Plan, machine: Machine) -> None:
-        self._plan = plan
-        self.pieces = probe_pieces(machine.cache_bytes)
+        self._plan, self._cache_bytes = plan, machine.cache_bytes
         self._format = computed_format(plan)
         self._matrices, self._joint = product_matrices(self._format), JointProducts()
         self.latencies: dict[str, str | int | float] = {}
 
     def probe(self, devices: Devices, run: int, turns: int) -> list[Probe]:
         """Every probe `turns` times, and of each what is usual (`middle`)."""
-        return middle([tuple(self._turn(devices, run)) for _ in range(turns)])
+        pieces = self.pieces(devices)
+        return middle([tuple(self._turn(devices, run, pieces)) for _ in range(turns)])
 
-    def _turn(self, devices: Devices, run: int) -> Iterator[Probe]:
+    def pieces(self, devices: Devices) -> dict[str, list[Buffer]]:
+        """What reads of each device read, by its name."""
+        native = {each.name: each.memory for each in devices.by_name.values() if isinstance(each, CpuDevice)}
+        held = {memory.name: sum(buffer.size for buffer in memory.matrices) for memory in native.values()}
+        most = beyond_caches(self._cache_bytes)
+        if sum(held.values()) < most:
+            return dict.fromkeys(devices.by_name, self.noise)
+        own = {name: cut(memory.matrices, most) for name, memory in native.items()}
+        return {name: own.get(name) or self.noise for name in devices.by_name}
+
+    @cached_property
+    def noise(self) -> list[Buffer]:
+        """Pieces beyond the caches, which hold nothing."""
+        return probe_pieces(self._cache_bytes)
+
+    def _turn(self, devices: Devices, run: int, pieces: Mapping[str, list[Buffer]]) -> Iterator[Probe]:
         """Each probe once, products after reads: reads of both devices after products were 3 % faster than after reads,
         as a profile takes them (286 turns on 2 cores of an AMD EPYC, Zen 5)."""
         for device in devices.by_name.values():
-            yield Probe(what="read", name=device.name, run=run, value=device.read_rate(self.pieces))
+            yield Probe(what="read", name=device.name, run=run, value=device.read_rate(pieces[device.name]))
         sharers = sharing(self._plan, devices)
         together = {memory: [device.pool for device in each] for memory, each in sharers.items()}
         for memory, pools in together.items():
-            yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, self.pieces))
+            own = dealt([pieces[each.name][place :: len(pools)] for place, each in enumerate(sharers[memory])])
+            yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, own))
         for lane in devices.links:
             sample = lane.sample()
             yield Probe(what="link", name=lane.name, run=run, value=sample.rate)

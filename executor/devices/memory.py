@@ -21,11 +21,14 @@ def view(buffer: Buffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[Sc
 
 
 class BoundedMemory:
-    """Allocates from one arena; what goes beyond `capacity` bytes fails, as on a GPU that is full."""
+    """Allocates from one arena; what goes beyond `capacity` bytes fails, as on a GPU that is full.
+
+    `matrices`: the buffers of those that are kept here, in the order in which they came."""
 
     def __init__(self, record: Memory, capacity: int) -> None:
         self.name = record.name
         self.arena = Arena(capacity)
+        self.matrices: list[Buffer] = []
 
     @property
     def capacity(self) -> int:
@@ -57,6 +60,7 @@ class BoundedMemory:
         """A matrix, its rows in `source`, packed as kernels read it in `fmt`."""
         buffer = self.alloc(packed_size(fmt, len(source), columns), what)
         pack_rows(source, source_format, buffer, fmt, columns)
+        self.matrices.append(buffer)
         return buffer
 
     def place(self, values: NDArray[Any], what: str) -> Buffer:

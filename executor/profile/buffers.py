@@ -33,10 +33,13 @@ class Regions:
         self._taken: list[Buffer] = []
 
     def rotation(self, size: int) -> list[Buffer]:
-        """Buffers of `size` bytes as `rotation` makes them, in a region that nobody has."""
+        """Buffers of `size` bytes as `rotation` makes them, in a region that nobody has; neighbours do not follow each
+        other, as little as the matrices of a pass do for the threads that divide them. In order, products of 3 MiB
+        were one long read, and 5 to 8 % faster than each by itself (2 cores of an Intel Xeon)."""
         count, stride = max(2, ceil(self._total / size)), ceil(size / _LINE) * _LINE
         region = self._region(count * stride)
-        return [region.part(number * stride, size) for number in range(count)]
+        places = np.random.default_rng(count).permutation(count).tolist()
+        return [region.part(place * stride, size) for place in places]
 
     def drop(self) -> None:
         """Take all regions back."""

@@ -1,7 +1,7 @@
 """Probes beside weights: what is loaded, and what counts as agreement."""
 
 import pytest
-from benchmarks.probes import BAR, Agreement, Turn, dealt
+from benchmarks.probes import BAR, Agreement, Turn
 
 
 def agreement(weights: float) -> Agreement:
@@ -20,7 +20,3 @@ def test_the_median_of_the_turns_has_to_be_within_the_bar():
     assert not slow.within
     assert not fast.within
     assert fast.line().endswith("beyond")
-
-
-def test_every_reader_gets_as_many_buffers():
-    assert dealt([[1, 2, 3], [4, 5]]) == [1, 4, 2, 5]

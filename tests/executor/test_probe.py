@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helmsman.executor import probe
-from helmsman.executor._kernels import Pool
+from helmsman.executor._kernels import Arena, Pool
 from helmsman.schemas.figures import LEAST_SHARE, MOST_SHARE
 
 SIZE, TOGETHER, ALONE = 1000, 2.0, 1.0
@@ -119,3 +119,16 @@ def test_products_run_on_threads_of_this_machine() -> None:
     """Whatever these keep: each pool computes, alone and beside the other."""
     kept = probe.JointProducts().kept([Pool([cpu]) for cpu in sorted(sched_getaffinity(0))[:2]], 1)
     assert LEAST_SHARE < kept < MOST_SHARE
+
+
+def test_pieces_of_many_buffers_are_of_all_of_them() -> None:
+    arena = Arena(4 * probe.READ_PIECE + 4096)
+    large, small = arena.alloc(3 * probe.READ_PIECE + 640, "large"), arena.alloc(1280, "small")
+    sizes = [piece.size for piece in probe.cut([large, small], 1 << 40)]
+    assert sizes == [*[probe.READ_PIECE] * 3, 640, 1280]
+    assert [piece.size for piece in probe.cut([large, small], 2 * probe.READ_PIECE)] == [probe.READ_PIECE] * 2 + [1280]
+    assert probe.cut([], 1) == []
+
+
+def test_every_reader_is_dealt_as_many_pieces() -> None:
+    assert probe.dealt([[1, 2, 3], [4, 5]]) == [1, 4, 2, 5]

@@ -4,9 +4,14 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from plans import make_hardware
 
 from helmsman.executor import probing
+from helmsman.executor.devices.cpu import CpuDevice
+from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.machine import Machine
 from helmsman.executor.probing import middle
 from helmsman.schemas.trace import Probe
 
@@ -86,6 +91,28 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
     assert prober.latencies == {"latency_s.h2d.4": 1e-6}
     turn = ["read", "read", "joint", "link", "product", "product", "both multiply"]
     assert order == 3 * turn
+
+
+def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host's alone would fit; an accelerator without matrices reads noise."""
+    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
+    record, values = make_hardware().memories[0], np.ones((16, 1024), np.float32)
+    memories = {name: record.model_copy(update={"name": name}) for name in ("cpu", "other", "bare")}
+    devices = {name: CpuDevice(name, BoundedMemory(each, 1 << 20), (0,)) for name, each in memories.items()}
+    for name, count in (("cpu", 2), ("other", 3)):
+        for number in range(count):
+            devices[name].memory.keep(values, "f32", "f32", 1024, f"{number}")
+    opened: Any = SimpleNamespace(by_name=devices)
+    plan: Any = None
+    for together, own in ((5 * values.nbytes, True), (5 * values.nbytes + 1, False)):
+        monkeypatch.setattr(probing, "beyond_caches", lambda cache, together=together: together)
+        prober = probing.Prober(plan, Machine((0,), 1 << 30, 1))
+        pieces = prober.pieces(opened)
+        assert pieces["bare"] is prober.noise
+        for name in ("cpu", "other"):
+            matrices = devices[name].memory.matrices
+            assert [piece.size for piece in pieces[name]] == [each.size for each in (matrices if own else prober.noise)]
 
 
 def test_medians_are_of_like_probes() -> None:
