@@ -2,8 +2,8 @@
 benchmarks.freedom`.
 
 Random questions, asked as on the command line: a dense model of the catalogue, or a GGUF file that mixes formats, on a
-machine of hwdb with all of its memory or less, any format of weights and of keys and values, batches, objectives. Of
-each, by predicted seconds of the objective:
+machine of hwdb, or one of the profiled `--records`, with all of its memory or less, any format of weights and of keys
+and values, batches, objectives. Of each, by predicted seconds of the objective:
 
 - freedom: a strategy that may choose more, or has more memory or a second accelerator, is never slower, nor without a
   plan where it had one (`WIDENINGS`), a tenth of a per cent apart from that;
@@ -37,7 +37,7 @@ from math import inf
 from multiprocessing import Pool
 from pathlib import Path
 
-from benchmarks.random_questions import Question, drawn
+from benchmarks.random_questions import Question, drawn, roomy
 from helmsman.analysis.comparison import speed
 from helmsman.cli.app import run_command
 from helmsman.cli.plan import build_parser, decided, question_of
@@ -74,12 +74,15 @@ llama.cpp and vLLM, and one device with everything. `--same-software` prices a p
 
 @dataclass(frozen=True)
 class Widening:
-    """Options of a strategy, and others that let it choose more."""
+    """Options of a strategy, or of the default where it is empty, and others that let it choose more.
+
+    `tolerance`: how much slower the second plan may be, as a share."""
 
     strategy: str
     narrow: str
     wide: str
     needs: str = ""
+    tolerance: float = TOLERANCE
 
 
 WIDENINGS = (
@@ -122,6 +125,8 @@ WIDENINGS = (
         )
         for less, needs in (("--vram-avail LESS", "vram"), ("--ram-avail LESS", "ram"))
     ),
+    Widening("", "--vram-avail LESS", "", "vram", MARGIN),
+    Widening("", "--ram-avail LESS", "", "ram", MARGIN),
     Widening("optimal", "--gpu ONE", "--gpu TWO", "composed"),
     Widening("layer-split", "--gpu ONE", "--gpu TWO", "composed"),
 )
@@ -178,9 +183,9 @@ def asked(line: str) -> Answer:
     return Answer(code, None, json.dumps(json.loads(out.getvalue())["error"]) if out.getvalue() else errors.getvalue())
 
 
-def checked(folder: Path, seed: int, largest: float, widenings: int, number: int) -> Checked:
+def checked(folder: Path, records: Sequence[Path], seed: int, largest: float, widenings: int, number: int) -> Checked:
     """Ask the first of random questions that any strategy has a plan for in all ways, and with so many `widenings`;
-    `largest`: parameters of its model at most."""
+    `records`: profiled machines; `largest`: parameters of its model at most."""
     answers: dict[str, Answer] = {}
 
     def ask(line: str) -> Answer:
@@ -190,7 +195,7 @@ def checked(folder: Path, seed: int, largest: float, widenings: int, number: int
 
     for attempt in count():
         chance = random.Random(f"{seed} {number} {attempt}")
-        question, answers = drawn(chance, folder, largest), {}
+        question, answers = drawn(chance, folder, largest, records), {}
         failures = list(_default(question, ask))
         if failures or any(answer.plan is not None for answer in answers.values()):
             break
@@ -218,7 +223,7 @@ def _widened(question: Question, widening: Widening, ask: Ask) -> Iterator[str]:
             yield f"freedom: {rates[1]:.5g} tokens/s instead of {rates[0]:.5g}{_shown(lines)}"
         return
     before, after = (answer.seconds(question.objective) for answer in (narrow, wide))
-    if after > before * (1 + TOLERANCE):
+    if after > before * (1 + widening.tolerance):
         yield f"freedom: {after / before - 1:.3%} slower ({before:.6g} s, {after:.6g} s){_shown(lines)}"
 
 
@@ -286,6 +291,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes")
     parser.add_argument("--widenings", type=int, default=3, metavar="N", help="that every question is asked with")
     parser.add_argument("--largest", type=float, default=inf, metavar="N", help="parameters of a model at most")
+    parser.add_argument(
+        "--records", type=Path, nargs="+", default=(), help="hardware documents that helm-profile wrote"
+    )
     parser.add_argument("--folder", type=Path, help="where outlines of GGUF files go, and stay")
     args = parser.parse_args()
     failed = plans = 0
@@ -293,7 +301,8 @@ def main() -> int:
         folder = args.folder or Path(opened.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         pool = opened.enter_context(Pool(args.jobs))
-        ask = partial(checked, folder, args.seed, args.largest, args.widenings)
+        records = [roomy(record, folder) for record in args.records]
+        ask = partial(checked, folder, records, args.seed, args.largest, args.widenings)
         for found in pool.imap_unordered(ask, range(args.first, args.first + args.cases)):
             plans, failed = plans + found.compared, failed + bool(found.failures)
             for failure in found.failures:

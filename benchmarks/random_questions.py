@@ -1,7 +1,9 @@
-"""Random questions of helm-plan: models of the catalogue on machines of hwdb, with less memory, of any format."""
+"""Random questions of helm-plan: models of the catalogue on machines of hwdb and on profiled ones, with less memory, of
+any format."""
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import inf
@@ -14,6 +16,8 @@ from helmsman.lowering.tensors import parameters
 from helmsman.planner.format_check import cache_misfit, weights_misfit
 from helmsman.planner.machine import roles
 from helmsman.schemas.errors import HelmError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.read import digest, read_document
 
 PROMPTS, OUTPUTS = (32, 128, 512, 2048), (1, 32, 128, 512)
 SHAPES = ((1, 1), (1, 1), (1, 1), (1, 4), (1, 16), (2, 8), (4, 4))
@@ -29,6 +33,11 @@ COMPOSED = (("RTX 3090", "pcie4x16"), ("RTX 4060 Ti 16GB", "pcie4x8"), ("RTX 306
 
 LESS = 0.7
 """The part of a memory that the narrower question has."""
+
+PROFILED = 0.3
+"""The part of the questions that are of profiled machines, where there are any."""
+ROOM = {"dram": 64 * 10**9, "loopback": 12 * 10**9}
+"""Bytes that the memories of a profiled machine are given, by their kind: models of the catalogue are to fit."""
 
 OBJECTIVES = ("request", "latency", "throughput", "ttft")
 
@@ -64,8 +73,9 @@ class Question:
         return options
 
 
-def drawn(chance: random.Random, folder: Path, largest: float = inf) -> Question:
-    """A question that fits the model's context, in formats that its matrices have."""
+def drawn(chance: random.Random, folder: Path, largest: float = inf, records: Sequence[Path] = ()) -> Question:
+    """A question that fits the model's context, in formats that its matrices have; `records`: profiled machines that
+    it may be of."""
     while True:
         name, weights, kv = chance.choice(_models(largest)), chance.choice(WEIGHTS), chance.choice(CACHES)
         model, path = load_model(name), name
@@ -81,7 +91,7 @@ def drawn(chance: random.Random, folder: Path, largest: float = inf) -> Question
         output = chance.choice(OUTPUTS)
         prompt = min(chance.choice(PROMPTS), model.longest_context - output)
         (batches, batch), objective = chance.choice(SHAPES), chance.choice(OBJECTIVES)
-        machine, traits, sizes = _machine(chance)
+        machine, traits, sizes = _machine(chance, records)
         work = f"--prompt-tokens {prompt} --output-tokens {output} --batch {batch}"
         work += f" --batches {batches}" if batches > 1 else ""
         words = f"--model {path} {machine} {work} --format {weights} --kv-format {kv}"
@@ -90,12 +100,27 @@ def drawn(chance: random.Random, folder: Path, largest: float = inf) -> Question
         return Question(words, objective, frozenset({*traits, objective}), tuple(sizes.items()))
 
 
-def _machine(chance: random.Random) -> tuple[str, set[str], dict[str, int]]:
+def roomy(record: Path, folder: Path) -> Path:
+    """Write the profiled machine into `folder`, with memories of `ROOM` bytes; return the path there."""
+    hardware = read_document(Hardware, record)
+    memories = (
+        memory.model_copy(update={"capacity": ROOM[memory.kind], "available": ROOM[memory.kind]})
+        if memory.kind in ROOM
+        else memory
+        for memory in hardware.memories
+    )
+    path = folder / f"{digest(hardware)}.json"
+    path.write_text(hardware.model_copy(update={"memories": tuple(memories)}).to_json())
+    return path
+
+
+def _machine(chance: random.Random, records: Sequence[Path]) -> tuple[str, set[str], dict[str, int]]:
     """Words, traits, and the sizes of memories."""
-    if chance.random() < 0.1:
+    profiled = records and chance.random() < PROFILED
+    if not profiled and chance.random() < 0.1:
         gpu, link = chance.choice(COMPOSED)
         return f"--gpu '{gpu}' --cpu 'AMD Ryzen 9 5950X' --ram 64GB --link {link}", {"composed"}, {}
-    name = chance.choice(system_names())
+    name = str(chance.choice(records)) if profiled else chance.choice(system_names())
     hardware = load_hardware(name, None)
     parts, words, traits, sizes = roles(hardware), f"--hw {name}", {"ram"}, {}
     sizes["--ram-avail"] = hardware.memory(parts.host.memory).available

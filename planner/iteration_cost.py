@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placed
 from helmsman.lowering.rules import kv_rule
 from helmsman.planner.costs import CostModel
@@ -10,7 +11,7 @@ from helmsman.planner.knots import NOTHING, Table, straight
 from helmsman.planner.kv_budget import LEAST_TOKENS, limits_of
 from helmsman.planner.pipeline_parallel import Hops, in_rounds
 from helmsman.planner.replica import Replica, ReplicaOptions, replica_of
-from helmsman.planner.stages import Stages, decode_attention, stages_of
+from helmsman.planner.stages import Stages, decode_attention, rows, stages_of
 from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
@@ -50,6 +51,7 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     costs = CostModel(replica.hardware)
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
+    shared_device, shared_host = _shared(replica, costs)
     return IterationCost(
         layers=replica.model.layers,
         linear=Table(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
@@ -63,7 +65,25 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
         swap_out=moves.out(moves.cached),
         swap_in=moves.back(moves.cached),
         ends=Table(stages.ends, looks=looks).fitted(limits.sequences),
+        shared_device=shared_device,
+        shared_host=shared_host,
     )
+
+
+def _shared(replica: Replica, costs: CostModel) -> tuple[float, float]:
+    """By how much longer, as shares, weights take the accelerator and caches the host while both read at once; 0 where
+    nothing that they read is in one memory."""
+    model, fmt, host = replica.model, kv_rule(replica.plan, 0).used, replica.host
+    accelerators = [device.name for device in replica.accelerators]
+    weights = [t for t in lower(replica.plan, rows(1)).tasks if t.kind == "linear" and t.resource in accelerators]
+    caches = decode_attention(model, fmt, host, replica.plan.workload.context)
+    sharing, seconds = costs.sharing(), sum(costs.price(task).mid for task in weights)
+    uses = sharing.pools.uses(weights[0]) if weights else {}
+    if not uses.keys() & sharing.pools.uses(caches).keys():
+        return 0.0, 0.0
+    rate = min(sum(map(sharing.pools.drawn, weights)) / seconds, sharing.pools.most(uses))
+    paces = sharing.speeds({0: (rate, uses), 1: sharing.asked(caches, costs.price(caches).mid)})
+    return 1.0 / paces[0] - 1.0, 1.0 / paces[1] - 1.0
 
 
 def _stages(replica: Replica, costs: CostModel) -> Stages:

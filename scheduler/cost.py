@@ -47,7 +47,10 @@ class IterationCost:
 
     `stages`: of a pipeline of accelerators, each with its layers and its link, at work on as many micro-batches at a
     time (APEX-39). A pass is then a round, and the accelerator's stages and ends are such that `layers` of them make
-    one; those of the host and of a link are as ever."""
+    one; those of the host and of a link are as ever.
+
+    `shared_device`, `shared_host`: by how much longer, as a share, what the accelerator reads and what the host's
+    attention reads take while both read at once, where their memories are one; else 0."""
 
     layers: int
     linear: Line
@@ -62,6 +65,8 @@ class IterationCost:
     swap_in: Line
     ends: Line
     stages: int = 1
+    shared_device: float = 0.0
+    shared_host: float = 0.0
 
     def scaled(
         self, linear: float = 1.0, gpu_attention: float = 1.0, cpu_attention: float = 1.0, link: float = 1.0

@@ -52,6 +52,23 @@ def transfers(cost: IterationCost, work: Work) -> float:
     return cost.to_host(work.cpu_requests) + cost.to_device(work.cpu_requests)
 
 
+def reading(cost: IterationCost, work: Work) -> float:
+    """Seconds of one layer in which the accelerator reads memory: weights, as for one token, and caches of decodes."""
+    return min(cost.linear(work.tokens), cost.linear(1)) + cost.gpu_attention(work.gpu_kv)
+
+
+def contention(cost: IterationCost, reads: float, device: float, host: float) -> tuple[float, float]:
+    """How many times as long the accelerator and the host take for parts of a layer that go on at once, because both
+    read one memory.
+
+    `device`, `host`: seconds of these parts by themselves, of which the accelerator reads for `reads`; what the host
+    does, attention, reads throughout. The shorter part lies within the longer."""
+    if not device or not host:
+        return 1.0, 1.0
+    both = min(device, host) * min(1.0, reads / device)
+    return 1.0 + cost.shared_device * both / device, 1.0 + cost.shared_host * both / host
+
+
 def gpu_only_seconds(cost: IterationCost, work: Work) -> float:
     """Everything on the accelerator; caches are swapped layer by layer beside it (NEO-07)."""
     return max(_on_accelerator(cost, work), _link(cost, work))
@@ -71,16 +88,21 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     own way through linear stage, link and host; and, over two layers, both sub-batches' ways one after the other, with
     the accelerator's attention between or without it. Where the host is hidden (NEO-15, transfers included) that is
     L (max(l0, tr1 + ca1) + max(l1 + ga0, tr0 + ca0)); elsewhere it is less, because nothing waits for both halves.
-    The accelerator attends for `first` only (NEO-08)."""
+    The accelerator attends for `first` only (NEO-08). Each sub-batch's attention on the host goes on beside the other's
+    stages on the accelerator, and what both read of one memory takes longer (`contention`)."""
     assert not (second.gpu_kv or second.pairs), "the second sub-batch has its attention on the host"
     both = first, second
     linear, host = [cost.linear(work.tokens) for work in both], [cpu_attention(cost, work) for work in both]
+    attention = device_attention(cost, first)
+    longer, waits = contention(cost, reading(cost, first), linear[0] + attention, host[1])
+    longer_second, waits_first = contention(cost, reading(cost, second), linear[1], host[0])
+    linear, attention = [longer * linear[0], longer_second * linear[1]], longer * attention
+    host = [waits_first * host[0], waits * host[1]]
     there, back, away = (
         [cost.to_host(work.cpu_requests) / cost.stages for work in both],
         [cost.to_device(work.cpu_requests) / cost.stages for work in both],
         [seconds / cost.stages for seconds in host],
     )
-    attention = device_attention(cost, first)
     ways = map(sum, zip(linear, there, away, back, strict=True))
     turns = attention + there[0] + back[1], there[1] + back[0]
     longest = max(turns) + sum(linear) + sum(away)
@@ -88,15 +110,19 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
 
-def deferred_seconds(cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0) -> float:
+def deferred_seconds(
+    cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0, host: float = 0.0
+) -> float:
     """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
     one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
     those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17). In a
-    round they join one micro-batch each time: as many rows more as that makes of all of them."""
+    round they join one micro-batch each time: as many rows more as that makes of all of them. `host`: seconds of
+    attention on the host, which go on beside the pass."""
     rows = (work.tokens + cost.stages * count for count in joining)
     joined = sum(cost.linear(each) - cost.linear(work.tokens) for each in rows)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
-    return max(alone + joined, _link(cost, work))
+    longer, _ = contention(cost, reading(cost, work), (alone + joined) / cost.layers, host / cost.layers)
+    return max(longer * (alone + joined), _link(cost, work))
 
 
 def deferred_iterations(cost: IterationCost, iteration: float, cohort: Work) -> int:

@@ -44,7 +44,9 @@ Cost cost_of(const py::object& cost) {
           line("to_device"),
           line("swap_out"),
           line("swap_in"),
-          line("ends")};
+          line("ends"),
+          cost.attr("shared_device").cast<double>(),
+          cost.attr("shared_host").cast<double>()};
 }
 
 Limits limits_of(const py::object& limits) {

@@ -40,6 +40,24 @@ double link(const Cost& cost, const Work& first, const Work& second) {
                     into_layer(cost, first) + into_layer(cost, second));
 }
 
+// Seconds of one layer in which the accelerator reads memory: weights, as for one token, and caches of decodes.
+double reading(const Cost& cost, const Work& work) {
+  return std::min(linear_stage(cost, work), cost.linear(1)) + at(cost.gpu_attention, work.gpu_kv);
+}
+
+// How many times as long either side takes for what both read at once of one memory.
+struct Contention {
+  double device = 1, host = 1;
+};
+
+// Of parts of a layer that go on at once: `device` and `host` seconds by themselves, of which the accelerator reads for
+// `reads`; the host reads throughout. The shorter part lies within the longer.
+Contention contention(const Cost& cost, double reads, double device, double host) {
+  if (device <= 0 || host <= 0) return {};
+  const double both = std::min(device, host) * std::min(1.0, reads / device);
+  return {1 + cost.shared_device * both / device, 1 + cost.shared_host * both / host};
+}
+
 Times gpu_only(const Cost& cost, const Work& work) {
   const double gpu = cost.layers * device_layer(cost, work) + at(cost.ends, work.outputs);
   const double moved = link(cost, work);
@@ -60,9 +78,15 @@ Times simple(const Cost& cost, const Work& work) {
 // One layer of two sub-batches in turns (NEO-10 with transfers): seconds, and how long each side works. The longest
 // cycle of what waits for each other: the accelerator, the host, each half's own way, both halves' ways over two layers.
 Times two_layers(const Cost& cost, const Work& first, const Work& second) {
-  const double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
-  const double attention = device_attention(cost, first), gpu = linear0 + linear1 + attention;
-  const double host0 = host_attention(cost, first), host1 = host_attention(cost, second), cpu = host0 + host1;
+  double linear0 = linear_stage(cost, first), linear1 = linear_stage(cost, second);
+  double attention = device_attention(cost, first);
+  double host0 = host_attention(cost, first), host1 = host_attention(cost, second);
+  // Each half's attention on the host goes on beside the other's stages on the accelerator.
+  const Contention early = contention(cost, reading(cost, first), linear0 + attention, host1);
+  const Contention late = contention(cost, reading(cost, second), linear1, host0);
+  linear0 *= early.device, attention *= early.device, host1 *= early.host;
+  linear1 *= late.device, host0 *= late.host;
+  const double gpu = linear0 + linear1 + attention, cpu = host0 + host1;
   const auto over = [&](const Line& line, const Work& half) { return each(cost, at(line, half.cpu_requests)); };
   const double there0 = over(cost.to_host, first), back0 = over(cost.to_device, first);
   const double there1 = over(cost.to_host, second), back1 = over(cost.to_device, second);
@@ -107,13 +131,23 @@ double joined_linear(const Cost& cost, const Load& load) {
   return seconds;
 }
 
+// Of a pass beside which the host attends for the cohorts that join it.
+Contention beside_cohorts(const Cost& cost, const Load& load, double gpu) {
+  double host = 0;
+  for (const auto& [layers, work] : load.joining)
+    if (work.cpu_requests > 0) host += host_attention(cost, work);
+  return contention(cost, reading(cost, load.half[0]), gpu / cost.layers, host / cost.layers);
+}
+
 Times deferred(const Cost& cost, const Load& load) {
   Times times = gpu_only(cost, load.half[0]);
   times.gpu += joined_linear(cost, load);
+  const Contention longer = beside_cohorts(cost, load, times.gpu);
+  times.gpu *= longer.device;
   times.seconds = std::max(times.gpu, times.link);
   for (const auto& [layers, work] : load.joining) {
     if (work.cpu_requests == 0) continue;
-    times.cpu += host_attention(cost, work), times.link += transfers(cost, work);
+    times.cpu += longer.host * host_attention(cost, work), times.link += transfers(cost, work);
   }
   return times;
 }
@@ -149,6 +183,12 @@ double device_attention(const Cost& cost, const Work& work) {
 
 double host_attention(const Cost& cost, const Work& work) {
   return at(cost.cpu_attention, work.cpu_kv) + cost.cpu_request * static_cast<double>(work.cpu_requests);
+}
+
+double host_seconds(const Cost& cost, Kind kind, const Load& load, double seconds) {
+  if (kind != Kind::deferred || cost.shared_host == 0) return seconds;
+  const double gpu = gpu_only(cost, load.half[0]).gpu + joined_linear(cost, load);
+  return seconds / beside_cohorts(cost, load, gpu).host;
 }
 
 double host_layer(const Cost& cost, const Work& work) { return transfers(cost, work) + host_attention(cost, work); }

@@ -29,6 +29,8 @@ struct Cost {
   Line to_device;        // requests: attention's output back (TrO)
   Line swap_out, swap_in;  // KV tokens
   Line ends;             // sequences that yield a token (T_prl + T_pol)
+  // By how much longer what either side reads takes while both read, where their memories are one; else 0.
+  double shared_device, shared_host;
 };
 
 // How the work of the accelerator and of the host go together in a pass.
@@ -104,6 +106,9 @@ Times time_of(const Cost& cost, Kind kind, const Load& load);
 // One layer's linear stage, and its attention on the accelerator: of decodes and of prompts.
 double linear_stage(const Cost& cost, const Work& work);
 double device_attention(const Cost& cost, const Work& work);
+
+// Seconds of its own work that the host does in `seconds` of a pass: fewer where the accelerator reads the same memory.
+double host_seconds(const Cost& cost, Kind kind, const Load& load, double seconds);
 
 // One layer of attention on the host, and with what goes over the link for it.
 double host_attention(const Cost& cost, const Work& work);

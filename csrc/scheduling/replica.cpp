@@ -129,7 +129,8 @@ void Replica::land() {
   clock_ = flight_.end;
   if (policy_.learns() && !(made.pure() && policy_.steady(state_)))
     policy_.observe(made.kind, state_.load(), time_of(costs_.believed, made.kind, state_.load()), flight_.times);
-  const Outcome& outcome = state_.commit(clock_.now(), flight_.times.seconds, costs_.actual);
+  const double host = host_seconds(costs_.actual, made.kind, state_.load(), flight_.times.seconds);
+  const Outcome& outcome = state_.commit(clock_.now(), host, costs_.actual);
   over_ += static_cast<int64_t>(outcome.finished.size());
   if (run_.empty()) {
     count_one();

@@ -7,6 +7,7 @@ import pytest
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.iteration_times import (
     Work,
+    contention,
     deferred_iterations,
     deferred_seconds,
     gpu_only_seconds,
@@ -66,6 +67,35 @@ _FIRST = Work(tokens=15, outputs=4, gpu_kv=30, pairs=100, prompt_kv=40)
 )
 def test_a_pipelined_layer_takes_its_longest_cycle(first: Work, second: Work, layer: float) -> None:
     assert pipelined_seconds(COST, first, second) == 2 * layer + 2 + 1
+
+
+def test_what_both_sides_read_of_one_memory_takes_longer() -> None:
+    """Of 10 seconds of the first half on the accelerator it reads for 4 + 3; the host's 4 lie within them."""
+    shared = replace(COST, shared_device=0.5, shared_host=0.25)
+    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
+    assert pipelined_seconds(COST, _FIRST, second) == 2 * (10 + 4) + 3
+    both = 4 * 7 / 10
+    assert contention(shared, 7, 10, 4) == pytest.approx((1 + 0.5 * both / 10, 1 + 0.25 * both / 4))
+    assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (10 + 0.5 * both + 4) + 3)
+
+
+def test_a_long_attention_waits_for_the_other_half_s_reads_alone() -> None:
+    """Its own linear stage comes before it, so it is not slowed by that."""
+    shared = replace(COST, shared_device=0.5, shared_host=0.25)
+    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=30)
+    assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (4 + 0.75 + 31 + 0.25 * 7) + 3)
+
+
+def test_who_works_alone_is_slowed_by_nobody() -> None:
+    shared = replace(COST, shared_device=0.5, shared_host=0.25)
+    assert contention(shared, 7, 10, 0) == contention(shared, 0, 0, 4) == (1, 1)
+    alone = Work(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
+    assert simple_seconds(shared, alone) == simple_seconds(COST, alone)
+
+
+def test_attention_on_the_host_slows_the_pass_beside_it() -> None:
+    shared, work = replace(COST, shared_device=0.5, shared_host=0.25), Work(tokens=10, outputs=10, gpu_kv=30)
+    assert deferred_seconds(shared, work, [10], host=100) == pytest.approx(23 * (1 + 0.5 * 7 / 11.5))
 
 
 def test_a_pipeline_takes_no_less_than_its_link() -> None:

@@ -1,9 +1,11 @@
 """What iterations of a served plan cost, by tables and closed forms, against the replay of lowered passes."""
 
+from dataclasses import replace
 from functools import cache
 from random import Random
 
 import pytest
+from plans import sharing_hardware
 from serving import work_of
 from serving_passes import pass_seconds
 
@@ -72,6 +74,36 @@ def test_iterations_cost_what_their_tasks_do_together(seed: int) -> None:
     for iteration, seconds in passes(Random(seed)):
         made = replay(lower_serving(PLAN, iteration), median, PLAN.hardware)
         assert seconds == pytest.approx(pass_seconds(made), rel=0.02), iteration.overlap
+
+
+def one_memory(joint: float) -> Placement:
+    """A plan for an accelerator that computes from a part of the host's memory: 10 GB/s each, together `joint`."""
+    plan = replace(PLAN, model=load_model("Qwen3-0.6B"), hardware=sharing_hardware(joint))
+    return replace(plan, compute=(ComputeRule(select=Select(), device="loopback"),))
+
+
+@pytest.mark.parametrize("joint", [1.2e10, 1.6e10])
+@pytest.mark.parametrize("own", [(), (900,) * 3])
+@pytest.mark.parametrize("requests", [2, 6, 12, 30])
+def test_two_devices_on_one_memory_delay_each_other(requests: int, own: tuple[int, ...], joint: float) -> None:
+    """Where the host's attention is a part of the accelerator's time, as long, and longer: up to half as long again."""
+    plan = one_memory(joint)
+    cost, costs = replica_cost(plan).cost, CostModel(plan.hardware)
+    first, second = SubBatch(gpu=(100,) * 4, cpu=own), SubBatch(cpu=(1500,) * requests)
+    made = replay(
+        lower_serving(plan, ServingIteration(1, "two-sub-batches", (first, second))),
+        lambda task: costs.price(task).mid,
+        plan.hardware,
+    )
+    works = work_of(first), work_of(second)
+    seconds = pipelined_seconds(cost, *works)
+    assert seconds == pytest.approx(pass_seconds(made), rel=0.03)
+    assert seconds > 1.01 * pipelined_seconds(replace(cost, shared_device=0.0, shared_host=0.0), *works)
+
+
+def test_where_memory_has_what_both_read_nobody_waits() -> None:
+    apart = replica_cost(one_memory(2.5e10)).cost
+    assert (apart.shared_device, apart.shared_host) == pytest.approx((0.0, 0.0), abs=1e-9)
 
 
 def test_blocks_take_all_but_a_twentieth_of_a_pass_of_two_sub_batches() -> None:

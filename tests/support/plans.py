@@ -1,7 +1,17 @@
 """Plans for tests, made by hand: a machine of two memories and a split of a model's units between them."""
 
 from helmsman.schemas.formats import KvFormat, StoredFormat
-from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
+from helmsman.schemas.hardware import (
+    Compute,
+    Device,
+    Figure,
+    Hardware,
+    Interrupts,
+    JointProducts,
+    Link,
+    Memory,
+    Source,
+)
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import (
     ComputeRule,
@@ -116,4 +126,26 @@ def predicted(workload: Workload) -> Predicted:
         ttft=Seconds(seconds=second),
         tokens_per_second=second,
         memory=(use,),
+    )
+
+
+def sharing_hardware(joint: float = 1.2e10) -> Hardware:
+    """`make_hardware` whose accelerator computes from a part of the host's memory, with all that a profile measures of
+    two devices on one memory: `joint` bytes/s of reads by both, what products reach of them, what each keeps of its
+    arithmetic while the other computes, and time between tasks."""
+    made = make_hardware(ram=64 * GIB, vram=12 * GIB)
+    dram, vram = made.memories
+    both = {
+        "joint": figure(joint),
+        "joint_products": (JointProducts(format="bf16", share=figure(0.9)),),
+        "joint_compute": figure(0.9),
+    }
+    joins = (device.model_copy(update={"join": figure(2e-6)}) for device in made.devices)
+    moves = {"handover": figure(4e-6), "interrupts": {"cpu": Interrupts(small=figure(0.05), large=figure(0.2))}}
+    return made.model_copy(
+        update={
+            "memories": (dram.model_copy(update=both), vram.model_copy(update={"shares": "dram"})),
+            "devices": tuple(joins),
+            "links": tuple(link.model_copy(update=moves) for link in made.links),
+        }
     )
