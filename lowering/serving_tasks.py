@@ -2,7 +2,8 @@
 
 Operations are placed and sized by the plan's rules, as in any pass; requests of the host's cache are attended to by the
 host CPU, whatever the rules say about attention. Beside the names of operations there are `attention.prompt` (of prompt
-chunks), `attention.host`, and of transfers `qkv` (TrQKV), `attention` (TrO), `kv.new` (of prompts, block by block),
+chunks), `attention.host`, `attention.decode` (of decodes on the accelerator, whose tasks are named `attention`), and of
+transfers `qkv` (TrQKV), `attention` (TrO), `kv.new` (of prompts, block by block),
 `kv.out` and `kv.in` (whole requests that are swapped, and what chunks at the host read again). What requests wait for
 has a lane of the link to itself, so that it does not queue behind caches."""
 
@@ -25,8 +26,9 @@ from helmsman.schemas.formats import size_of
 PRE_PROJECTION = ("norm1", "q", "k", "v", "append")
 """What a linear stage does of the block whose attention follows, after the rest of the block before (NEO-09)."""
 
-HOST_ATTENTION = "attention.host"
-"""Attention of decodes on the host, which costs something for each of them beside their bytes."""
+HOST_ATTENTION, DECODE_ATTENTION = "attention.host", "attention.decode"
+"""Attention of decodes on the host, and on the accelerator, to caches of requests: these are short and far apart, so
+that each costs something beside its bytes."""
 
 Amount = tuple[int, int, int, int]
 """Of attention: tokens, positions that they attend to, tokens whose keys and values are read, and sequences."""
@@ -132,6 +134,7 @@ class ServingTasks:
             raise BadInputError(message, field="compute", value=part.device, remedy=remedy)
         self.out.batch = 0
         deps = {*self.came.get(layer, ()), *self.made(0, "append")}
+        op = replace(op, name=DECODE_ATTENTION) if phase == "decode" else op
         task = self.out.operation(op, part, layer, tuple(sorted(deps)))
         value.made.append((part.memory, task, op.out_bytes / value.size))
 

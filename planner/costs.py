@@ -12,7 +12,7 @@ from typing import Literal
 from helmsman.lowering.graph import Task
 from helmsman.lowering.nearest_format import ASSUMED
 from helmsman.lowering.pools import Pools
-from helmsman.lowering.serving_tasks import HOST_ATTENTION
+from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.curves import interpolate
 from helmsman.planner.device_rates import blended, efficiency_curve, input_bytes, peak_rate
 from helmsman.planner.expansion import Expansion, expansion, pieces
@@ -229,7 +229,8 @@ class CostModel:
             bounds.append(self._constant(least, "launch"))
         bound = longest(bounds).plus(self._elementwise(task, device)).plus(self._inputs(task, device))
         bound = bound.plus(self._overhead(device))
-        return bound.plus(self.requests(device, task.tokens)) if task.op == HOST_ATTENTION else bound
+        online = task.op in (HOST_ATTENTION, DECODE_ATTENTION)
+        return bound.plus(self.requests(device, task.tokens)) if online else bound
 
     def _expanding(self, task: Task, device: str) -> Estimate:
         """By the line through the expansions of the record's tables."""
@@ -275,7 +276,7 @@ class CostModel:
         curve = efficiency_curve(device, bound, task.kind, task.format)
         if curve is None:
             return []
-        at = task.bytes / _caches(task) if bound == "memory" else _together(task, curve.op == "attention")
+        at = task.bytes / _caches(task, device) if bound == "memory" else _together(task, curve.op == "attention")
         return [interpolate(curve, max(at, 1.0))]
 
     def _elementwise(self, task: Task, device: Device) -> Estimate | None:
@@ -300,11 +301,12 @@ class CostModel:
             return None
         return self._constant(device.overhead, "overhead")
 
-    def requests(self, host: Device, count: int) -> Estimate | None:
-        """What so many requests add to a layer's attention on the host beside the bytes of their caches."""
-        if host.request is None or not self.options.corrections:
+    def requests(self, device: Device, count: int) -> Estimate | None:
+        """What so many requests add to a layer's attention on `device` beside the bytes of their caches; None where
+        that was not measured."""
+        if device.request is None or not self.options.corrections:
             return None
-        one = self._constant(host.request, "overhead")
+        one = self._constant(device.request, "overhead")
         return Estimate(count * one.low, count * one.mid, count * one.high, one.bound, one.source)
 
     def _transfer(self, task: Task) -> Estimate:
@@ -375,7 +377,8 @@ def _together(task: Task, alone: bool) -> float:
     return task.tokens
 
 
-def _caches(task: Task) -> int:
-    """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention on the
-    host of an online pass has these starts in what requests add (`request`)."""
-    return 1 if task.op == HOST_ATTENTION else task.sequences
+def _caches(task: Task, device: Device) -> int:
+    """The number of caches that the bytes of `task` are read from, each a new start for the memory. Attention of an
+    online pass has these starts in what requests add (`request`), on the host and wherever that was measured."""
+    measured = task.op == DECODE_ATTENTION and device.request is not None
+    return 1 if measured or task.op == HOST_ATTENTION else task.sequences

@@ -16,7 +16,7 @@ from helmsman.planner.tensor_parallel import DividedStages, Exchange, transfer
 from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.formats import rows_size, size_of
-from helmsman.schemas.hardware import Link
+from helmsman.schemas.hardware import Device, Link
 
 _LONGEST = 2**15
 """Tokens of a prompt up to which attention has knots, however few a cache holds; it goes on with their last slope."""
@@ -51,7 +51,9 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     costs = CostModel(replica.hardware)
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
+    alone = costs.requests(next(iter(replica.accelerators), replica.host), 1)
     shared_device, shared_host = _shared(replica, costs)
+    join_device, join_host = _joins(replica, costs)
     return IterationCost(
         layers=replica.model.layers,
         linear=Table(stages.linear, looks=looks).fitted(max(limits.batch_tokens, LEAST_TOKENS)),
@@ -60,14 +62,25 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
         prefill_read=Table(stages.prompt_read, looks=looks).fitted(longest),
         cpu_attention=Table(_on_host(replica, costs)).fitted(max(limits.cpu_tokens, longest)),
         cpu_request=0.0 if request is None else request.mid,
-        to_host=moves.out(moves.queries_keys_values),
-        to_device=moves.back(moves.attended),
+        to_host=moves.to_host(),
+        to_device=moves.to_device(),
         swap_out=moves.out(moves.cached),
         swap_in=moves.back(moves.cached),
         ends=Table(stages.ends, looks=looks).fitted(limits.sequences),
+        gpu_request=0.0 if alone is None else alone.mid,
         shared_device=shared_device,
         shared_host=shared_host,
+        join_device=join_device,
+        join_host=join_host,
     )
+
+
+def _joins(replica: Replica, costs: CostModel) -> tuple[float, float]:
+    """Seconds between two stages of an accelerator, and of the host, of which the second waits for the other side."""
+    if replica.away is None:
+        return 0.0, 0.0
+    between, host, accelerator = costs.between(), replica.host.name, replica.away.name
+    return between.joins([host], accelerator), between.joins([accelerator], host)
 
 
 def _shared(replica: Replica, costs: CostModel) -> tuple[float, float]:
@@ -135,6 +148,21 @@ class _Moves:
         """`size` of so many things over the link from the host."""
         away, hardware = self.replica.away, self.replica.hardware
         return NOTHING if away is None else self._over(hardware.link(self.replica.host.memory, away.memory), size)
+
+    def to_host(self) -> Line:
+        """Seconds from the linear stage of so many requests on the accelerator to their attention on the host."""
+        return self._handed_over(self.out(self.queries_keys_values), self.replica.away, self.replica.host)
+
+    def to_device(self) -> Line:
+        """Seconds from the attention of so many requests on the host to their linear stage on the accelerator."""
+        return self._handed_over(self.back(self.attended), self.replica.host, self.replica.away)
+
+    def _handed_over(self, moved: Line, here: Device | None, there: Device | None) -> Line:
+        if here is None or there is None:
+            return moved
+        link = self.replica.hardware.link(here.memory, there.memory)
+        after = 0.0 if link is None else self.costs.between().after(link.name, there.name)
+        return Line(moved.x, (moved.y[0], *(seconds + after for seconds in moved.y[1:])))
 
     def _over(self, link: Link | None, size: Callable[[int], int]) -> Line:
         assert link is not None, "accelerators within reach have links both ways"

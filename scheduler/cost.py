@@ -38,19 +38,23 @@ class IterationCost:
     """Seconds of one layer by stage, and of the ends of a pass; `layers` of them make a pass.
 
     `linear`: tokens in the pass (or sub-batch) -> norms, q, k, v, append, o and FFN (T_l). `gpu_attention`: KV tokens
-    that decode attention on the accelerator reads (T_ga). `prefill_compute`: query-key pairs of prompt chunks, the sum
-    of t past + t (t + 1) / 2; `prefill_read`: KV tokens that they read, the sum of past + t; the longer of both counts.
-    `cpu_attention`: KV tokens that decode attention on the host reads (T_ca), and `cpu_request` seconds more for each
-    request. `to_host`: requests -> Q, K and V over the link; `to_device`: requests -> outputs of attention back.
-    `swap_out`, `swap_in`: KV tokens -> their keys and values over the link. `ends`: sequences that yield a token ->
-    embedding, final norm, head and the choice of a token (T_prl + T_pol, NEO-11).
+    that decode attention on the accelerator reads (T_ga), and `gpu_request` seconds more for each request.
+    `prefill_compute`: query-key pairs of prompt chunks, the sum of t past + t (t + 1) / 2; `prefill_read`: KV tokens
+    that they read, the sum of past + t; the longer of both counts. `cpu_attention`: KV tokens that decode attention on
+    the host reads (T_ca), and `cpu_request` seconds more for each request. `to_host`: requests -> Q, K and V over the
+    link; `to_device`: requests -> outputs of attention back; both until what waits for them begins. `swap_out`,
+    `swap_in`: KV tokens -> their keys and values over the link. `ends`: sequences that yield a token -> embedding,
+    final norm, head and the choice of a token (T_prl + T_pol, NEO-11).
 
     `stages`: of a pipeline of accelerators, each with its layers and its link, at work on as many micro-batches at a
     time (APEX-39). A pass is then a round, and the accelerator's stages and ends are such that `layers` of them make
     one; those of the host and of a link are as ever.
 
     `shared_device`, `shared_host`: by how much longer, as a share, what the accelerator reads and what the host's
-    attention reads take while both read at once, where their memories are one; else 0."""
+    attention reads take while both read at once, where their memories are one; else 0.
+
+    `join_device`, `join_host`: seconds between two stages of the accelerator, and of the host, the second of which
+    waits for the other side: once a layer for each sub-batch with attention on the host."""
 
     layers: int
     linear: Line
@@ -65,8 +69,11 @@ class IterationCost:
     swap_in: Line
     ends: Line
     stages: int = 1
+    gpu_request: float = 0.0
     shared_device: float = 0.0
     shared_host: float = 0.0
+    join_device: float = 0.0
+    join_host: float = 0.0
 
     def scaled(
         self, linear: float = 1.0, gpu_attention: float = 1.0, cpu_attention: float = 1.0, link: float = 1.0
@@ -79,6 +86,7 @@ class IterationCost:
             self,
             linear=self.linear.scaled(linear),
             gpu_attention=self.gpu_attention.scaled(gpu_attention),
+            gpu_request=self.gpu_request * gpu_attention,
             prefill_compute=self.prefill_compute.scaled(gpu_attention),
             prefill_read=self.prefill_read.scaled(gpu_attention),
             cpu_attention=self.cpu_attention.scaled(cpu_attention),

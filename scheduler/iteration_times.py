@@ -14,13 +14,15 @@ from helmsman.scheduler.cost import IterationCost
 class Work:
     """What one pass, or one of its sub-batches, has to do.
 
-    `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_kv`: KV tokens that decodes on the
-    accelerator read. `pairs`, `prompt_kv`: query-key pairs of prompt chunks, and KV tokens that they read.
-    `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV tokens that they read. `swap_out`,
+    `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_requests`, `gpu_kv`: decodes with
+    attention on the accelerator, and the KV tokens that they read. `pairs`, `prompt_kv`: query-key pairs of prompt
+    chunks, and KV tokens that they read. `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV
+    tokens that they read. `swap_out`,
     `swap_in`: KV tokens that move to the host, and to the accelerator."""
 
     tokens: int = 0
     outputs: int = 0
+    gpu_requests: int = 0
     gpu_kv: int = 0
     pairs: int = 0
     prompt_kv: int = 0
@@ -39,7 +41,8 @@ def device_attention(cost: IterationCost, work: Work) -> float:
     """One layer's attention on the accelerator: of decodes, in fewer micro-batches than stages where there are fewer of
     them, and of prompt chunks."""
     spread = max(1.0, cost.stages / max(1, work.tokens))
-    return cost.gpu_attention(spread * work.gpu_kv) + prefill_attention(cost, work)
+    decodes = cost.gpu_attention(spread * work.gpu_kv) + cost.gpu_request * spread * work.gpu_requests
+    return decodes + prefill_attention(cost, work)
 
 
 def cpu_attention(cost: IterationCost, work: Work) -> float:
@@ -106,7 +109,9 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     ways = map(sum, zip(linear, there, away, back, strict=True))
     turns = attention + there[0] + back[1], there[1] + back[0]
     longest = max(turns) + sum(linear) + sum(away)
-    layer = max(sum(linear) + attention, sum(host), *ways, longest / 2)
+    joins = sum(work.cpu_requests > 0 for work in both)
+    device, attending = sum(linear) + attention + joins * cost.join_device, sum(host) + joins * cost.join_host
+    layer = max(device, attending, *ways, longest / 2)
     return max(cost.layers * layer + cost.ends(first.outputs + second.outputs), _link(cost, first, second))
 
 

@@ -55,7 +55,7 @@ class Apex final : public Hybrid {
 
   static Decoding decoding(const State& state, const Cost& cost) {
     const int64_t count = state.gpu().count(), kv = state.gpu().kv() + count;
-    const double attention = at(cost.gpu_attention, kv);
+    const double attention = decode_attention(cost, static_cast<double>(count), static_cast<double>(kv));
     return {at(cost.linear, count), attention, count > 0 ? static_cast<double>(kv) / attention : 0.0, 0.0};
   }
 

@@ -36,6 +36,7 @@ Cost cost_of(const py::object& cost) {
           cost.attr("stages").cast<int>(),
           line("linear"),
           line("gpu_attention"),
+          cost.attr("gpu_request").cast<double>(),
           line("prefill_compute"),
           line("prefill_read"),
           line("cpu_attention"),
@@ -46,7 +47,9 @@ Cost cost_of(const py::object& cost) {
           line("swap_in"),
           line("ends"),
           cost.attr("shared_device").cast<double>(),
-          cost.attr("shared_host").cast<double>()};
+          cost.attr("shared_host").cast<double>(),
+          cost.attr("join_device").cast<double>(),
+          cost.attr("join_host").cast<double>()};
 }
 
 Limits limits_of(const py::object& limits) {
@@ -56,9 +59,9 @@ Limits limits_of(const py::object& limits) {
 }
 
 Work work_of(const py::object& work) {
-  return {whole(work, "tokens"),       whole(work, "outputs"), whole(work, "gpu_kv"),
-          whole(work, "pairs"),        whole(work, "prompt_kv"), whole(work, "cpu_requests"),
-          whole(work, "cpu_kv"),       whole(work, "swap_out"),  whole(work, "swap_in")};
+  return {whole(work, "tokens"),    whole(work, "outputs"),      whole(work, "gpu_requests"), whole(work, "gpu_kv"),
+          whole(work, "pairs"),     whole(work, "prompt_kv"),    whole(work, "cpu_requests"), whole(work, "cpu_kv"),
+          whole(work, "swap_out"),  whole(work, "swap_in")};
 }
 
 Kind kind_of(const std::string& name) {

@@ -48,6 +48,7 @@ void Correction::scale(const Cost& believed) {
   const auto [linear, attention, host, link] = factors_;
   cost_->linear.scale(believed.linear, linear), cost_->ends.scale(believed.ends, linear);
   cost_->gpu_attention.scale(believed.gpu_attention, attention);
+  cost_->gpu_request = attention * believed.gpu_request;
   cost_->prefill_compute.scale(believed.prefill_compute, attention);
   cost_->prefill_read.scale(believed.prefill_read, attention);
   cost_->cpu_attention.scale(believed.cpu_attention, host), cost_->cpu_request = host * believed.cpu_request;

@@ -86,11 +86,13 @@ Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   const Contention late = contention(cost, reading(cost, second), linear1, host0);
   linear0 *= early.device, attention *= early.device, host1 *= early.host;
   linear1 *= late.device, host0 *= late.host;
-  const double gpu = linear0 + linear1 + attention, cpu = host0 + host1;
+  const int joins = (first.cpu_requests > 0) + (second.cpu_requests > 0);
+  const double gpu = linear0 + linear1 + attention + joins * cost.join_device;
+  const double cpu = host0 + host1 + joins * cost.join_host;
   const auto over = [&](const Line& line, const Work& half) { return each(cost, at(line, half.cpu_requests)); };
   const double there0 = over(cost.to_host, first), back0 = over(cost.to_device, first);
   const double there1 = over(cost.to_host, second), back1 = over(cost.to_device, second);
-  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + each(cost, cpu);
+  const double turn = std::max(attention + there0 + back1, there1 + back0) + linear0 + linear1 + each(cost, host0 + host1);
   const double way0 = linear0 + there0 + each(cost, host0) + back0, way1 = linear1 + there1 + each(cost, host1) + back1;
   return {std::max({gpu, cpu, way0, way1, turn / 2}), gpu, cpu, 0.0};
 }
@@ -177,8 +179,13 @@ double filling(const Cost& cost, const Load& load) {
 }
 
 double device_attention(const Cost& cost, const Work& work) {
-  const double kv = spread(cost, work) * static_cast<double>(work.gpu_kv);
-  return cost.gpu_attention(kv) + prefill_attention(cost, work);
+  const double wide = spread(cost, work);
+  const double requests = wide * static_cast<double>(work.gpu_requests), kv = wide * static_cast<double>(work.gpu_kv);
+  return decode_attention(cost, requests, kv) + prefill_attention(cost, work);
+}
+
+double decode_attention(const Cost& cost, double requests, double kv) {
+  return cost.gpu_attention(kv) + cost.gpu_request * requests;
 }
 
 double host_attention(const Cost& cost, const Work& work) {

@@ -21,6 +21,7 @@ struct Cost {
 
   Line linear;           // tokens (T_l)
   Line gpu_attention;    // KV tokens that decodes read (T_ga)
+  double gpu_request;    // beside it, a request
   Line prefill_compute;  // query-key pairs of prompt chunks
   Line prefill_read;     // KV tokens that prompt chunks read; the longer of the two counts
   Line cpu_attention;    // KV tokens that decodes on the host read (T_ca)
@@ -31,6 +32,8 @@ struct Cost {
   Line ends;             // sequences that yield a token (T_prl + T_pol)
   // By how much longer what either side reads takes while both read, where their memories are one; else 0.
   double shared_device, shared_host;
+  // Between two stages of either side, the second of which waits for the other: once a layer for each half.
+  double join_device, join_host;
 };
 
 // How the work of the accelerator and of the host go together in a pass.
@@ -45,6 +48,7 @@ enum class Kind : uint8_t {
 struct Work {
   int64_t tokens = 0;        // rows of the linear stage
   int64_t outputs = 0;       // sequences that yield a token
+  int64_t gpu_requests = 0;  // decodes with attention on the accelerator
   int64_t gpu_kv = 0;        // KV tokens that decodes on the accelerator read, the appended ones included
   int64_t pairs = 0;         // query-key pairs of prompt chunks: the sum of t past + t (t + 1) / 2
   int64_t prompt_kv = 0;     // KV tokens that they read: the sum of past + t
@@ -52,7 +56,7 @@ struct Work {
   int64_t cpu_kv = 0;        // KV tokens that they read, the appended ones included
   int64_t swap_out = 0, swap_in = 0;  // KV tokens that move to the host and to the accelerator
 
-  void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, gpu_kv += cached + 1; }
+  void decode_on_gpu(int64_t cached) { ++tokens, ++outputs, ++gpu_requests, gpu_kv += cached + 1; }
   void decode_on_cpu(int64_t cached) { ++tokens, ++outputs, ++cpu_requests, cpu_kv += cached + 1; }
   void prompt(int64_t count, int64_t past, bool yields) {
     tokens += count, outputs += yields;
@@ -63,7 +67,8 @@ struct Work {
 
  private:
   Work& add(const Work& other, int64_t sign) {
-    tokens += sign * other.tokens, outputs += sign * other.outputs, gpu_kv += sign * other.gpu_kv;
+    tokens += sign * other.tokens, outputs += sign * other.outputs;
+    gpu_requests += sign * other.gpu_requests, gpu_kv += sign * other.gpu_kv;
     pairs += sign * other.pairs, prompt_kv += sign * other.prompt_kv;
     cpu_requests += sign * other.cpu_requests, cpu_kv += sign * other.cpu_kv;
     swap_out += sign * other.swap_out, swap_in += sign * other.swap_in;
@@ -103,8 +108,9 @@ double filling(const Cost& cost, const Load& load);
 
 Times time_of(const Cost& cost, Kind kind, const Load& load);
 
-// One layer's linear stage, and its attention on the accelerator: of decodes and of prompts.
+// One layer's linear stage, and its attention on the accelerator: of so many decodes, and of decodes and prompts.
 double linear_stage(const Cost& cost, const Work& work);
+double decode_attention(const Cost& cost, double requests, double kv);
 double device_attention(const Cost& cost, const Work& work);
 
 // Seconds of its own work that the host does in `seconds` of a pass: fewer where the accelerator reads the same memory.

@@ -47,8 +47,8 @@ void run_until(const Cost& cost, int64_t count, int64_t kv, int64_t most, const 
   run.clear();
   const auto requests = static_cast<double>(count);
   Load load;
-  load.half[0].tokens = load.half[0].outputs = count;
-  // Without attention, whose stretches come on top.
+  load.half[0].tokens = load.half[0].outputs = load.half[0].gpu_requests = count;
+  // Without what caches take to read, whose stretches come on top.
   const double rest = time_of(cost, Kind::gpu_only, load).gpu - cost.layers * cost.gpu_attention(0);
   const double wide = spread(cost, load.half[0]);
   double before = 0;

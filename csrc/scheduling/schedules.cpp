@@ -10,7 +10,8 @@ Schedules::Schedules(const State& state, const Cost& cost, const std::vector<Can
                      const Weighing& weighing)
     : state_(state), cost_(cost), prompts_(prompts), saturation_(weighing.saturation), decodes_(state.load().half[0]) {
   const int64_t count = state.gpu().count();
-  decodes_.tokens += count, decodes_.outputs += count, decodes_.gpu_kv += state.gpu().kv() + count;
+  decodes_.tokens += count, decodes_.outputs += count;
+  decodes_.gpu_requests += count, decodes_.gpu_kv += state.gpu().kv() + count;
   if (weighing.by_work && count > 0) decode_ = device_seconds(decodes_) / static_cast<double>(count);
 }
 

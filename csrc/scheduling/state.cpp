@@ -149,7 +149,8 @@ void State::decode_on_gpu() {
   decision_.decodes = group_.count();
   take(Home::gpu, group_.growth(1));
   Work& work = load_.half[0];
-  work.tokens += group_.count(), work.outputs += group_.count(), work.gpu_kv += group_.kv() + group_.count();
+  work.tokens += group_.count(), work.outputs += group_.count();
+  work.gpu_requests += group_.count(), work.gpu_kv += group_.kv() + group_.count();
 }
 
 void State::prompt(Id id, int64_t count, Home home) {

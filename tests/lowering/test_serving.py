@@ -41,10 +41,10 @@ def test_alike_sequences_do_what_a_pass_of_them_does(on_cpu: int) -> None:
     plan = serving_plan(LAYERS, on_cpu)
     decodes = lower_serving(plan, ServingIteration(3, "none", (SubBatch(gpu=(40,) * 4),)))
     plain = lower(plan, Iteration(3, "decode", 4, 1, 40))
-    lanes = {task.id: task.resource.partition(":")[0] for task in decodes.tasks}
-    assert [task._replace(resource=lanes[task.id], deps=()) for task in decodes.tasks] == [
-        task._replace(deps=()) for task in plain.tasks
-    ]
+    assert [
+        task._replace(op=task.op.removesuffix(".decode"), resource=task.resource.partition(":")[0], deps=())
+        for task in decodes.tasks
+    ] == [task._replace(deps=()) for task in plain.tasks]
     prompts = lower_serving(plan, ServingIteration(3, "none", (SubBatch((PromptChunk(8, 2),) * 4),)))
     plain = lower(plan, Iteration(3, "prefill", 4, 8, 10))
     found = [(task.id.replace(".prompt", ""), task.bytes, task.flops, task.tokens) for task in prompts.tasks]

@@ -3,13 +3,14 @@
 from random import Random
 
 import pytest
-from plans import make_hardware
+from plans import make_hardware, sharing_hardware
 from served_plans import NEO_8B, NEO_70B, layer_split, neo
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.serving import lower_serving
-from helmsman.lowering.serving_tasks import HOST_ATTENTION
+from helmsman.lowering.serving_tasks import DECODE_ATTENTION, HOST_ATTENTION
 from helmsman.planner.costs import CostModel
+from helmsman.planner.handovers import without_time_between
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.predict import pass_seconds
 from helmsman.scheduler.iteration import Iteration
@@ -61,18 +62,36 @@ def test_the_host_reads_kv_heads_and_computes_all_heads() -> None:
     assert replica_cost(fast).cost.cpu_attention(40_000) == pytest.approx(flops, rel=0.01)
 
 
-def test_requests_cost_the_host_as_much_in_closed_form_as_in_a_pass() -> None:
-    """Beside the bytes that they read."""
+def test_requests_cost_as_much_in_closed_form_as_in_a_pass() -> None:
+    """Beside the bytes that they read, on the host and on the accelerator."""
     bare = layer_split(*NEO_8B[:2])
-    host = bare.hardware.devices[0]
-    host = host.model_copy(update={"request": host.read.model_copy(update={"value": 2e-5})})
-    hardware = bare.hardware.model_copy(update={"devices": (host, *bare.hardware.devices[1:])})
-    plan = layer_split(NEO_8B[0], hardware)
-    cost, batch = replica_cost(plan).cost, SubBatch(cpu=(40, 900, 31))
-    graph = lower_serving(plan, ServingIteration(0, "none", (batch,)))
-    (task, *_) = (task for task in graph.tasks if task.op == HOST_ATTENTION)
-    assert cost.cpu_request == 2e-5 and replica_cost(bare).cost.cpu_request == 0
-    assert CostModel(plan.hardware).price(task).mid == pytest.approx(cost.cpu_attention(971) + 3 * 2e-5, rel=0.01)
+    taken = {"cpu": 2e-5, "cuda": 3e-5}
+    devices = (
+        device.model_copy(update={"request": device.read.model_copy(update={"value": taken[device.name]})})
+        for device in bare.hardware.devices
+    )
+    hardware = bare.hardware.model_copy(update={"devices": tuple(devices)})
+    plan, contexts = layer_split(NEO_8B[0], hardware), (40, 900, 31)
+    cost, free = replica_cost(plan).cost, replica_cost(bare).cost
+    graph = lower_serving(plan, ServingIteration(0, "none", (SubBatch(gpu=contexts, cpu=contexts),)))
+    host, accelerator = (
+        next(CostModel(plan.hardware).price(task).mid for task in graph.tasks if task.op == op)
+        for op in (HOST_ATTENTION, DECODE_ATTENTION)
+    )
+    assert (cost.cpu_request, cost.gpu_request) == (2e-5, 3e-5)
+    assert (free.cpu_request, free.gpu_request) == (0, 0)
+    assert host == pytest.approx(cost.cpu_attention(971) + 3 * 2e-5, rel=0.01)
+    assert accelerator == pytest.approx(cost.gpu_attention(971) + 3 * 3e-5, rel=0.01)
+
+
+def test_what_waits_for_a_transfer_begins_a_hand_over_later() -> None:
+    cost = replica_cost(layer_split("Qwen3-0.6B", sharing_hardware())).cost
+    bare = replica_cost(layer_split("Qwen3-0.6B", without_time_between(sharing_hardware()))).cost
+    assert cost.to_host(3) == pytest.approx(bare.to_host(3) + 4e-6)
+    assert cost.to_device(3) == pytest.approx(bare.to_device(3) + 4e-6)
+    assert cost.swap_out(3) == bare.swap_out(3) and cost.to_host(0) == 0
+    assert (cost.join_device, cost.join_host) == pytest.approx((2e-6, 2e-6))
+    assert (bare.join_device, bare.join_host) == (0, 0)
 
 
 def test_links_move_queries_keys_values_and_back_only_outputs() -> None:

@@ -15,7 +15,13 @@ TRUE = 1.4, 0.6, 2.5, 0.8
 
 def _pipelined(chance: Random) -> tuple[Work, Work]:
     count, others = chance.randint(1, 80), chance.randint(1, 60)
-    first = Work(tokens=count, outputs=count, gpu_kv=count * chance.randint(100, 5000), swap_out=chance.randint(0, 900))
+    first = Work(
+        tokens=count,
+        outputs=count,
+        gpu_requests=count,
+        gpu_kv=count * chance.randint(100, 5000),
+        swap_out=chance.randint(0, 900),
+    )
     return first, Work(tokens=others, outputs=others, cpu_requests=others, cpu_kv=others * chance.randint(50, 900))
 
 

@@ -70,7 +70,7 @@ def test_a_request_alone_takes_what_its_passes_take_one_by_one(seed: int) -> Non
         requests.columns(), cost, cost, limits, "gpu-only", {"preemption": "recompute"}, check=True
     )
     passes = [Work(prompt, 1, pairs=prompt * (prompt + 1) // 2, prompt_kv=prompt)]
-    passes += [Work(1, 1, gpu_kv=prompt + step) for step in range(1, output)]
+    passes += [Work(1, 1, gpu_requests=1, gpu_kv=prompt + step) for step in range(1, output)]
     seconds = [gpu_only_seconds(cost, work) for work in passes]
     assert found["jumps"][0] == 1 and found["passes"].sum() == output
     assert found["finish_s"][0] == pytest.approx(1.5 + sum(seconds), rel=1e-12)

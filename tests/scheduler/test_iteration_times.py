@@ -93,6 +93,21 @@ def test_who_works_alone_is_slowed_by_nobody() -> None:
     assert simple_seconds(shared, alone) == simple_seconds(COST, alone)
 
 
+def test_each_half_that_the_host_attends_to_begins_with_a_join() -> None:
+    """What is busy all the time begins later by it; what waits anyway does not."""
+    joined = replace(COST, join_device=1.0, join_host=2.0)
+    second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
+    assert pipelined_seconds(joined, _FIRST, second) == pipelined_seconds(COST, _FIRST, second) + 2 * 1
+    away = replace(_FIRST, cpu_requests=2, cpu_kv=40)
+    host = 2 * (41 + 4 + 2 * 2) + 3
+    assert pipelined_seconds(joined, away, second) == host
+
+
+def test_requests_cost_the_accelerator_beside_their_bytes() -> None:
+    work = Work(tokens=15, outputs=4, gpu_requests=4, gpu_kv=30)
+    assert gpu_only_seconds(replace(COST, gpu_request=0.25), work) == gpu_only_seconds(COST, work) + 2 * 4 * 0.25
+
+
 def test_attention_on_the_host_slows_the_pass_beside_it() -> None:
     shared, work = replace(COST, shared_device=0.5, shared_host=0.25), Work(tokens=10, outputs=10, gpu_kv=30)
     assert deferred_seconds(shared, work, [10], host=100) == pytest.approx(23 * (1 + 0.5 * 7 / 11.5))

@@ -28,6 +28,7 @@ def _on_gpu(chance: Random) -> Work:
     return Work(
         tokens=rows + prompts,
         outputs=rows,
+        gpu_requests=rows,
         gpu_kv=rows * chance.randint(1, 400),
         pairs=prompts * past + prompts * (prompts + 1) // 2,
         prompt_kv=past + prompts,
@@ -61,6 +62,7 @@ def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
     cost, alone = random_cost(chance), _on_gpu(chance)
     if chance.random() < 0.5:
         cost = replace(cost, shared_device=chance.uniform(0.0, 2.0), shared_host=chance.uniform(0.0, 2.0))
+        cost = replace(cost, join_device=chance.uniform(0.0, 1e-4), join_host=chance.uniform(0.0, 1e-4))
     first, second = _with_host(chance, alone), _with_host(chance, NONE)
     assert _seconds(cost, "gpu-only", alone) == pytest.approx(gpu_only_seconds(cost, alone), rel=1e-12)
     assert _seconds(cost, "simple", first) == pytest.approx(simple_seconds(cost, first), rel=1e-12)

@@ -38,6 +38,7 @@ class Runner:
         return Work(
             tokens=len(made.decode0_gpu) + sum(chunk.tokens for chunk in made.prefill),
             outputs=len(made.decode0_gpu) + ends,
+            gpu_requests=len(made.decode0_gpu),
             gpu_kv=sum(self.cached[each] + 1 for each in made.decode0_gpu),
             pairs=sum(c.tokens * c.past + c.tokens * (c.tokens + 1) // 2 for c in made.prefill),
             prompt_kv=sum(chunk.past + chunk.tokens for chunk in made.prefill),

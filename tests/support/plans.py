@@ -132,7 +132,7 @@ def predicted(workload: Workload) -> Predicted:
 def sharing_hardware(joint: float = 1.2e10) -> Hardware:
     """`make_hardware` whose accelerator computes from a part of the host's memory, with all that a profile measures of
     two devices on one memory: `joint` bytes/s of reads by both, what products reach of them, what each keeps of its
-    arithmetic while the other computes, and time between tasks."""
+    arithmetic while the other computes, what requests add to attention, and time between tasks."""
     made = make_hardware(ram=64 * GIB, vram=12 * GIB)
     dram, vram = made.memories
     both = {
@@ -140,12 +140,13 @@ def sharing_hardware(joint: float = 1.2e10) -> Hardware:
         "joint_products": (JointProducts(format="bf16", share=figure(0.9)),),
         "joint_compute": figure(0.9),
     }
-    joins = (device.model_copy(update={"join": figure(2e-6)}) for device in made.devices)
+    waits = {"join": figure(2e-6), "request": figure(5e-6)}
+    devices = tuple(device.model_copy(update=waits) for device in made.devices)
     moves = {"handover": figure(4e-6), "interrupts": {"cpu": Interrupts(small=figure(0.05), large=figure(0.2))}}
     return made.model_copy(
         update={
             "memories": (dram.model_copy(update=both), vram.model_copy(update={"shares": "dram"})),
-            "devices": tuple(joins),
+            "devices": devices,
             "links": tuple(link.model_copy(update=moves) for link in made.links),
         }
     )

@@ -36,6 +36,7 @@ def work_of(batch: SubBatch, swap_out: int = 0, swap_in: int = 0) -> Work:
     return Work(
         tokens=batch.tokens,
         outputs=batch.outputs,
+        gpu_requests=len(batch.gpu),
         gpu_kv=sum(batch.gpu),
         pairs=sum(chunk.pairs for chunk in batch.prompts),
         prompt_kv=sum(chunk.context for chunk in batch.prompts),
@@ -58,7 +59,7 @@ def priced(cost: IterationCost, plan: Plan) -> Callable[[Task], float]:
             return cost.cpu_attention(read) + cost.cpu_request * task.tokens
         if ".prompt" in task.id:
             return max(cost.prefill_compute(task.flops / (4 * model.q_width)), cost.prefill_read(read))
-        return cost.gpu_attention(read)
+        return cost.gpu_attention(read) + cost.gpu_request * task.tokens
 
     def transfer(task: Task) -> float:
         if task.op == "kv":

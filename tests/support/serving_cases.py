@@ -132,6 +132,7 @@ def random_cost(random: Random) -> IterationCost:
         swap_out=line(3000, 1e-3),
         swap_in=line(3000, 1e-3),
         ends=line(30, 1e-3),
+        gpu_request=random.choice([0.0, 1e-6]),
     )
 
 

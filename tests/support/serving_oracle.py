@@ -151,6 +151,7 @@ class Replica:
             Work(
                 tokens=len(decodes) + sum(chunks.values()),
                 outputs=len(decodes) + len(done),
+                gpu_requests=len(decodes),
                 gpu_kv=sum(each.cached + 1 for each in decodes),
                 pairs=sum(
                     chunks[e.number] * e.cached + chunks[e.number] * (chunks[e.number] + 1) // 2 for e in prompts
