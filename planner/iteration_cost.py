@@ -52,7 +52,7 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
     alone = costs.requests(next(iter(replica.accelerators), replica.host), 1)
-    shared_device, shared_host = _shared(replica, costs)
+    shared_device, shared_host = _shared(replica, costs, longest)
     join_device, join_host = _joins(replica, costs)
     return IterationCost(
         layers=replica.model.layers,
@@ -83,13 +83,13 @@ def _joins(replica: Replica, costs: CostModel) -> tuple[float, float]:
     return between.joins([host], accelerator), between.joins([accelerator], host)
 
 
-def _shared(replica: Replica, costs: CostModel) -> tuple[float, float]:
+def _shared(replica: Replica, costs: CostModel, tokens: int) -> tuple[float, float]:
     """By how much longer, as shares, weights take the accelerator and caches the host while both read at once; 0 where
-    nothing that they read is in one memory."""
+    nothing that they read is in one memory. `tokens`: of the caches that the host reads one after the other."""
     model, fmt, host = replica.model, kv_rule(replica.plan, 0).used, replica.host
     accelerators = [device.name for device in replica.accelerators]
     weights = [t for t in lower(replica.plan, rows(1)).tasks if t.kind == "linear" and t.resource in accelerators]
-    caches = decode_attention(model, fmt, host, replica.plan.workload.context)
+    caches = decode_attention(model, fmt, host, tokens)
     sharing, seconds = costs.sharing(), sum(costs.price(task).mid for task in weights)
     uses = sharing.pools.uses(weights[0]) if weights else {}
     if not uses.keys() & sharing.pools.uses(caches).keys():

@@ -32,6 +32,9 @@ class Work:
     swap_in: int = 0
 
 
+_NOTHING = Work()
+
+
 def prefill_attention(cost: IterationCost, work: Work) -> float:
     """One layer's attention of prompt chunks: bound by arithmetic or by the cache it reads."""
     return max(cost.prefill_compute(work.pairs), cost.prefill_read(work.prompt_kv))
@@ -60,15 +63,15 @@ def reading(cost: IterationCost, work: Work) -> float:
     return min(cost.linear(work.tokens), cost.linear(1)) + cost.gpu_attention(work.gpu_kv)
 
 
-def contention(cost: IterationCost, reads: float, device: float, host: float) -> tuple[float, float]:
+def contention(cost: IterationCost, reads: float, device: float, caches: float, host: float) -> tuple[float, float]:
     """How many times as long the accelerator and the host take for parts of a layer that go on at once, because both
     read one memory.
 
-    `device`, `host`: seconds of these parts by themselves, of which the accelerator reads for `reads`; what the host
-    does, attention, reads throughout. The shorter part lies within the longer."""
+    `device`, `host`: seconds of these parts by themselves, of which the accelerator reads for `reads` and the host for
+    `caches`. The shorter part lies within the longer, and what reads in either is spread evenly over it."""
     if not device or not host:
         return 1.0, 1.0
-    both = min(device, host) * min(1.0, reads / device)
+    both = min(device, host) * min(1.0, reads / device) * min(1.0, caches / host)
     return 1.0 + cost.shared_device * both / device, 1.0 + cost.shared_host * both / host
 
 
@@ -97,8 +100,9 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
     both = first, second
     linear, host = [cost.linear(work.tokens) for work in both], [cpu_attention(cost, work) for work in both]
     attention = device_attention(cost, first)
-    longer, waits = contention(cost, reading(cost, first), linear[0] + attention, host[1])
-    longer_second, waits_first = contention(cost, reading(cost, second), linear[1], host[0])
+    caches = [cost.cpu_attention(work.cpu_kv) for work in both]
+    longer, waits = contention(cost, reading(cost, first), linear[0] + attention, caches[1], host[1])
+    longer_second, waits_first = contention(cost, reading(cost, second), linear[1], caches[0], host[0])
     linear, attention = [longer * linear[0], longer_second * linear[1]], longer * attention
     host = [waits_first * host[0], waits * host[1]]
     there, back, away = (
@@ -116,17 +120,18 @@ def pipelined_seconds(cost: IterationCost, first: Work, second: Work) -> float:
 
 
 def deferred_seconds(
-    cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0, host: float = 0.0
+    cost: IterationCost, work: Work, joining: Sequence[int], yielding: int = 0, cohorts: Work = _NOTHING
 ) -> float:
     """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
     one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
     those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17). In a
-    round they join one micro-batch each time: as many rows more as that makes of all of them. `host`: seconds of
-    attention on the host, which go on beside the pass."""
+    round they join one micro-batch each time: as many rows more as that makes of all of them. `cohorts`:
+    what the host attends to beside the pass."""
     rows = (work.tokens + cost.stages * count for count in joining)
     joined = sum(cost.linear(each) - cost.linear(work.tokens) for each in rows)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
-    longer, _ = contention(cost, reading(cost, work), (alone + joined) / cost.layers, host / cost.layers)
+    device, host = (alone + joined) / cost.layers, cpu_attention(cost, cohorts) / cost.layers
+    longer, _ = contention(cost, reading(cost, work), device, cost.cpu_attention(cohorts.cpu_kv) / cost.layers, host)
     return max(longer * (alone + joined), _link(cost, work))
 
 

@@ -45,16 +45,19 @@ double reading(const Cost& cost, const Work& work) {
   return std::min(linear_stage(cost, work), cost.linear(1)) + at(cost.gpu_attention, work.gpu_kv);
 }
 
+// Seconds of one layer in which the host reads memory.
+double caches(const Cost& cost, const Work& work) { return at(cost.cpu_attention, work.cpu_kv); }
+
 // How many times as long either side takes for what both read at once of one memory.
 struct Contention {
   double device = 1, host = 1;
 };
 
 // Of parts of a layer that go on at once: `device` and `host` seconds by themselves, of which the accelerator reads for
-// `reads`; the host reads throughout. The shorter part lies within the longer.
-Contention contention(const Cost& cost, double reads, double device, double host) {
+// `reads` and the host for `caches`. The shorter part lies within the longer, what reads is spread evenly over either.
+Contention contention(const Cost& cost, double reads, double device, double caches, double host) {
   if (device <= 0 || host <= 0) return {};
-  const double both = std::min(device, host) * std::min(1.0, reads / device);
+  const double both = std::min(device, host) * std::min(1.0, reads / device) * std::min(1.0, caches / host);
   return {1 + cost.shared_device * both / device, 1 + cost.shared_host * both / host};
 }
 
@@ -82,8 +85,8 @@ Times two_layers(const Cost& cost, const Work& first, const Work& second) {
   double attention = device_attention(cost, first);
   double host0 = host_attention(cost, first), host1 = host_attention(cost, second);
   // Each half's attention on the host goes on beside the other's stages on the accelerator.
-  const Contention early = contention(cost, reading(cost, first), linear0 + attention, host1);
-  const Contention late = contention(cost, reading(cost, second), linear1, host0);
+  const Contention early = contention(cost, reading(cost, first), linear0 + attention, caches(cost, second), host1);
+  const Contention late = contention(cost, reading(cost, second), linear1, caches(cost, first), host0);
   linear0 *= early.device, attention *= early.device, host1 *= early.host;
   linear1 *= late.device, host0 *= late.host;
   const int joins = (first.cpu_requests > 0) + (second.cpu_requests > 0);
@@ -135,10 +138,10 @@ double joined_linear(const Cost& cost, const Load& load) {
 
 // Of a pass beside which the host attends for the cohorts that join it.
 Contention beside_cohorts(const Cost& cost, const Load& load, double gpu) {
-  double host = 0;
+  double host = 0, reads = 0;
   for (const auto& [layers, work] : load.joining)
-    if (work.cpu_requests > 0) host += host_attention(cost, work);
-  return contention(cost, reading(cost, load.half[0]), gpu / cost.layers, host / cost.layers);
+    if (work.cpu_requests > 0) host += host_attention(cost, work), reads += caches(cost, work);
+  return contention(cost, reading(cost, load.half[0]), gpu / cost.layers, reads / cost.layers, host / cost.layers);
 }
 
 Times deferred(const Cost& cost, const Load& load) {

@@ -70,12 +70,13 @@ def test_a_pipelined_layer_takes_its_longest_cycle(first: Work, second: Work, la
 
 
 def test_what_both_sides_read_of_one_memory_takes_longer() -> None:
-    """Of 10 seconds of the first half on the accelerator it reads for 4 + 3; the host's 4 lie within them."""
+    """Of 10 seconds of the first half on the accelerator it reads for 4 + 3; the host's 4, of which it reads for 3, lie
+    within them."""
     shared = replace(COST, shared_device=0.5, shared_host=0.25)
     second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=3)
     assert pipelined_seconds(COST, _FIRST, second) == 2 * (10 + 4) + 3
-    both = 4 * 7 / 10
-    assert contention(shared, 7, 10, 4) == pytest.approx((1 + 0.5 * both / 10, 1 + 0.25 * both / 4))
+    both = 3 * 7 / 10
+    assert contention(shared, 7, 10, 3, 4) == pytest.approx((1 + 0.5 * both / 10, 1 + 0.25 * both / 4))
     assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (10 + 0.5 * both + 4) + 3)
 
 
@@ -83,12 +84,14 @@ def test_a_long_attention_waits_for_the_other_half_s_reads_alone() -> None:
     """Its own linear stage comes before it, so it is not slowed by that."""
     shared = replace(COST, shared_device=0.5, shared_host=0.25)
     second = Work(tokens=2, outputs=2, cpu_requests=2, cpu_kv=30)
-    assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (4 + 0.75 + 31 + 0.25 * 7) + 3)
+    assert pipelined_seconds(shared, _FIRST, second) == pytest.approx(2 * (4 + 0.75 + 31 + 0.25 * 7 * 30 / 31) + 3)
 
 
 def test_who_works_alone_is_slowed_by_nobody() -> None:
     shared = replace(COST, shared_device=0.5, shared_host=0.25)
-    assert contention(shared, 7, 10, 0) == contention(shared, 0, 0, 4) == (1, 1)
+    assert (
+        contention(shared, 7, 10, 0, 0) == contention(shared, 0, 0, 4, 4) == contention(shared, 7, 10, 0, 4) == (1, 1)
+    )
     alone = Work(tokens=4, outputs=4, cpu_requests=4, cpu_kv=10)
     assert simple_seconds(shared, alone) == simple_seconds(COST, alone)
 
@@ -110,7 +113,7 @@ def test_requests_cost_the_accelerator_beside_their_bytes() -> None:
 
 def test_attention_on_the_host_slows_the_pass_beside_it() -> None:
     shared, work = replace(COST, shared_device=0.5, shared_host=0.25), Work(tokens=10, outputs=10, gpu_kv=30)
-    assert deferred_seconds(shared, work, [10], host=100) == pytest.approx(23 * (1 + 0.5 * 7 / 11.5))
+    assert deferred_seconds(shared, work, [10], cohorts=Work(cpu_kv=100)) == pytest.approx(23 * (1 + 0.5 * 7 / 11.5))
 
 
 def test_a_pipeline_takes_no_less_than_its_link() -> None:

@@ -71,7 +71,7 @@ def test_the_core_s_times_are_the_closed_forms(seed: int) -> None:
     )
     cohort = _with_host(chance, NONE)
     assert _seconds(cost, "deferred", alone, NONE, [(0, cohort)]) == pytest.approx(
-        deferred_seconds(cost, alone, [cohort.tokens], host=cpu_attention(cost, cohort)), rel=1e-12
+        deferred_seconds(cost, alone, [cohort.tokens], cohorts=cohort), rel=1e-12
     )
     yielding = _plus(alone, Work(outputs=cohort.outputs))
     assert _seconds(cost, "deferred", yielding, NONE, [(cost.layers, Work(tokens=cohort.tokens))]) == pytest.approx(
