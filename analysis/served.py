@@ -7,7 +7,7 @@ import numpy as np
 from helmsman.analysis.served_noise import batch_noise
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.served import FAILED, FINISHED, REJECTED, Served
+from helmsman.schemas.served import FAILED, FINISHED, OVER_PRICE, REJECTED, Served
 from helmsman.schemas.served_comparison import Compared, ServedComparison, Verdict
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.schemas.units import format_seconds
@@ -16,6 +16,8 @@ from helmsman.simulator.serving.report import report
 JUDGED = ("throughput", "ttft", "tpot", "e2e")
 """What a verdict may depend on, by name."""
 _SAME_S = 1e-6
+_PARTS = {"pass": "passes", "accelerator": "the accelerator", "host": "attention on the host"}
+"""Parts of passes in words, the whole first."""
 
 
 def compare_served(
@@ -59,6 +61,7 @@ def compare_served(
         tolerance=tolerance,
         others_cpu_share=others,
         thread_wait_share=waited,
+        passes={part: ratio for part in _PARTS if (ratio := _noted(measured, part + OVER_PRICE)) is not None},
         verdict=verdict,
         passed=verdict == "passed",
     )
@@ -129,7 +132,7 @@ def served_table(found: ServedComparison) -> str:
         f"{'':<13}{'simulated':>12}{'served':>12}{'error':>10}{'noise':>9}",
         *(_line(figure, found.tolerance) for figure in found.figures),
         "",
-        *_disturbed_lines(found),
+        *_server_lines(found),
         f"{'verdict':<13}{served_verdict(found)}",
     ]
     return "\n".join(lines)
@@ -143,12 +146,15 @@ def _line(figure: Compared, tolerance: float) -> str:
     return f"{figure.what:<13}{cells[0]:>12}{cells[1]:>12}{error:>10}{noise:>9}{mark}"
 
 
-def _disturbed_lines(found: ServedComparison) -> Iterator[str]:
+def _server_lines(found: ServedComparison) -> Iterator[str]:
+    """What the server said of its processors and of its passes."""
     if found.others_cpu_share is None:
         yield f"{'others':<13}unknown: the server did not say what others took of its processors"
     else:
         waited = f", its threads waited for a processor {found.thread_wait_share or 0.0:.1%} of it"
         yield f"{'others':<13}used {found.others_cpu_share:.1%} of the server's processor time{waited}"
+    if found.passes:
+        yield f"{'passes':<13}{_told_passes(found)}, at the speeds of the record"
 
 
 def _cell(what: str, value: float | None) -> str:
@@ -171,10 +177,18 @@ def _told_errors(found: ServedComparison) -> str:
     return f"{lost}{_told_figures(found)}"
 
 
+def _told_passes(found: ServedComparison) -> str:
+    """What passes took over their price, and the parts of them that the price is of."""
+    whole = f"passes took {found.passes['pass']:.2f} of their price" if "pass" in found.passes else "of passes"
+    parts = ", ".join(f"{_PARTS[part]} {ratio:.2f}" for part, ratio in found.passes.items() if part != "pass")
+    return f"{whole} ({parts})" if parts else whole
+
+
 def _told_figures(found: ServedComparison) -> str:
     judged = [figure for figure in found.figures if figure.judged]
     beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
     if beyond:
-        return f"{', '.join(beyond)} BEYOND {found.tolerance:.1%}"
+        terms = f": {_told_passes(found)}" if found.passes else ""
+        return f"{', '.join(beyond)} BEYOND {found.tolerance:.1%}{terms}"
     worst = max((abs(figure.error) for figure in judged if figure.error is not None), default=0.0)
     return f"{len(judged)} figures within {found.tolerance:.1%}, the largest error {worst:.1%}"

@@ -14,15 +14,15 @@ from signal import SIGINT
 
 from helmsman.schemas.requests import Requests
 from helmsman.service.load.asking import Asking
-from helmsman.service.load.processors import processor_use, use_notes
 from helmsman.service.load.prompts import id_prompts
 from helmsman.service.load.replay import Replayed, replay
+from helmsman.service.load.told import notes_between, told
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
     """What was observed; `server_s`, `client_s`: seconds of CPU of both processes meanwhile, `seconds` of the clock;
-    `notes`: what others took of the processors."""
+    `notes`: what others took of the processors, and what passes took beside their price."""
 
     replayed: Replayed
     seconds: float
@@ -40,11 +40,11 @@ class Server:
 
     def load(self, requests: Requests, seed: int) -> Load:
         """Replay `requests`."""
-        before = asyncio.run(processor_use(self.url))
+        before = asyncio.run(told(self.url))
         begin, mine, theirs = time.monotonic(), time.process_time(), _cpu_s(self.pid)
         replayed = asyncio.run(replay(self.url, Asking(requests, id_prompts(requests, seed))))
         used = time.monotonic() - begin, _cpu_s(self.pid) - theirs, time.process_time() - mine
-        return Load(replayed, *used, use_notes(before, asyncio.run(processor_use(self.url))))
+        return Load(replayed, *used, notes_between(before, asyncio.run(told(self.url))))
 
 
 @contextmanager

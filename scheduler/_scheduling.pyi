@@ -88,6 +88,11 @@ class Scheduler:
     def running(self) -> int:
         """Requests that prompt or decode."""
 
+    @property
+    def pass_sums(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Seconds of all passes that were observed and committed: as the costs price them, and as they took, each of
+        whole passes, of the accelerator's work and of attention on the host."""
+
     def free(self) -> tuple[int, int]:
         """Blocks that can be had in the caches of accelerator and host."""
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KIND = Kind(b"helm.served", "table of served requests", "use a file written by helm-sim -o", "write the table again")
 STATUSES = ("finished", "cancelled", "rejected", "failed")
 FINISHED, CANCELLED, REJECTED, FAILED = range(len(STATUSES))
+OVER_PRICE = "_over_price"
+"""Ending of notes of a measured run that say, after a part of the server's passes, what it took over its price."""
 _GAP = "itl_"
 """Before the names of the columns of `Gaps` in a file."""
 

@@ -32,6 +32,9 @@ class ServedComparison(Document):
     finished ones, so nothing else shows it), `disturbed` where others took so much of the processors
     (`others_cpu_share`) that nobody knows.
 
+    `passes`: by part of the server's passes (`pass`: all of it, `accelerator`, `host`: attention there), the seconds
+    that they took over those that the plan's record prices them at; empty for servers that do not tell.
+
     `passed` says the first again."""
 
     schema_id: Literal["helm.served-comparison/1"] = version("helm.served-comparison/1")
@@ -44,5 +47,6 @@ class ServedComparison(Document):
     tolerance: Positive
     others_cpu_share: NonNegative | None = None
     thread_wait_share: NonNegative | None = None
+    passes: dict[Name, NonNegative] = Field(default_factory=dict)
     verdict: Verdict
     passed: bool

@@ -1,7 +1,7 @@
 """What the service needs from what generates tokens: submit, cancel, load, faults, a canary."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from helmsman.executor.sampling import GREEDY, Sampling
@@ -71,7 +71,8 @@ class Capacity:
 @dataclass(frozen=True, slots=True)
 class Load:
     """An engine now: requests that run and that wait, the share of keys and values in use, preemptions so far; tokens
-    of prompts that were looked for in the cache so far, and those of them that were there."""
+    of prompts that were looked for in the cache so far, and those of them that were there. `passes`: by part of a pass,
+    seconds of all passes so far as they are priced, and as they took."""
 
     running: int
     waiting: int
@@ -79,6 +80,7 @@ class Load:
     preemptions: int
     looked_up: int
     reused: int
+    passes: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 class Generator(Protocol):

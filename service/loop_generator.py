@@ -7,6 +7,7 @@ from functools import partial
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.request import Ended as LoopEnd
+from helmsman.executor.serving.runner import PARTS
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.service.generation import Capacity, Job, Load, OnEnd, OnToken, Submitted
 
@@ -40,7 +41,8 @@ class LoopGenerator:
         """What the loop is doing."""
         state = self.loop.state
         counts = state.preemptions, state.looked_up, state.reused
-        return Load(state.running, state.waiting, self.kv_share(), *counts)
+        passes = dict(zip(PARTS, zip(state.priced, state.took, strict=True), strict=True))
+        return Load(state.running, state.waiting, self.kv_share(), *counts, passes)
 
     def check(self) -> None:
         """Let the canary fly. Raises HardwareUnavailableError where it does not return."""

@@ -98,6 +98,11 @@ struct Load {
 // Seconds of a pass, and how long each side works in it; `link`: its busier direction.
 struct Times {
   double seconds = 0, gpu = 0, cpu = 0, link = 0;
+
+  Times& operator+=(const Times& other) {
+    seconds += other.seconds, gpu += other.gpu, cpu += other.cpu, link += other.link;
+    return *this;
+  }
 };
 
 // How many times the KV tokens that a micro-batch reads are an Nth of the round's, where fewer requests than stages are.

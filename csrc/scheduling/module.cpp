@@ -90,6 +90,13 @@ void bind_scheduler(py::module_& module) {
           py::arg("gpu"), py::arg("cpu"), py::arg("link"))
       .def_property_readonly("waiting", [](const Scheduler& scheduler) { return scheduler.state().waiting().size(); })
       .def_property_readonly("running", [](const Scheduler& scheduler) { return scheduler.state().running(); })
+      .def_property_readonly("pass_sums",
+                             [](const Scheduler& scheduler) {
+                               const auto sums = [](const Times& times) {
+                                 return py::make_tuple(times.seconds, times.gpu, times.cpu);
+                               };
+                               return py::make_tuple(sums(scheduler.priced()), sums(scheduler.took()));
+                             })
       .def("free",
            [](const Scheduler& scheduler) {
              return py::make_tuple(scheduler.state().free(Home::gpu), scheduler.state().free(Home::cpu));

@@ -52,9 +52,12 @@ void Scheduler::commit(double seconds, const std::vector<int64_t>& ended,
   if (!deciding_) throw std::logic_error("no pass has been decided");
   const Kind kind = state_.decision().kind;
   const Load& load = state_.load();
-  if (measured_ && policy_->learns() && !(state_.decision().pure() && policy_->steady(state_))) {
+  if (measured_) {
     measured_->seconds = seconds;
-    policy_->observe(kind, load, time_of(believed_, kind, load), *measured_);
+    const Times priced = time_of(believed_, kind, load);
+    priced_ += priced, took_ += *measured_;
+    if (policy_->learns() && !(state_.decision().pure() && policy_->steady(state_)))
+      policy_->observe(kind, load, priced, *measured_);
   }
   clock_.add(seconds);
   const auto came = yielded ? std::optional<std::vector<Id>>(numbers(*yielded)) : std::nullopt;

@@ -35,6 +35,10 @@ class Scheduler {
   // Whatever runs or waits is gone, and with it all that was cached; a pass under way is taken back.
   void reset();
 
+  // Of all passes that were observed: what they take by the believed costs, and what they took.
+  const Times& priced() const { return priced_; }
+  const Times& took() const { return took_; }
+
   int64_t request(Id id) const { return requests_.at(id).number; }
   const State& state() const { return state_; }
 
@@ -55,6 +59,7 @@ class Scheduler {
   Clock clock_;
   bool deciding_ = false;  // a pass is under way
   std::optional<Times> measured_;
+  Times priced_, took_;
   std::vector<int64_t> cancelled_;   // during the pass
   std::map<int64_t, Id> numbers_;    // of requests that are not over
   std::map<Id, Request> requests_;

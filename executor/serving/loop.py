@@ -12,7 +12,7 @@ from threading import Condition, Thread
 
 from helmsman.executor.serving.canary import Canary
 from helmsman.executor.serving.request import Asked, Handle, OnEnd, OnToken, Reason
-from helmsman.executor.serving.runner import Runner, Schedules, Stepped
+from helmsman.executor.serving.runner import PassSums, Runner, Schedules, Stepped
 from helmsman.scheduler.decision import Decision
 from helmsman.schemas.errors import HardwareUnavailableError
 
@@ -24,7 +24,8 @@ Hashes = Callable[[Sequence[int]], Sequence[int]]
 @dataclass(frozen=True, slots=True)
 class State:
     """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far;
-    tokens of the prompts that have begun and were looked for in the cache, and of those the ones that were there."""
+    tokens of the prompts that have begun and were looked for in the cache, and of those the ones that were there;
+    seconds of all passes as they are priced, and as they took."""
 
     healthy: bool
     running: int
@@ -33,6 +34,8 @@ class State:
     preemptions: int
     looked_up: int
     reused: int
+    priced: PassSums
+    took: PassSums
 
 
 class ServingLoop:
@@ -62,6 +65,7 @@ class ServingLoop:
         self._fault: str | None = None
         self._closing = False
         self._iterations = self._preemptions = self._looked_up = self._reused = 0
+        self._pass_sums = scheduler.pass_sums
         self._thread = Thread(target=self._work, name="helm-serving", daemon=True)
         self._thread.start()
 
@@ -92,7 +96,7 @@ class ServingLoop:
         running = sum(handle.started_s == handle.started_s for handle in handles)
         waiting = len(handles) - running
         counts = self._iterations, self._preemptions, self._looked_up, self._reused
-        return State(self._fault is None, running, waiting, *counts)
+        return State(self._fault is None, running, waiting, *counts, *self._pass_sums)
 
     def close(self) -> None:
         """Cancel everything and end the thread after the pass under way."""
@@ -160,6 +164,7 @@ class ServingLoop:
             seconds = stepped.seconds
             self._scheduler.observe(seconds.accelerator, seconds.cpu_attention, seconds.link)
             self._scheduler.commit(self._clock() - start, list(ended), list(stepped.tokens))
+            self._pass_sums = self._scheduler.pass_sums
         except Exception as error:
             self._fail(_words(error))
             return True

@@ -65,6 +65,13 @@ class Runner(Protocol):
         """Forget all requests and what is cached, whatever happened to them."""
 
 
+PARTS = ("pass", "accelerator", "host")
+"""Of whose seconds a scheduler keeps sums: whole passes, the accelerator's work, attention on the host."""
+
+PassSums = tuple[float, float, float]
+"""Seconds of all passes so far, in the order of `PARTS`."""
+
+
 class Schedules(Protocol):
     """A scheduler: `helmsman.scheduler._scheduling.Scheduler`, or another of the same face."""
 
@@ -83,6 +90,10 @@ class Schedules(Protocol):
 
     def observe(self, gpu: float, cpu: float, link: float) -> None:
         """Seconds that each side worked in the decided iteration; comes before it is committed."""
+
+    @property
+    def pass_sums(self) -> tuple[PassSums, PassSums]:
+        """Of the iterations that were observed and committed: as they are priced, and as they took."""
 
     def commit(self, seconds: float, ended: Sequence[int] = (), yielded: Sequence[int] | None = None) -> None:
         """The decided iteration took so long; `ended` are over with it. `yielded`: everybody who got a token, which

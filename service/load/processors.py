@@ -1,15 +1,11 @@
 """What others took of a server's processors while it was measured, from what its `/metrics` say before and after."""
 
-import time
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
-
 from helmsman.executor.interference import CpuTimes, others_share
 
-_TIMEOUT = ClientTimeout(total=10)
 OTHERS, WAITED = "others_cpu_share", "thread_wait_share"
 """Notes of a table of served requests: share of the machine's processor time that others used; seconds that the
 server's threads waited for a processor, all together, over all processor time."""
@@ -21,16 +17,6 @@ class ProcessorUse:
 
     times: CpuTimes
     waited: float
-
-
-async def processor_use(url: str) -> ProcessorUse | None:
-    """Of the server at `url`; None where it does not tell, as servers other than Helm's."""
-    try:
-        async with ClientSession(timeout=_TIMEOUT) as session, session.get(f"{url}/metrics") as answer:
-            text = await answer.text() if answer.status == 200 else ""
-    except (ClientError, OSError, TimeoutError, ValueError):
-        return None
-    return parse_use(text, time.process_time() if on_this_machine(url) else 0.0)
 
 
 def parse_use(text: str, client: float) -> ProcessorUse | None:

@@ -9,7 +9,7 @@ from tests.support.virtual_serving import NO_SECONDS
 
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked, Ended
-from helmsman.executor.serving.runner import Stepped
+from helmsman.executor.serving.runner import PassSums, Stepped
 from helmsman.scheduler.decision import Chunk, Decision
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 
@@ -78,6 +78,10 @@ class Turns:
         self.running += [request for request, _ in self.new]
         self.new = []
         return Decision("pipelined", chunks, gpu, (), cpu)
+
+    @property
+    def pass_sums(self) -> tuple[PassSums, PassSums]:
+        return (0.0, 0.0, 0.0), (0.0, 0.0, 0.0)
 
     def observe(self, gpu: float, cpu: float, link: float) -> None:
         assert gpu >= cpu >= link == 0

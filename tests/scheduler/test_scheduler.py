@@ -90,6 +90,24 @@ def test_passes_are_those_of_the_simulation() -> None:
     np.testing.assert_allclose(finish, found["finish_s"], rtol=1e-9)
 
 
+def test_seconds_of_observed_passes_are_summed_as_priced_and_as_they_took() -> None:
+    """A pass that nobody observed counts in neither sum."""
+    cost, (prompts, outputs) = random_cost(Random(3)), _all_at_once(Random(3), 4)
+    scheduler, runner, priced = Scheduler(cost, LIMITS, "gpu-only", ON_GPU), Runner(prompts, outputs), np.zeros(3)
+    for request, (prompt, output) in enumerate(zip(prompts, outputs, strict=True)):
+        scheduler.add(request, prompt, output)
+    for count, made in enumerate(_decisions(scheduler)):
+        work = runner.work(made)
+        if count % 2:
+            priced += _scheduling.pass_times(cost, made.kind, work, Work(), [])[:3]
+            scheduler.observe(2.0, 1.0, 0.5)
+        runner.run(made)
+        scheduler.commit(3.0)
+    found, took = scheduler.pass_sums
+    assert count > 4 and found == pytest.approx(tuple(priced))
+    assert took == tuple((count + 1) // 2 * seconds for seconds in (3.0, 2.0, 1.0))
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_sums_hold_whatever_happens(policy: str) -> None:
     """Requests come, stop early and go away, also while a pass runs; passes fail; hosts are slower than believed."""

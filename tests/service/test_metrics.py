@@ -6,6 +6,7 @@ from http_service import Site, on_site
 from prometheus_client.parser import text_string_to_metric_families
 
 from helmsman.service.generation import Load
+from helmsman.service.load.pass_prices import parse_passes
 from helmsman.service.metrics import Metrics, Outcome
 
 VLLM = {
@@ -50,6 +51,15 @@ def test_names_are_those_of_vllm_and_opentelemetry() -> None:
     labels = families["gen_ai_server_request_duration_seconds"].samples[0].labels
     assert labels["gen_ai_operation_name"] == "chat" and labels["gen_ai_request_model"] == "tiny"
     assert families["vllm:num_requests_running"].samples[0].labels == {"model_name": "tiny", "engine": "0"}
+
+
+def test_seconds_of_passes_are_told_as_priced_and_as_measured() -> None:
+    load = Load(2, 3, 0.5, 7, 40, 32, passes={"pass": (2.0, 3.0), "host": (0.5, 0.25)})
+    text = Metrics("tiny", lambda: load).text().decode()
+    assert parse_passes(text) == {
+        "pass": {"priced": 2.0, "measured": 3.0},
+        "host": {"priced": 0.5, "measured": 0.25},
+    }
 
 
 def test_what_is_counted() -> None:

@@ -52,8 +52,8 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.cli.places import check_place
     from helmsman.schemas.served import write_served
     from helmsman.service.load.measured import measured
-    from helmsman.service.load.processors import processor_use, use_notes
     from helmsman.service.load.server import describe
+    from helmsman.service.load.told import notes_between, told
     from helmsman.simulator.serving.report import report
     from helmsman.simulator.serving.slo import parse_slo
     from helmsman.simulator.serving.text import report_text, slo_text
@@ -65,9 +65,9 @@ def execute(args: argparse.Namespace) -> int:
     allow_connections()
     args.url = args.url.rstrip("/")
     server = asyncio.run(describe(args.url))
-    before = asyncio.run(processor_use(args.url))
+    before = asyncio.run(told(args.url))
     replayed = _replay(args, requests, server)
-    notes = {"sent_late_s": _lag(requests, replayed), **use_notes(before, asyncio.run(processor_use(args.url)))}
+    notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, asyncio.run(told(args.url)))}
     served = measured(requests, replayed, _info(args, server, notes))
     write_atomically(args.out, lambda stream: write_served(served, stream))
     found = report(served, slo)

@@ -1,0 +1,36 @@
+"""What a server's passes took beside their price, from what its `/metrics` say before and after."""
+
+from collections.abc import Mapping
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from helmsman.schemas.served import OVER_PRICE
+
+_SAMPLE = "helm:pass_seconds_total"
+
+PassSeconds = Mapping[str, Mapping[str, float]]
+"""Seconds so far by part of a pass, then by source: `priced` or `measured`."""
+
+
+def parse_passes(text: str) -> PassSeconds:
+    """Read Prometheus' text format; empty for servers that do not tell, as others than Helm's."""
+    found: dict[str, dict[str, float]] = {}
+    try:
+        families = list(text_string_to_metric_families(text))
+    except ValueError:
+        return {}
+    for sample in (sample for family in families for sample in family.samples if sample.name == _SAMPLE):
+        found.setdefault(sample.labels["part"], {})[sample.labels["source"]] = sample.value
+    return found
+
+
+def price_notes(before: PassSeconds, after: PassSeconds) -> dict[str, float]:
+    """The ratio of measured to priced seconds between two moments, by part, for the notes of a table; parts that no
+    pass had are left out."""
+    notes: dict[str, float] = {}
+    for part, last in after.items():
+        first = before.get(part, {})
+        priced, measured = (last.get(source, 0.0) - first.get(source, 0.0) for source in ("priced", "measured"))
+        if priced > 0.0:
+            notes[part + OVER_PRICE] = max(0.0, measured) / priced
+    return notes

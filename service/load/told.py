@@ -1,0 +1,36 @@
+"""What a server tells of itself while it is measured, before and after: its processors and its passes."""
+
+import time
+from dataclasses import dataclass
+
+from aiohttp import ClientError, ClientSession, ClientTimeout
+
+from helmsman.service.load.pass_prices import PassSeconds, parse_passes, price_notes
+from helmsman.service.load.processors import ProcessorUse, on_this_machine, parse_use, use_notes
+
+_TIMEOUT = ClientTimeout(total=10)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What `/metrics` said at a moment; `processors` is None and `passes` empty for servers other than Helm's."""
+
+    processors: ProcessorUse | None
+    passes: PassSeconds
+
+
+async def told(url: str) -> Told:
+    """Ask the server at `url`."""
+    try:
+        async with ClientSession(timeout=_TIMEOUT) as session, session.get(f"{url}/metrics") as answer:
+            text = await answer.text() if answer.status == 200 else ""
+    except (ClientError, OSError, TimeoutError, ValueError):
+        text = ""
+    client = time.process_time() if on_this_machine(url) else 0.0
+    return Told(parse_use(text, client), parse_passes(text))
+
+
+def notes_between(before: Told, after: Told) -> dict[str, float]:
+    """Notes of a table of served requests: what others took of the processors, and what passes took beside their
+    price."""
+    return use_notes(before.processors, after.processors) | price_notes(before.passes, after.passes)
