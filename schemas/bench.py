@@ -25,12 +25,14 @@ class BenchTest(Frozen):
 
 
 class Bench(Document):
-    """The tests of one plan on one checkpoint. `model_size`: bytes of the weights as the plan keeps them; `type_k`,
+    """The tests of one plan on one checkpoint. `machine`: the line that figures begin with, with instruction sets and
+    how fast it read just before; `model_size`: bytes of the weights as the plan keeps them; `type_k`,
     `type_v`: formats of the cache; `n_batch`: sequences that advance together."""
 
     schema_id: Literal["helm.bench/1"] = version("helm.bench/1")
     version: Name
     cpu_info: Name
+    machine: Name
     model_filename: Name
     model_type: Name
     model_size: Annotated[int, Field(ge=1)]

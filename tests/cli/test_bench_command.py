@@ -15,6 +15,7 @@ from shapes import small_model
 from two_cpus import TWO_CPUS
 
 from helmsman.cli.bench import main
+from helmsman.executor._kernels import isa
 from helmsman.executor.bench import tests_of as combined
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -67,6 +68,7 @@ def test_json_has_llama_benchs_fields(bench: Bench_, capsys: pytest.CaptureFixtu
         assert rates == pytest.approx(test.samples_ts) and len(rates) == 3
         assert (test.avg_ts, test.stddev_ts) == pytest.approx((fmean(rates), stdev(rates)))
         assert (test.avg_ns, test.stddev_ns) == pytest.approx((fmean(test.samples_ns), stdev(test.samples_ns)))
+    assert f"{isa()} kernels" in found.machine and found.machine.startswith(found.cpu_info)
     assert found.plan_sha256 == digest(plan) and found.backends == "cpu+loopback" and found.n_threads == 2
     values = sum(np.prod(shape) for shape in shapes())
     assert (found.model_n_params, found.model_size) == (values, 4 * values)
@@ -78,9 +80,10 @@ def shapes() -> list[tuple[int, ...]]:
     return [tensor.shape for tensor in tensors(MODEL)]
 
 
-def test_the_table_is_markdown(bench: Bench_, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_is_markdown_below_the_machine(bench: Bench_, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("-p", "16", "-n", "4", "-d", "8", "-r", "2") == 0
-    lines = capsys.readouterr().out.splitlines()
+    machine, nothing, *lines = capsys.readouterr().out.splitlines()
+    assert machine.startswith("machine: ") and f"{isa()} kernels" in machine and "reads" in machine and not nothing
     assert [cell.strip() for cell in lines[0].split("|")[1:-1]] == [
         "model", "size", "params", "backend", "threads", "test", "t/s",
     ]  # fmt: skip

@@ -16,6 +16,7 @@ from helmsman.schemas.errors import UsageError
 if TYPE_CHECKING:
     from helmsman.executor.bench import Test
     from helmsman.executor.engine import Engine
+    from helmsman.hwdb.machine_line import MachineFacts
     from helmsman.schemas.bench import Bench, BenchTest
     from helmsman.schemas.plan import Plan
 
@@ -61,6 +62,7 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
     from helmsman.executor.passes import caches_native, caches_stay, passes_of
+    from helmsman.executor.profile.host import facts_here
 
     select_from_environment()
     check_place(args.out)
@@ -71,12 +73,14 @@ def execute(args: argparse.Namespace) -> int:
     rewinds = caches_stay(passes)
     check_tests(tests, plan, rewinds)
     longest = longest_prompt(tests, fills=not rewinds and not caches_native(passes))
+    here = Machine.this()
+    facts = facts_here(here)
     with (
-        Engine.load(plan, args.checkpoint, Machine.this(), prompt_tokens=longest, storage=args.storage or ()) as engine,
+        Engine.load(plan, args.checkpoint, here, prompt_tokens=longest, storage=args.storage or ()) as engine,
         progress(len(tests) * args.repetitions, args.quiet or args.json) as tell,
     ):
-        found = _document(args, engine, run_tests(engine, tests, args.repetitions, longest, tell))
-    emit(args, found.to_json(), lambda: table(found))
+        found = _document(args, engine, facts, run_tests(engine, tests, args.repetitions, longest, tell))
+    emit(args, found.to_json(), lambda: f"machine: {found.machine}\n\n{table(found)}")
     return 0
 
 
@@ -153,11 +157,11 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     return decide_mixed(args, model, formats, answer)[0].plan
 
 
-def _document(args: argparse.Namespace, engine: "Engine", results: "tuple[BenchTest, ...]") -> "Bench":
+def _document(
+    args: argparse.Namespace, engine: "Engine", facts: "MachineFacts", results: "tuple[BenchTest, ...]"
+) -> "Bench":
     from helmsman import __version__
     from helmsman.executor.bench import weight_bytes
-    from helmsman.executor.machine import Machine
-    from helmsman.executor.profile.host import host_facts
     from helmsman.lowering.tensors import parameters
     from helmsman.schemas.bench import Bench
     from helmsman.schemas.read import digest
@@ -168,7 +172,8 @@ def _document(args: argparse.Namespace, engine: "Engine", results: "tuple[BenchT
     kinds = {device.name: device.kind for device in plan.hardware.devices}
     return Bench(
         version=__version__,
-        cpu_info=host_facts(Machine.this()).cpu,
+        cpu_info=facts.cpu,
+        machine=str(facts)[:200],
         model_filename=str(args.checkpoint)[-200:],
         model_type=f"{plan.model.name} {'+'.join(formats)}"[:200],
         model_size=weight_bytes(plan),
