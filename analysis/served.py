@@ -16,8 +16,8 @@ from helmsman.simulator.serving.report import report
 JUDGED = ("throughput", "ttft", "tpot", "e2e")
 """What a verdict may depend on, by name."""
 _SAME_S = 1e-6
-_PARTS = {"pass": "passes", "accelerator": "the accelerator", "host": "attention on the host"}
-"""Parts of passes in words, the whole first."""
+_PARTS = {"device": "the device with the weights", "host": "attention on the host"}
+"""Parts of passes in words."""
 
 
 def compare_served(
@@ -61,7 +61,7 @@ def compare_served(
         tolerance=tolerance,
         others_cpu_share=others,
         thread_wait_share=waited,
-        passes={part: ratio for part in _PARTS if (ratio := _noted(measured, part + OVER_PRICE)) is not None},
+        passes={part: ratio for part in ("pass", *_PARTS) if (ratio := _noted(measured, part + OVER_PRICE)) is not None},
         verdict=verdict,
         passed=verdict == "passed",
     )
@@ -153,7 +153,7 @@ def _server_lines(found: ServedComparison) -> Iterator[str]:
     else:
         waited = f", its threads waited for a processor {found.thread_wait_share or 0.0:.1%} of it"
         yield f"{'others':<13}used {found.others_cpu_share:.1%} of the server's processor time{waited}"
-    if found.passes:
+    if "pass" in found.passes:
         yield f"{'passes':<13}{_told_passes(found)}, at the speeds of the record"
 
 
@@ -178,17 +178,16 @@ def _told_errors(found: ServedComparison) -> str:
 
 
 def _told_passes(found: ServedComparison) -> str:
-    """What passes took over their price, and the parts of them that the price is of."""
-    whole = f"passes took {found.passes['pass']:.2f} of their price" if "pass" in found.passes else "of passes"
-    parts = ", ".join(f"{_PARTS[part]} {ratio:.2f}" for part, ratio in found.passes.items() if part != "pass")
-    return f"{whole} ({parts})" if parts else whole
+    """How many times their price passes took, and their parts."""
+    parts = ", ".join(f"{words} {found.passes[part]:.2f}" for part, words in _PARTS.items() if part in found.passes)
+    return f"took {found.passes['pass']:.2f} times their price{f' ({parts})' if parts else ''}"
 
 
 def _told_figures(found: ServedComparison) -> str:
     judged = [figure for figure in found.figures if figure.judged]
     beyond = [figure.what for figure in judged if not _within(figure, found.tolerance)]
     if beyond:
-        terms = f": {_told_passes(found)}" if found.passes else ""
+        terms = f": passes {_told_passes(found)}" if "pass" in found.passes else ""
         return f"{', '.join(beyond)} BEYOND {found.tolerance:.1%}{terms}"
     worst = max((abs(figure.error) for figure in judged if figure.error is not None), default=0.0)
     return f"{len(judged)} figures within {found.tolerance:.1%}, the largest error {worst:.1%}"

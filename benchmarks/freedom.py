@@ -6,7 +6,8 @@ machine of hwdb, or one of the profiled `--records`, with all of its memory or l
 and values, batches, objectives. Of each, by predicted seconds of the objective:
 
 - freedom: a strategy that may choose more, or has more memory or a second accelerator, is never slower, nor without a
-  plan where it had one (`WIDENINGS`), a tenth of a per cent apart from that;
+  plan where it had one (`WIDENINGS`), a tenth of a per cent apart from that, and the default 3 %, within which it
+  prefers simple plans;
 - proofs: every bound of every plan, of its objective and of its phases, is at most the plan's own seconds, and the one
   of `optimal` is at most those of layer splits, of llama.cpp's split and of one device with everything; a proof, and
   the seconds that runner-ups are shown beside, are of the plan's own seconds, and no runner-up is faster;
@@ -294,7 +295,7 @@ def main() -> int:
     parser.add_argument(
         "--records", type=Path, nargs="+", default=(), help="hardware documents that helm-profile wrote"
     )
-    parser.add_argument("--folder", type=Path, help="where outlines of GGUF files go, and stay")
+    parser.add_argument("--folder", type=Path, help="where outlines of GGUF files and roomier records go, and stay")
     args = parser.parse_args()
     failed = plans = 0
     with contextlib.ExitStack() as opened:

@@ -51,7 +51,6 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
     costs = CostModel(replica.hardware)
     stages, moves, request = _stages(replica, costs), _Moves(replica, costs), costs.requests(replica.host, 1)
     looks, longest = stages.looks, min(replica.model.longest_context, _LONGEST)
-    alone = costs.requests(next(iter(replica.accelerators), replica.host), 1)
     shared_device, shared_host = _shared(replica, costs, longest)
     join_device, join_host = _joins(replica, costs)
     return IterationCost(
@@ -67,7 +66,7 @@ def _cost(replica: Replica, limits: Limits) -> IterationCost:
         swap_out=moves.out(moves.cached),
         swap_in=moves.back(moves.cached),
         ends=Table(stages.ends, looks=looks).fitted(limits.sequences),
-        gpu_request=0.0 if alone is None else alone.mid,
+        gpu_request=stages.request,
         shared_device=shared_device,
         shared_host=shared_host,
         join_device=join_device,

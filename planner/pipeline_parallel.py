@@ -70,7 +70,7 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
 
     Micro-batches are alike: each has an Nth of the work, at least one row. A round is N times the longest stage, the
     ends included as far as the last stage has not fewer layers for them, and hops as far as shorter stages do not wait
-    in any case. Attention on the host is of all micro-batches, since the host is one; links are one accelerator's."""
+    in any case. Attention on the host is of all micro-batches, since the host is one, and joins of each micro-batch; links are one accelerator's."""
     count, longest = len(layers), layers[0]
     spare, less = count * longest - cost.layers, longest - layers[-1]
 
@@ -92,6 +92,9 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
         prefill_compute=spread(cost.prefill_compute),
         prefill_read=spread(cost.prefill_read),
         ends=_rising(_over(cost.ends, count).x, tuple(map(ends, cost.ends.x))),
+        gpu_request=cost.gpu_request * longest / cost.layers,
+        join_device=cost.join_device * count * longest / cost.layers,
+        join_host=cost.join_host * count,
         stages=count,
     )
 

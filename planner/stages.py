@@ -26,6 +26,10 @@ class Stages(Protocol):
     def looks(self) -> int:
         """At how many points between two knots a line through them is worth comparing with them."""
 
+    @property
+    def request(self) -> float:
+        """What a request adds to `decode` beside its KV tokens."""
+
     def linear(self, tokens: int) -> float:
         """All but attention, of a pass of so many tokens."""
 
@@ -84,6 +88,12 @@ class ResidentStages:
         """Operations are priced fast."""
         return 3
 
+    @property
+    def request(self) -> float:
+        """As in `Stages`."""
+        found = self.costs.requests(self.device, 1)
+        return 0.0 if found is None else found.mid
+
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
         tasks = lower(self.plan, rows(tokens)).tasks
@@ -129,6 +139,11 @@ class PredictedStages:
     def looks(self) -> int:
         """Every pass is lowered whole."""
         return 1
+
+    @property
+    def request(self) -> float:
+        """Nothing: `decode` is of sequences, whose caches are new starts for the memory each."""
+        return 0.0
 
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""

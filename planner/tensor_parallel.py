@@ -100,6 +100,11 @@ class DividedStages:
         """As in `Stages`."""
         return self.stages.looks
 
+    @property
+    def request(self) -> float:
+        """As in `Stages`."""
+        return self.stages.request
+
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""
         return self.stages.linear(tokens) + 2 * self.exchange.add_up(self._bytes(tokens, self.plan.model.hidden))

@@ -17,8 +17,7 @@ class Work:
     `tokens`: rows of the linear stage. `outputs`: sequences that yield a token. `gpu_requests`, `gpu_kv`: decodes with
     attention on the accelerator, and the KV tokens that they read. `pairs`, `prompt_kv`: query-key pairs of prompt
     chunks, and KV tokens that they read. `cpu_requests`, `cpu_kv`: decodes with attention on the host, and the KV
-    tokens that they read. `swap_out`,
-    `swap_in`: KV tokens that move to the host, and to the accelerator."""
+    tokens that they read. `swap_out`, `swap_in`: KV tokens that move to the host, and to the accelerator."""
 
     tokens: int = 0
     outputs: int = 0
@@ -71,7 +70,7 @@ def contention(cost: IterationCost, reads: float, device: float, caches: float, 
     `caches`. The shorter part lies within the longer, and what reads in either is spread evenly over it."""
     if not device or not host:
         return 1.0, 1.0
-    both = min(device, host) * min(1.0, reads / device) * min(1.0, caches / host)
+    both = min(device, host) * (reads / device) * (caches / host)
     return 1.0 + cost.shared_device * both / device, 1.0 + cost.shared_host * both / host
 
 
@@ -125,8 +124,8 @@ def deferred_seconds(
     """As on the accelerator alone, but that requests whose attention the host has done take part in the linear stage of
     one layer each, so many in every one of `joining` (APEX-13..16, APEX-40), and `yielding` of them yield their token:
     those whose pass has the last of all stages. `work` is without them; the host is not waited for (APEX-17). In a
-    round they join one micro-batch each time: as many rows more as that makes of all of them. `cohorts`:
-    what the host attends to beside the pass."""
+    round they join one micro-batch each time: as many rows more as that makes of all of them. `cohorts`: what the host
+    attends to beside the pass."""
     rows = (work.tokens + cost.stages * count for count in joining)
     joined = sum(cost.linear(each) - cost.linear(work.tokens) for each in rows)
     alone = _on_accelerator(cost, replace(work, outputs=work.outputs + yielding))
@@ -154,8 +153,8 @@ def _on_accelerator(cost: IterationCost, work: Work) -> float:
 
 
 def _link(cost: IterationCost, *batches: Work) -> float:
-    """Seconds that the busier direction of the link needs for what all layers of a pass move; of a pipeline, each
-    accelerator's of its own layers."""
+    """Seconds that the busier direction of the link needs for what all layers of a pass move, hand-overs included; of a
+    pipeline, each accelerator's of its own layers."""
     out = sum(cost.to_host(batch.cpu_requests) + cost.swap_out(batch.swap_out) for batch in batches)
     back = sum(cost.to_device(batch.cpu_requests) + cost.swap_in(batch.swap_in) for batch in batches)
     return cost.layers * max(out, back) / cost.stages

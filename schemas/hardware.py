@@ -105,7 +105,7 @@ class Device(Frozen):
     the host at most, which launches for all devices in turn and computes what its CPUs do (`lowering.host_thread`);
     `overhead`: seconds added to every operation;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
-    `request`: seconds that a request adds to a layer's attention on the host in an online pass, beside its bytes;
+    `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
     `elementwise`: activation bytes/s of norms, rotations and lookups."""
 
     name: Name
@@ -126,7 +126,7 @@ class Device(Frozen):
     launching: Delay | None = Field(default=None, description="of an operation: seconds of the host's thread, at most")
     overhead: Delay | None = None
     join: Delay | None = Field(default=None, description="between operations, where one waits for other lanes")
-    request: Delay | None = Field(default=None, description="of attention on the host: by request and layer")
+    request: Delay | None = Field(default=None, description="of attention in online passes: by request and layer")
     elementwise: Rate | None = None
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")

@@ -32,8 +32,9 @@ class ServedComparison(Document):
     finished ones, so nothing else shows it), `disturbed` where others took so much of the processors
     (`others_cpu_share`) that nobody knows.
 
-    `passes`: by part of the server's passes (`pass`: all of it, `accelerator`, `host`: attention there), the seconds
-    that they took over those that the plan's record prices them at; empty for servers that do not tell.
+    `passes`: by part of the server's passes (`pass`: all of it, `device`: the work of the one that has the weights,
+    `host`: attention to caches beside it), how many times as long as the plan's record prices them they took; empty for
+    servers that do not tell.
 
     `passed` says the first again."""
 

@@ -144,12 +144,11 @@ class _Loads(Collector):
             metric = family(name, what, labels=labels)
             metric.add_metric(values, value)
             yield metric
-        seconds = CounterMetricFamily(
-            "helm:pass_seconds", "Of passes, by part: as costs price them, and as they took.", labels=["part", "source"]
-        )
+        what = "Of passes, by part: as costs price them, and as they took."
+        seconds = CounterMetricFamily("helm:pass_seconds", what, labels=[*labels, "part", "source"])
         for part, sums in load.passes.items():
             for source, value in zip(("priced", "measured"), sums, strict=True):
-                seconds.add_metric([part, source], value)
+                seconds.add_metric([*values, part, source], value)
         yield seconds
 
 

@@ -57,7 +57,7 @@ struct Contention {
 // `reads` and the host for `caches`. The shorter part lies within the longer, what reads is spread evenly over either.
 Contention contention(const Cost& cost, double reads, double device, double caches, double host) {
   if (device <= 0 || host <= 0) return {};
-  const double both = std::min(device, host) * std::min(1.0, reads / device) * std::min(1.0, caches / host);
+  const double both = std::min(device, host) * (reads / device) * (caches / host);
   return {1 + cost.shared_device * both / device, 1 + cost.shared_host * both / host};
 }
 

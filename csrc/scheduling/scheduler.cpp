@@ -61,7 +61,8 @@ void Scheduler::commit(double seconds, const std::vector<int64_t>& ended,
   }
   clock_.add(seconds);
   const auto came = yielded ? std::optional<std::vector<Id>>(numbers(*yielded)) : std::nullopt;
-  for (const Id id : state_.commit(clock_.now(), seconds, believed_, came).finished) forget(id);
+  const double host = host_seconds(believed_, kind, load, seconds);
+  for (const Id id : state_.commit(clock_.now(), host, believed_, came).finished) forget(id);
   cancelled_.insert(cancelled_.end(), ended.begin(), ended.end());
   finish_pass();
 }

@@ -25,7 +25,7 @@ Hashes = Callable[[Sequence[int]], Sequence[int]]
 class State:
     """Of a moment: requests that have been scheduled or not, passes so far, requests that lost their blocks so far;
     tokens of the prompts that have begun and were looked for in the cache, and of those the ones that were there;
-    seconds of all passes as they are priced, and as they took."""
+    seconds of all passes as they are priced, and as they took, in the order of `PARTS`."""
 
     healthy: bool
     running: int

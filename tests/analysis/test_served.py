@@ -157,15 +157,15 @@ def test_a_quiet_run_is_judged_and_says_what_others_took(simulated: Served) -> N
 
 
 def test_a_miss_names_the_parts_of_passes_that_took_longer_than_their_price(simulated: Served) -> None:
-    notes = {"pass_over_price": 1.31, "accelerator_over_price": 1.02, "host_over_price": 1.9, "others_cpu_share": 0.0}
+    notes = {"pass_over_price": 1.31, "device_over_price": 1.02, "host_over_price": 1.9, "others_cpu_share": 0.0}
     found = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), **notes), 0.15)
-    assert found.passes == {"pass": 1.31, "accelerator": 1.02, "host": 1.9}
-    parts = "passes took 1.31 of their price (the accelerator 1.02, attention on the host 1.90)"
-    assert served_verdict(found).endswith(f"BEYOND 15.0%: {parts}") and parts in served_table(found)
+    assert found.passes == {"pass": 1.31, "device": 1.02, "host": 1.9}
+    parts = "took 1.31 times their price (the device with the weights 1.02, attention on the host 1.90)"
+    assert served_verdict(found).endswith(f"BEYOND 15.0%: passes {parts}") and parts in served_table(found)
     within = compare_served(PLAN, simulated, noted(slower(simulated, 1.0), **notes), 0.15)
     assert "their price" not in served_verdict(within) and parts in served_table(within)
     alone = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), pass_over_price=1.3), 0.15)
-    assert "passes took 1.30 of their price;" in served_verdict(alone)
+    assert "passes took 1.30 times their price;" in served_verdict(alone)
 
 
 def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:

@@ -12,7 +12,7 @@ from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.memory import memory_use
-from helmsman.planner.pipeline_parallel import elsewhere_bytes, stage_layers
+from helmsman.planner.pipeline_parallel import elsewhere_bytes, in_rounds, stage_layers
 from helmsman.planner.replica import ReplicaOptions, replica_of
 from helmsman.scheduler.iteration_times import Work, gpu_only_seconds
 from helmsman.schemas.errors import UsageError
@@ -75,6 +75,23 @@ def test_a_round_is_as_many_slots_as_stages_of_a_part_of_the_requests() -> None:
         assert cost.stages == count and cost.layers == 80
         assert cost.linear(1) == pytest.approx(cost.linear(count), rel=0.001)
         assert cost.cpu_attention(10_000) == pytest.approx(one.cpu_attention(10_000) * 2 / count, rel=0.02)
+
+
+def test_a_round_has_what_each_request_costs_once_in_every_layer() -> None:
+    """Four micro-batches of 16 requests pass through 8 layers each, one slot after the other."""
+    bare = replica_cost(layer_split("Llama-3.1-8B", "h100x2-hgx")).cost
+    work = Work(tokens=64, outputs=64, gpu_requests=64, gpu_kv=64_000)
+    free, costly = (
+        gpu_only_seconds(in_rounds(replace(bare, gpu_request=request), (8,) * 4, lambda _: 0.0), work)
+        for request in (0.0, 1e-5)
+    )
+    assert costly - free == pytest.approx(4 * 8 * 16 * 1e-5)
+
+
+def test_joins_are_of_each_micro_batch() -> None:
+    bare = replace(replica_cost(layer_split("Llama-3.1-8B", "h100x2-hgx")).cost, join_device=1e-6, join_host=2e-6)
+    found = in_rounds(bare, (8,) * 4, lambda _: 0.0)
+    assert (found.join_device, found.join_host) == pytest.approx((1e-6, 8e-6))
 
 
 def test_uneven_stages_wait_for_the_longest_and_the_last_has_its_head_in_the_wait() -> None:

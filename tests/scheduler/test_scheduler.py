@@ -10,6 +10,7 @@ from serving_cases import random_case, random_cost
 
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler._scheduling import Scheduler
+from helmsman.scheduler.cost import IterationCost, Line
 from helmsman.scheduler.decision import Decision
 from helmsman.scheduler.iteration_times import Work
 from helmsman.scheduler.limits import Limits
@@ -106,6 +107,52 @@ def test_seconds_of_observed_passes_are_summed_as_priced_and_as_they_took() -> N
     found, took = scheduler.pass_sums
     assert count > 4 and found == pytest.approx(tuple(priced))
     assert took == tuple((count + 1) // 2 * seconds for seconds in (3.0, 2.0, 1.0))
+
+
+@pytest.mark.parametrize("shared_host", [0.0, 0.9])
+def test_cohorts_are_as_slow_as_in_the_simulation(shared_host: float) -> None:
+    """Where the accelerator reads the same memory the host gets less done in a pass: later layers, more passes."""
+    cost = IterationCost(
+        layers=4,
+        linear=Line((0.0, 1.0, 64.0, 1000.0), (0.0, 1e-3, 1e-3, 2e-2)),
+        gpu_attention=_rising(1e-6),
+        prefill_compute=_rising(1e-9),
+        prefill_read=_rising(1e-8),
+        cpu_attention=_rising(2e-5),
+        cpu_request=0.0,
+        to_host=_rising(1e-6),
+        to_device=_rising(1e-6),
+        swap_out=_rising(1e-7),
+        swap_in=_rising(1e-7),
+        ends=_rising(1e-5),
+        shared_host=shared_host,
+    )
+    limits = Limits(gpu_tokens=720, cpu_tokens=4000, batch_tokens=64, sequences=24)
+    options, outputs = checked_options("apex", {"threshold": 0.0}), [120] * 8 + [20] * 2
+    requests = make_requests(np.zeros(10), np.full(10, 50), np.array(outputs))
+    found = _scheduling.simulate(requests.columns(), cost, cost, limits, "apex", options)
+    taken: list[float] = []
+    while (price := _next_price(Scheduler(cost, limits, "apex", options), outputs, taken)) is not None:
+        taken.append(price)
+    assert sum(taken) == pytest.approx(found["finish_s"].max())
+
+
+def _rising(slope: float) -> Line:
+    return Line((0.0, 1.0, 1e6), (0.0, slope, 1e6 * slope))
+
+
+def _next_price(scheduler: Scheduler, outputs: list[int], taken: list[float]) -> float | None:
+    """What costs say of the pass after those that took `taken`, of requests that all come at once; None: there is none."""
+    for request, output in enumerate(outputs):
+        scheduler.add(request, 50, output)
+    for seconds in taken:
+        scheduler.decide()
+        scheduler.commit(seconds)
+    if scheduler.decide() is None:
+        return None
+    scheduler.observe(0.0, 0.0, 0.0)
+    scheduler.commit(1.0)
+    return scheduler.pass_sums[0][0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
