@@ -61,7 +61,7 @@ def compare_served(
         tolerance=tolerance,
         others_cpu_share=others,
         thread_wait_share=waited,
-        passes={part: ratio for part in ("pass", *_PARTS) if (ratio := _noted(measured, part + OVER_PRICE)) is not None},
+        passes=_over_price(measured),
         verdict=verdict,
         passed=verdict == "passed",
     )
@@ -71,6 +71,12 @@ def _lost(simulated: Served, measured: Served) -> int:
     """Requests that failed or were refused, and finished in simulation."""
     gone = np.isin(measured.status, (FAILED, REJECTED)) & (simulated.status == FINISHED)
     return int(np.count_nonzero(gone))
+
+
+def _over_price(measured: Served) -> dict[str, float]:
+    """By part of the server's passes, how many times their price they took."""
+    found = {part: _noted(measured, part + OVER_PRICE) for part in ("pass", *_PARTS)}
+    return {part: ratio for part, ratio in found.items() if ratio is not None}
 
 
 def _noted(measured: Served, name: str) -> float | None:

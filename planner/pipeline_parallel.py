@@ -70,7 +70,8 @@ def in_rounds(cost: IterationCost, layers: tuple[int, ...], hops: Callable[[int]
 
     Micro-batches are alike: each has an Nth of the work, at least one row. A round is N times the longest stage, the
     ends included as far as the last stage has not fewer layers for them, and hops as far as shorter stages do not wait
-    in any case. Attention on the host is of all micro-batches, since the host is one, and joins of each micro-batch; links are one accelerator's."""
+    in any case. Attention on the host is of all micro-batches, since the host is one, and so are its joins; links are
+    one accelerator's."""
     count, longest = len(layers), layers[0]
     spare, less = count * longest - cost.layers, longest - layers[-1]
 
