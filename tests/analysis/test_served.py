@@ -11,11 +11,12 @@ from serving_oracle import serve, simple_cost
 
 from helmsman.analysis.served import compare_served, served_table, served_verdict
 from helmsman.cli import check as helm_check
+from helmsman.executor.serving.runner import PARTS
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
-from helmsman.schemas.served import CANCELLED, FAILED, REJECTED, Served, write_served
+from helmsman.schemas.served import CANCELLED, FAILED, OVER_PRICE, REJECTED, Served, write_served
 from helmsman.simulator.serving.requests.read import read_requests
 
 PLAN = "0" * 64
@@ -166,6 +167,12 @@ def test_a_miss_names_the_parts_of_passes_that_took_longer_than_their_price(simu
     assert "their price" not in served_verdict(within) and parts in served_table(within)
     alone = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), pass_over_price=1.3), 0.15)
     assert "passes took 1.30 times their price;" in served_verdict(alone)
+
+
+def test_every_part_that_a_server_tells_is_compared(simulated: Served) -> None:
+    notes = {part + OVER_PRICE: 1.5 for part in PARTS}
+    found = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), **notes), 0.15)
+    assert found.passes == dict.fromkeys(PARTS, 1.5) and served_verdict(found).count("1.50") == len(PARTS)
 
 
 def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:
