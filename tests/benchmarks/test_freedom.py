@@ -67,26 +67,29 @@ def test_every_strategy_is_asked_with_more_memory() -> None:
 @pytest.mark.parametrize(
     ("words", "objective", "narrow", "wide"),
     [
-        (
+        pytest.param(
             "--model Llama-2-13b-hf --hw a10g-g5.4xlarge --prompt-tokens 32 --output-tokens 32 --batch 4 --batches 4 "
             "--format q4_0 --strategy optimal --objective ttft",
             "ttft",
             "--vram-avail 4687200000",
             "--vram-avail 6696000000",
+            marks=pytest.mark.nightly,
         ),
-        (
+        pytest.param(
             "--model Qwen3-1.7B --hw rtx3090-5950x --prompt-tokens 128 --output-tokens 128 --batch 4 --batches 4 "
             "--format f16 --kv-format f32 --strategy optimal --objective throughput",
             "throughput",
             "--compress kv",
             "--compress best",
+            marks=pytest.mark.nightly,
         ),
-        (
+        pytest.param(
             "--model Qwen3-32B --hw a4000-7950x --vram-avail 12781822672 --prompt-tokens 512 --output-tokens 1 "
             "--batch 8 --batches 2 --format q4_0 --kv-format f16 --strategy optimal --objective latency",
             "latency",
             "",
             "--nvme direct",
+            marks=pytest.mark.nightly,
         ),
         (
             "--model opt-13b --hw rtx5070ti-9800x3d --prompt-tokens 32 --output-tokens 512 --batch 4 --batches 4 "
