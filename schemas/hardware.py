@@ -14,7 +14,7 @@ from helmsman.schemas.operation_table import OperationTable
 
 class JointProducts(Frozen):
     """What products with weights of a format reach in a memory when several of its devices do them at once: `share` of
-    what plain reads by these devices reach together."""
+    what plain reads by these devices reach together, each product divided between them and over when both are done."""
 
     format: StoredFormat
     share: Share

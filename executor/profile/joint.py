@@ -1,6 +1,8 @@
 """What two devices that share a memory reach in it at once: products of the sizes of real matrices, each its own.
 
-A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`)."""
+A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`). What both
+reach is measured of products that they divide, as those that plans divide: each ends with the slower of two whose reads
+scatter, so that it takes longer than the mean of either."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,10 +27,11 @@ WALKED = 256 << 20
 
 @dataclass(frozen=True)
 class Pair:
-    """Two devices that share a memory: their names and threads."""
+    """Two devices that share a memory: their names and threads; `together`: the threads of both."""
 
     names: tuple[str, str]
     pools: tuple[Pool, Pool]
+    together: Pool
 
 
 def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> None:
@@ -42,14 +45,16 @@ def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> N
         matrices = bench.matrices(size)
         half = len(matrices) // 2
         own = matrices[:half], matrices[half:]
-        rates, both = found.rates.setdefault((link, fmt, size), ([], [])), 0.0
+        rates = found.rates.setdefault((link, fmt, size), ([], []))
         for place in (0, 1):
-            taken = [size / t for t in _beside(pair.pools, own, place, fmt, rows, columns)]
-            rates[place].extend(taken)
-            both += harmonic_mean(taken)
-        reads.append(bench.read_together(pair.pools))
+            rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
         if link == "idle":
+            divided = time_linear(pair.together, fmt, matrices, rows, columns, 1, max(LEAST, 2 * WALKED // size))
+            reads.append(bench.read_together(pair.pools))
+            both = harmonic_mean(size / t for t in divided)
             found.shares.setdefault((fmt, size), []).append(both / fmean(reads[-2:]))
+        else:
+            reads.append(bench.read_together(pair.pools))
         bench.drop()
 
 

@@ -210,7 +210,9 @@ def _joint_point(
     """Host and accelerator at once, the link to the accelerator idle and busy, in several visits: what both reach in a
     memory lay between 0.8 and 1.4 of what all CPUs read, for seconds at a time (2 cores of an AMD EPYC, Zen 5)."""
     ends = (subjects[0], subjects[-1])
-    pair = Pair((ends[0].name, ends[1].name), (ends[0].pool, ends[1].pool))
+    names = (ends[0].name, ends[1].name)
+    together = next(each.pool for each in subjects if set(names) <= set(each.excludes))
+    pair = Pair(names, (ends[0].pool, ends[1].pool), together)
 
     def more(samples: JointSamples) -> JointSamples:
         measure_joint(pair, bench, "idle", samples)
