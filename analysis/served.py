@@ -74,9 +74,10 @@ def _lost(simulated: Served, measured: Served) -> int:
 
 
 def _over_price(measured: Served) -> dict[str, float]:
-    """By part of the server's passes, how many times their price they took."""
-    found = {part: _noted(measured, part + OVER_PRICE) for part in ("pass", *_PARTS)}
-    return {part: ratio for part, ratio in found.items() if ratio is not None}
+    """Return, by part of the server's passes, the ratio of measured seconds to predicted ones; parts that the server
+    did not tell are left out."""
+    ratios = {part: _noted(measured, part + OVER_PRICE) for part in ("pass", *_PARTS)}
+    return {part: ratio for part, ratio in ratios.items() if ratio is not None}
 
 
 def _noted(measured: Served, name: str) -> float | None:
@@ -153,7 +154,7 @@ def _line(figure: Compared, tolerance: float) -> str:
 
 
 def _server_lines(found: ServedComparison) -> Iterator[str]:
-    """What the server said of its processors and of its passes."""
+    """Yield the lines about the server: the share of processor time that others used, and how long passes took."""
     if found.others_cpu_share is None:
         yield f"{'others':<13}unknown: the server did not say what others took of its processors"
     else:
@@ -184,7 +185,7 @@ def _told_errors(found: ServedComparison) -> str:
 
 
 def _told_passes(found: ServedComparison) -> str:
-    """How many times their price passes took, and their parts."""
+    """Return in words the ratio of measured to predicted seconds, of whole passes and of their parts."""
     parts = ", ".join(f"{words} {found.passes[part]:.2f}" for part, words in _PARTS.items() if part in found.passes)
     return f"took {found.passes['pass']:.2f} times their price{f' ({parts})' if parts else ''}"
 

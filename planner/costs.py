@@ -302,8 +302,8 @@ class CostModel:
         return self._constant(device.overhead, "overhead")
 
     def requests(self, device: Device, count: int) -> Estimate | None:
-        """What so many requests add to a layer's attention on `device` beside the bytes of their caches; None where
-        that was not measured."""
+        """Return the seconds that `count` requests add to a layer's attention on `device`, beside those of reading
+        their caches; None where the record has no such figure."""
         if device.request is None or not self.options.corrections:
             return None
         one = self._constant(device.request, "overhead")

@@ -28,7 +28,7 @@ class Stages(Protocol):
 
     @property
     def request(self) -> float:
-        """What a request adds to `decode` beside its KV tokens."""
+        """The seconds that each request adds to one layer's decode attention, beside those of its KV tokens."""
 
     def linear(self, tokens: int) -> float:
         """All but attention, of a pass of so many tokens."""
@@ -91,8 +91,8 @@ class ResidentStages:
     @property
     def request(self) -> float:
         """As in `Stages`."""
-        found = self.costs.requests(self.device, 1)
-        return 0.0 if found is None else found.mid
+        seconds = self.costs.requests(self.device, 1)
+        return 0.0 if seconds is None else seconds.mid
 
     def linear(self, tokens: int) -> float:
         """As in `Stages`."""

@@ -63,8 +63,8 @@ def reading(cost: IterationCost, work: Work) -> float:
 
 
 def contention(cost: IterationCost, reads: float, device: float, caches: float, host: float) -> tuple[float, float]:
-    """How many times as long the accelerator and the host take for parts of a layer that go on at once, because both
-    read one memory.
+    """Return the slowdowns (at least 1) of the accelerator and of the host in parts of a layer that run at the same
+    time, where both read one memory.
 
     `device`, `host`: seconds of these parts by themselves, of which the accelerator reads for `reads` and the host for
     `caches`. The shorter part lies within the longer, and what reads in either is spread evenly over it."""

@@ -1,4 +1,4 @@
-"""What a server's passes took beside their price, from what its `/metrics` say before and after."""
+"""The ratio of measured to predicted seconds of a server's passes, from its `/metrics` before and after a load."""
 
 from collections.abc import Mapping
 

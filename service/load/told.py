@@ -1,4 +1,4 @@
-"""What a server tells of itself while it is measured, before and after: its processors and its passes."""
+"""Reads a server's `/metrics` before and after a load: its processor time, and the seconds of its passes."""
 
 import time
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _TIMEOUT = ClientTimeout(total=10)
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What `/metrics` said at a moment; `processors` is None and `passes` empty for servers other than Helm's."""
+    """The counters of a server at one moment; `processors` is None and `passes` empty for servers other than Helm's."""
 
     processors: ProcessorUse | None
     passes: PassSeconds
