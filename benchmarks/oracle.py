@@ -1,6 +1,7 @@
 """The reference that executors are held against: transformers, f32, eager attention, the same rounded weights."""
 
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,15 @@ def load_oracle(directory: Path) -> Any:
 
 def oracle_logits(oracle: Any, tokens: list[int], cache: Any = None) -> Logits:
     """f32 (tokens, vocab): the logits after every token of one sequence."""
+    kept = {} if cache is None else {_cache_argument(oracle): cache}
     with torch.inference_mode():
-        output = oracle(torch.tensor([tokens]), past_key_values=cache, use_cache=cache is not None)
+        output = oracle(torch.tensor([tokens]), use_cache=cache is not None, **kept)
     return output.logits[0].float().numpy()
+
+
+def _cache_argument(oracle: Any) -> str:
+    """What `forward` calls its cache: since transformers 5.24 the older name warns that it will go."""
+    return "cache" if "cache" in signature(oracle.forward).parameters else "past_key_values"
 
 
 def oracle_greedy(oracle: Any, prompt: list[int], count: int) -> Greedy:

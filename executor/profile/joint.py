@@ -48,13 +48,12 @@ def measure_joint(pair: Pair, bench: Bench, link: str, found: JointSamples) -> N
         rates = found.rates.setdefault((link, fmt, size), ([], []))
         for place in (0, 1):
             rates[place].extend(size / t for t in _beside(pair.pools, own, place, fmt, rows, columns))
-        if link == "idle":
-            divided = time_linear(pair.together, fmt, matrices, rows, columns, 1, max(LEAST, 2 * WALKED // size))
-            reads.append(bench.read_together(pair.pools))
+        visits = max(LEAST, 2 * WALKED // size)
+        divided = time_linear(pair.together, fmt, matrices, rows, columns, 1, visits) if link == "idle" else []
+        reads.append(bench.read_together(pair.pools))
+        if divided:
             both = harmonic_mean(size / t for t in divided)
             found.shares.setdefault((fmt, size), []).append(both / fmean(reads[-2:]))
-        else:
-            reads.append(bench.read_together(pair.pools))
         bench.drop()
 
 
