@@ -1,7 +1,6 @@
 """The reference that executors are held against: transformers, f32, eager attention, the same rounded weights."""
 
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from benchmarks.dequantised import dequantised
+from helmsman.executor.graph.static_cache import cache_argument
 from helmsman.schemas.formats import StoredFormat
 
 Logits = NDArray[np.float32]
@@ -40,15 +40,10 @@ def load_oracle(directory: Path) -> Any:
 
 def oracle_logits(oracle: Any, tokens: list[int], cache: Any = None) -> Logits:
     """f32 (tokens, vocab): the logits after every token of one sequence."""
-    kept = {} if cache is None else {_cache_argument(oracle): cache}
+    kept = {} if cache is None else {cache_argument(oracle): cache}
     with torch.inference_mode():
         output = oracle(torch.tensor([tokens]), use_cache=cache is not None, **kept)
     return output.logits[0].float().numpy()
-
-
-def _cache_argument(oracle: Any) -> str:
-    """What `forward` calls its cache: since transformers 5.24 the older name warns that it will go."""
-    return "cache" if "cache" in signature(oracle.forward).parameters else "past_key_values"
 
 
 def oracle_greedy(oracle: Any, prompt: list[int], count: int) -> Greedy:

@@ -10,7 +10,7 @@ from torch import Tensor, fx, nn
 from torch.export.graph_signature import InputKind, InputSpec
 
 from helmsman.executor.graph.decoder import Decoder
-from helmsman.executor.graph.static_cache import static_cache
+from helmsman.executor.graph.static_cache import cache_argument, static_cache
 from helmsman.executor.graph.units import Units
 from helmsman.schemas.errors import BadInputError
 
@@ -81,10 +81,10 @@ class _Pass(nn.Module):
         super().__init__()
         self.inner = inner
         self._whole = whole
-        self._takes = signature(inner.forward).parameters
+        self._takes, self._cache = signature(inner.forward).parameters, cache_argument(inner)
 
     def forward(self, tokens: Tensor, past: Tensor | None, keys: list[Tensor], values: list[Tensor]) -> Tensor:
-        options: dict[str, Any] = {"past_key_values": static_cache(keys, values, past), "use_cache": True}
+        options: dict[str, Any] = {self._cache: static_cache(keys, values, past), "use_cache": True}
         if "position_ids" in self._takes:
             positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape)
             options["position_ids"] = positions if past is None else positions + past

@@ -1,6 +1,7 @@
 """The KV cache that a module sees while it is captured: tensors of fixed size, written in place at given positions."""
 
 from collections.abc import Sequence
+from inspect import signature
 from typing import Any
 
 import torch
@@ -53,3 +54,8 @@ class StaticLayer(CacheLayerMixin):
 def static_cache(keys: Sequence[Tensor], values: Sequence[Tensor], past: Tensor | None) -> Any:
     """The cache of all blocks, as transformers' modules expect it."""
     return Cache(layers=[StaticLayer(k, v, past) for k, v in zip(keys, values, strict=True)])
+
+
+def cache_argument(module: Any) -> str:
+    """What `module.forward` calls its cache: since transformers 5.24 the older name warns that it will go."""
+    return "cache" if "cache" in signature(module.forward).parameters else "past_key_values"

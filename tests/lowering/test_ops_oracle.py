@@ -14,6 +14,7 @@ from helmsman.schemas.model import Model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+static_cache = pytest.importorskip("helmsman.executor.graph.static_cache")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
 
 PROMPT, BATCH = 11, 2
@@ -51,8 +52,8 @@ def test_flops_of_prefill_and_one_decode_step(small: tuple[dict[str, Any], Model
     prompt = torch.arange(BATCH * PROMPT).reshape(BATCH, PROMPT) % model.vocab
     flops, out = counted(lambda: oracle(prompt, use_cache=True, logits_to_keep=1))
     assert flops == product_flops(model, Iteration(0, "prefill", BATCH, PROMPT, PROMPT))
-    cache = out.past_key_values
-    flops, _ = counted(lambda: oracle(prompt[:, :1], past_key_values=cache, use_cache=True))
+    cache = {static_cache.cache_argument(oracle): out.past_key_values}
+    flops, _ = counted(lambda: oracle(prompt[:, :1], use_cache=True, **cache))
     assert flops == product_flops(model, Iteration(1, "decode", BATCH, 1, PROMPT + 1))
 
 
