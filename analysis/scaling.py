@@ -3,16 +3,18 @@
 What several devices reach in a memory they share, and what they keep of their arithmetic while all compute, is probed
 by all of them at once, and scales by itself. Bytes streamed from memory take (rate when profiled / rate now) times as
 long, and so do the bytes of a transfer and the FLOPs of what arithmetic bounds; launches, overheads and latencies stay
-(probes beside every run)."""
+(probes beside every run). Processors are probed by products of the plan's format, which follow a memory that is faster
+only in part: these are held against the same products of the profile."""
 
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import Estimate
-from helmsman.planner.device_rates import product_rate
+from helmsman.planner.curves import interpolate
+from helmsman.planner.device_rates import efficiency_curve, product_rate
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Hardware, Memory
+from helmsman.schemas.hardware import Device, Hardware, Memory
 from helmsman.schemas.trace import Probe
 
 TOGETHER = ("joint", "joint_compute")
@@ -84,7 +86,15 @@ def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:
     if device is None:
         return None
     if probe.what == "read":
-        return device.read.value
+        return device.read.value * _share_of_reads(device, probe)
     if probe.format is None or probe.tokens is None:
         return None
     return product_rate(device, "decode", probe.format, probe.tokens)
+
+
+def _share_of_reads(device: Device, probe: Probe) -> float:
+    """What products of one token reach of plain reads in the record, where `probe` read weights by such products."""
+    if probe.format is None or probe.matrix_bytes is None:
+        return 1.0
+    curve = efficiency_curve(device, "memory", "linear", probe.format)
+    return interpolate(curve, probe.matrix_bytes).value if curve else 1.0

@@ -1,17 +1,18 @@
-"""Do read probes read at the rate at which the weights beside them are read?
+"""Do read probes tell the rate at which the weights beside them are read?
 
     python -m benchmarks.probes PLAN --checkpoint DIR
 
-Loads the matrices of PLAN's blocks into its devices' memories. Then probes (B) and plain reads of the matrices (A) take
-turns, with a second probe in memory of its own (B again): on every device, and by all devices at once that share a
-memory. Prints the median of A over the mean of the two probes around it, and, as noise, one probe over the other
-(rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
+Loads the matrices of PLAN's blocks into its devices' memories. Then probes (B) and reads of the matrices (A) take
+turns, with a second probe in memory of its own (B again): on every device, as weights of products with one token, and
+plainly by all devices at once that share a memory. Prints the median of A over the mean of the two probes around it,
+and, as noise, one probe over the other (rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.machine import print_machine
@@ -23,8 +24,8 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import passes_of
-from helmsman.executor.probe import dealt, joint_read_rate, probe_pieces
-from helmsman.executor.probing import sharing
+from helmsman.executor.probe import dealt, joint_read_rate, probe_pieces, weights_rate
+from helmsman.executor.probing import computed_format, sharing
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.tensors import tensors
@@ -100,9 +101,10 @@ def _agreements(plan: Plan, checkpoint: Path, turns: int) -> Iterator[Agreement]
     devices = open_devices(plan.hardware, [lane for each in passes_of(plan) for lane in each.lanes], machine)
     weights = block_matrices(plan, devices, checkpoint)
     probes = (probe_pieces(machine.cache_bytes), probe_pieces(machine.cache_bytes))
+    fmt = computed_format(plan)
     for name, device in devices.by_name.items():
         if isinstance(device, CpuDevice) and weights[device.memory.name]:
-            yield _shown(name, device.read_rate, weights[device.memory.name], probes, turns)
+            yield _shown(name, partial(weights_rate, device.pool, fmt), weights[device.memory.name], probes, turns)
     for memory, sharers in sharing(plan, devices).items():
         own = [weights[device.memory.name] for device in sharers]
         yield _shown(f"joint {memory}", _jointly([device.pool for device in sharers]), dealt(own), probes, turns)

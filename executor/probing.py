@@ -16,8 +16,10 @@ from helmsman.executor.probe import (
     cut,
     dealt,
     joint_read_rate,
+    panel_bytes,
     probe_pieces,
     product_matrices,
+    weights_rate,
 )
 from helmsman.lowering.pools import Pools
 from helmsman.schemas.formats import StoredFormat
@@ -28,9 +30,10 @@ from helmsman.schemas.trace import Probe
 class Prober:
     """Probes devices that are open for a plan, with buffers that it keeps.
 
-    Reads read the device's own matrices where those of all devices are beyond the caches, else noise: pages of a
+    Reads are of the device's own matrices where those of all devices are beyond the caches, else of noise: pages of a
     virtual machine lie near and far, and one region of 256 MiB is read at 11.0 GB/s for good where another is at 13.5
-    (2 cores of an Intel Xeon). `latencies`: by link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
+    (2 cores of an Intel Xeon). Processors read them as weights of products in the format of the plan. `latencies`: by
+    link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
 
     def __init__(self, plan: Plan, machine: Machine) -> None:
         self._plan, self._cache_bytes = plan, machine.cache_bytes
@@ -50,7 +53,11 @@ class Prober:
         most = beyond_caches(self._cache_bytes)
         if sum(held.values()) < most:
             return dict.fromkeys(devices.by_name, self.noise)
-        own = {name: cut(memory.matrices, most) for name, memory in native.items()}
+        least = panel_bytes(self._format)
+        own = {
+            name: [piece for piece in cut(memory.matrices, most) if piece.size >= least]
+            for name, memory in native.items()
+        }
         return {name: own.get(name) or self.noise for name in devices.by_name}
 
     @cached_property
@@ -62,7 +69,7 @@ class Prober:
         """Each probe once, products after reads: reads of both devices after products were 3 % faster than after reads,
         as a profile takes them (286 turns on 2 cores of an AMD EPYC, Zen 5)."""
         for device in devices.by_name.values():
-            yield Probe(what="read", name=device.name, run=run, value=device.read_rate(pieces[device.name]))
+            yield self._read(device, run, pieces[device.name])
         sharers = sharing(self._plan, devices)
         together = {memory: [device.pool for device in each] for memory, each in sharers.items()}
         for memory, pools in together.items():
@@ -75,6 +82,15 @@ class Prober:
         yield from (self.product(device, run) for device in devices.by_name.values())
         for memory, pools in together.items():
             yield Probe(what="joint_compute", name=memory, run=run, value=self._joint.kept(pools, JOINT_REPEATS))
+
+    def _read(self, device: Device, run: int, pieces: Sequence[Buffer]) -> Probe:
+        """Bytes/s at which a device reads weights: a native one those of the plan's format, any other plainly."""
+        if not isinstance(device, CpuDevice):
+            return Probe(what="read", name=device.name, run=run, value=device.read_rate(pieces))
+        rate, mean = weights_rate(device.pool, self._format, pieces), round(fmean(piece.size for piece in pieces))
+        return Probe(
+            what="read", name=device.name, run=run, value=rate, format=self._format, tokens=1, matrix_bytes=mean
+        )
 
     def product(self, device: Device, run: int) -> Probe:
         """FLOP/s of a device, with weights as most of the plan's are."""

@@ -63,7 +63,8 @@ PROBED = (4096, 2048)
 class Probe(Frozen):
     """A rate or a share measured beside a run, as it was when the hardware was profiled.
 
-    `format`, `tokens`: of a product (`PROBED`), the weights' and how many it was with."""
+    `format`, `tokens`: of a product, the weights' and how many it was with: with several, FLOP/s of those of `PROBED`;
+    with one, how fast the weights were read. `matrix_bytes`: what such a read took at a time, on average."""
 
     what: Literal["read", "link", "compute", "joint", "joint_compute"]
     name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share")
@@ -74,6 +75,7 @@ class Probe(Frozen):
     )
     format: StoredFormat | None = None
     tokens: Count | None = None
+    matrix_bytes: Count | None = None
 
     @model_validator(mode="after")
     def _of_its_unit(self) -> Self:

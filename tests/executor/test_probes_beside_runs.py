@@ -12,7 +12,8 @@ from helmsman.executor import probing
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
-from helmsman.executor.probing import middle
+from helmsman.executor.probe import panel_bytes
+from helmsman.executor.probing import Prober, middle
 from helmsman.schemas.trace import Probe
 
 RATES = (9.0, 1.0, 5.0)
@@ -113,6 +114,38 @@ def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(mon
         for name in ("cpu", "other"):
             matrices = devices[name].memory.matrices
             assert [piece.size for piece in pieces[name]] == [each.size for each in (matrices if own else prober.noise)]
+
+
+def test_processors_read_weights_by_products_and_others_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices of less than a panel are left out."""
+
+    def product(prober: Prober, device: Any, run: int) -> Probe:
+        return Probe(what="compute", name=device.name, run=run, value=1.0)
+
+    def weights_rate(pool: object, fmt: str, pieces: Sequence[Any]) -> float:
+        asked.append((fmt, [piece.size for piece in pieces]))
+        return 4e9
+
+    asked: list[tuple[str, list[int]]] = []
+    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(probing, "computed_format", lambda plan: "q8_0")
+    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {})
+    monkeypatch.setattr(probing, "beyond_caches", lambda cache: 112 << 10)
+    monkeypatch.setattr(probing, "weights_rate", weights_rate)
+    monkeypatch.setattr(Prober, "product", product)
+    memory = BoundedMemory(make_hardware().memories[0], 1 << 20)
+    for rows, columns in ((32, 512), (16, 512), (16, 256)):
+        memory.keep(np.ones((rows, columns), np.float32), "f32", "f32", columns, f"{rows}")
+    devices = {"cpu": CpuDevice("cpu", memory, (0,)), "other": VirtualDevice("other", [])}
+    opened: Any = SimpleNamespace(by_name=devices, links=[])
+    plan: Any = None
+    found = Prober(plan, Machine((0,), 1, 1)).probe(opened, 2, 1)
+    assert 16 * 256 * 4 < panel_bytes("q8_0") < 16 * 512 * 4
+    assert asked == [("q8_0", [65536, 32768])]
+    assert [each for each in found if each.what == "read"] == [
+        Probe(what="read", name="cpu", run=2, value=4e9, format="q8_0", tokens=1, matrix_bytes=49152),
+        Probe(what="read", name="other", run=2, value=RATES[0]),
+    ]
 
 
 def test_medians_are_of_like_probes() -> None:

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from helmsman.executor import probe
-from helmsman.executor.probe import READ_PIECE, read_rate
+from helmsman.executor._kernels import Pool
+from helmsman.executor.probe import COLUMNS, READ_PIECE, panel_bytes, random_matrix, read_rate, weights_rate
 from helmsman.executor.profile.processor import _shares
 from helmsman.executor.profile.samples import ProcessorSamples
+from helmsman.lowering.ops import PANEL
+from helmsman.schemas.formats import StoredFormat
 
 PIECES: Any = tuple(SimpleNamespace(size=READ_PIECE, held_up=last) for last in (False, False, False, True))
 
@@ -26,6 +29,32 @@ def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_plain_read_is_all_bytes_over_all_seconds() -> None:
     pool: Any = object()
     assert read_rate(pool, PIECES) == pytest.approx(4 * READ_PIECE / 11e-3)
+
+
+def test_weights_are_read_by_whole_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of three panels and of two and a half; the second takes three times as long a panel."""
+    panel, asked = panel_bytes("q4_0"), []
+
+    def time_linear(pool: object, fmt: str, weights: list[Any], *shape: int) -> list[float]:
+        asked.append((fmt, weights[0].size, *shape))
+        return [3e-3 if len(asked) == 1 else 6e-3]
+
+    def piece(size: int) -> Any:
+        return SimpleNamespace(size=size, part=lambda start, stop: SimpleNamespace(size=stop - start))
+
+    monkeypatch.setattr(probe, "time_linear", time_linear)
+    pool: Any = object()
+    rate = weights_rate(pool, "q4_0", [piece(3 * panel), piece(2 * panel + panel // 2)])
+    assert rate == pytest.approx(5 * panel / 9e-3)
+    assert asked == [("q4_0", count * panel, count * PANEL, COLUMNS, 1, 1) for count in (3, 2)]
+
+
+@pytest.mark.parametrize("fmt", ["f32", "bf16", "q8_0", "q4_0"])
+def test_bytes_of_panels_are_what_the_kernel_reads(fmt: StoredFormat) -> None:
+    """One row is stored as large as a panel: probes that took panels for rows read sixteen times too fast."""
+    for count in (1, 3, 5):
+        assert random_matrix(fmt, (count * PANEL, COLUMNS)).size == count * panel_bytes(fmt)
+    assert weights_rate(Pool((0,)), fmt, [random_matrix(fmt, (5 * PANEL, COLUMNS))]) > 0
 
 
 def test_the_share_of_a_product_is_of_the_mean_of_its_runs() -> None:
