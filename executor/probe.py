@@ -20,8 +20,9 @@ PieceT = TypeVar("PieceT")
 
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
-COLUMNS = 1024
-"""Of the weights that `weights_rate` reads."""
+COLUMNS = 2560
+"""Of the weights that `weights_rate` reads: those of a profile's products of some megabytes. With 1024 columns products
+of q4_0 and q8_0 are 4 to 5 % faster."""
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64

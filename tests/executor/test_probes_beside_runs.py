@@ -98,12 +98,12 @@ def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(mon
     """The host's alone would fit; an accelerator without matrices reads noise."""
     monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
     monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
-    record, values = make_hardware().memories[0], np.ones((16, 1024), np.float32)
+    record, values = make_hardware().memories[0], np.ones((16, 2560), np.float32)
     memories = {name: record.model_copy(update={"name": name}) for name in ("cpu", "other", "bare")}
     devices = {name: CpuDevice(name, BoundedMemory(each, 1 << 20), (0,)) for name, each in memories.items()}
     for name, count in (("cpu", 2), ("other", 3)):
         for number in range(count):
-            devices[name].memory.keep(values, "f32", "f32", 1024, f"{number}")
+            devices[name].memory.keep(values, "f32", "f32", 2560, f"{number}")
     opened: Any = SimpleNamespace(by_name=devices)
     plan: Any = None
     for together, own in ((5 * values.nbytes, True), (5 * values.nbytes + 1, False)):
@@ -130,20 +130,20 @@ def test_processors_read_weights_by_products_and_others_plainly(monkeypatch: pyt
     monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
     monkeypatch.setattr(probing, "computed_format", lambda plan: "q8_0")
     monkeypatch.setattr(probing, "sharing", lambda plan, devices: {})
-    monkeypatch.setattr(probing, "beyond_caches", lambda cache: 112 << 10)
+    monkeypatch.setattr(probing, "beyond_caches", lambda cache: 208 << 10)
     monkeypatch.setattr(probing, "weights_rate", weights_rate)
     monkeypatch.setattr(Prober, "product", product)
     memory = BoundedMemory(make_hardware().memories[0], 1 << 20)
-    for rows, columns in ((32, 512), (16, 512), (16, 256)):
-        memory.keep(np.ones((rows, columns), np.float32), "f32", "f32", columns, f"{rows}")
+    for rows, columns in ((32, 1024), (16, 1024), (16, 256)):
+        memory.keep(np.ones((rows, columns), np.float32), "f32", "f32", columns, f"{rows} x {columns}")
     devices = {"cpu": CpuDevice("cpu", memory, (0,)), "other": VirtualDevice("other", [])}
     opened: Any = SimpleNamespace(by_name=devices, links=[])
     plan: Any = None
     found = Prober(plan, Machine((0,), 1, 1)).probe(opened, 2, 1)
-    assert 16 * 256 * 4 < panel_bytes("q8_0") < 16 * 512 * 4
-    assert asked == [("q8_0", [65536, 32768])]
+    assert 16 * 256 * 4 < panel_bytes("q8_0") < 16 * 1024 * 4
+    assert asked == [("q8_0", [131072, 65536])]
     assert [each for each in found if each.what == "read"] == [
-        Probe(what="read", name="cpu", run=2, value=4e9, format="q8_0", tokens=1, matrix_bytes=49152),
+        Probe(what="read", name="cpu", run=2, value=4e9, format="q8_0", tokens=1, matrix_bytes=98304),
         Probe(what="read", name="other", run=2, value=RATES[0]),
     ]
 
