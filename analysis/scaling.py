@@ -3,18 +3,18 @@
 What several devices reach in a memory they share, and what they keep of their arithmetic while all compute, is probed
 by all of them at once, and scales by itself. Bytes streamed from memory take (rate when profiled / rate now) times as
 long, and so do the bytes of a transfer and the FLOPs of what arithmetic bounds; launches, overheads and latencies stay
-(probes beside every run). Processors are probed by products of the plan's format, which follow a memory that is faster
-only in part: these are held against the same products of the profile."""
+(probes beside every run). A processor's memory is probed by matrix products with one token in the plan's format, and
+their rate is divided by that of the same products in the profile: a faster memory speeds up their reads, not their
+arithmetic."""
 
 from collections.abc import Callable, Iterable, Mapping
 from statistics import median
 
 from helmsman.lowering.graph import Task
 from helmsman.planner.costs import Estimate
-from helmsman.planner.curves import interpolate
-from helmsman.planner.device_rates import efficiency_curve, product_rate
+from helmsman.planner.device_rates import product_rate, weights_rate
 from helmsman.schemas.figures import Figure, scaled_figure
-from helmsman.schemas.hardware import Device, Hardware, Memory
+from helmsman.schemas.hardware import Hardware, Memory
 from helmsman.schemas.trace import Probe
 
 TOGETHER = ("joint", "joint_compute")
@@ -86,15 +86,9 @@ def profiled_rate(hardware: Hardware, probe: Probe) -> float | None:
     if device is None:
         return None
     if probe.what == "read":
-        return device.read.value * _share_of_reads(device, probe)
+        if probe.format is None or probe.matrix_bytes is None:
+            return device.read.value
+        return weights_rate(device, probe.format, probe.matrix_bytes)
     if probe.format is None or probe.tokens is None:
         return None
     return product_rate(device, "decode", probe.format, probe.tokens)
-
-
-def _share_of_reads(device: Device, probe: Probe) -> float:
-    """What products of one token reach of plain reads in the record, where `probe` read weights by such products."""
-    if probe.format is None or probe.matrix_bytes is None:
-        return 1.0
-    curve = efficiency_curve(device, "memory", "linear", probe.format)
-    return interpolate(curve, probe.matrix_bytes).value if curve else 1.0

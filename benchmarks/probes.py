@@ -3,8 +3,8 @@
     python -m benchmarks.probes PLAN --checkpoint DIR
 
 Loads the matrices of PLAN's blocks into its devices' memories. Then probes (B) and reads of the matrices (A) take
-turns, with a second probe in memory of its own (B again): on every device, as weights of products with one token, and
-plainly by all devices at once that share a memory. Prints the median of A over the mean of the two probes around it,
+turns, with a second probe in memory of its own (B again): on every device by products with one token, and by plain
+reads of all devices at once that share a memory. Prints the median of A over the mean of the two probes around it,
 and, as noise, one probe over the other (rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
 
 import argparse

@@ -21,8 +21,8 @@ PieceT = TypeVar("PieceT")
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
 COLUMNS = 2560
-"""Of the weights that `weights_rate` reads: those of a profile's products of some megabytes. With 1024 columns products
-of q4_0 and q8_0 are 4 to 5 % faster."""
+"""Columns of the matrices that `weights_rate` multiplies, the same as in a profile's products of some megabytes.
+Products with 1024 columns are 4 to 5 % faster in q4_0 and q8_0."""
 REPEATS = 5
 COPY_BYTES = 4 << 20
 SMALL_COPY = 64
@@ -70,12 +70,13 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer]) -> float:
 
 
 def weights_rate(pool: Pool, fmt: StoredFormat, pieces: Sequence[Buffer]) -> float:
-    """Bytes/s at which all threads of `pool` read the pieces, one after the other, as weights in `fmt` that they
-    multiply with one token: what a decode step does with them.
+    """Return the bytes/s at which all threads of `pool` read weights in a decode step: each piece is taken as a matrix
+    in `fmt` of COLUMNS columns and multiplied with one token, one piece after the other.
 
-    Plain reads tell less: what of a product its arithmetic takes does not get faster with the memory. From spells in
-    which one thread read 27.3 GB/s to those of 31.8, that was 6 % of products of q4_0 and 3 % of q8_0 (1,240 turns on
-    2 cores of an AMD EPYC, Zen 4). The pieces are of a panel or more each (`panel_bytes`)."""
+    Plain reads do not tell this rate: a faster memory does not speed up a product's arithmetic. Where one thread read
+    31.8 instead of 27.3 GB/s, products of q4_0 lost 6 % against plain reads and products of q8_0 3 % (1,240 turns on 2
+    cores of an AMD EPYC, Zen 4). Each piece holds `panel_bytes` bytes or more; what lies beyond its last whole panel is
+    left out."""
     size = panel_bytes(fmt)
     moved = seconds = 0.0
     for piece in pieces:
@@ -86,7 +87,7 @@ def weights_rate(pool: Pool, fmt: StoredFormat, pieces: Sequence[Buffer]) -> flo
 
 
 def panel_bytes(fmt: StoredFormat) -> int:
-    """Bytes of a panel of the weights that `weights_rate` reads: of the rows that are stored side by side."""
+    """Return the bytes of one panel, PANEL rows that are stored interleaved, of a matrix of COLUMNS columns."""
     return packed_size(fmt, PANEL, COLUMNS)
 
 

@@ -32,8 +32,9 @@ class Prober:
 
     Reads are of the device's own matrices where those of all devices are beyond the caches, else of noise: pages of a
     virtual machine lie near and far, and one region of 256 MiB is read at 11.0 GB/s for good where another is at 13.5
-    (2 cores of an Intel Xeon). Processors read them as weights of products in the format of the plan. `latencies`: by
-    link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
+    (2 cores of an Intel Xeon). Processors multiply them with one token, as weights in the plan's format.
+
+    `latencies`: by link and run the seconds of a small copy, `latency_s.LINK.RUN`."""
 
     def __init__(self, plan: Plan, machine: Machine) -> None:
         self._plan, self._cache_bytes = plan, machine.cache_bytes
@@ -84,7 +85,8 @@ class Prober:
             yield Probe(what="joint_compute", name=memory, run=run, value=self._joint.kept(pools, JOINT_REPEATS))
 
     def _read(self, device: Device, run: int, pieces: Sequence[Buffer]) -> Probe:
-        """Bytes/s at which a device reads weights: a native one those of the plan's format, any other plainly."""
+        """Measure the bytes/s at which a device reads: a native device multiplies weights in the plan's format with one
+        token, any other device reads plainly."""
         if not isinstance(device, CpuDevice):
             return Probe(what="read", name=device.name, run=run, value=device.read_rate(pieces))
         rate, mean = weights_rate(device.pool, self._format, pieces), round(fmean(piece.size for piece in pieces))

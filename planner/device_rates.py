@@ -30,6 +30,13 @@ def input_bytes(tokens: int, columns: int) -> int:
     return 4 * tokens * columns
 
 
+def weights_rate(device: Device, fmt: StoredFormat, matrix_bytes: float) -> float:
+    """Return the bytes/s at which products with one token read matrices of `matrix_bytes` bytes in `fmt`: plain reads,
+    times the share of them that such products reach in the record."""
+    curve = efficiency_curve(device, "memory", "linear", fmt)
+    return device.read.value * (interpolate(curve, matrix_bytes).value if curve else 1.0)
+
+
 def product_rate(device: Device, phase: Phase, fmt: StoredFormat, tokens: int) -> float:
     """FLOP/s of the probed product of weights in `fmt` with so many tokens: its arithmetic, and the seconds that bring
     its inputs into its form."""

@@ -63,8 +63,9 @@ PROBED = (4096, 2048)
 class Probe(Frozen):
     """A rate or a share measured beside a run, as it was when the hardware was profiled.
 
-    `format`, `tokens`: of a product, the weights' and how many it was with: with several, FLOP/s of those of `PROBED`;
-    with one, how fast the weights were read. `matrix_bytes`: what such a read took at a time, on average."""
+    `format`, `tokens`: the weights' format and the number of tokens of a probe that multiplies: several tokens in a
+    probe of arithmetic, whose matrices are of `PROBED`, one in a probe of reads. `matrix_bytes`: the mean size of the
+    matrices in a probe of reads that multiplies; a probe without it reads plainly."""
 
     what: Literal["read", "link", "compute", "joint", "joint_compute"]
     name: Name = Field(description="device (read, compute), link lane (link) or memory that devices share")

@@ -57,5 +57,6 @@ def static_cache(keys: Sequence[Tensor], values: Sequence[Tensor], past: Tensor 
 
 
 def cache_argument(module: Any) -> str:
-    """What `module.forward` calls its cache: since transformers 5.24 the older name warns that it will go."""
+    """Return the name of the keyword by which `module.forward` takes its KV cache: `cache` since transformers 5.24,
+    which warns of the older `past_key_values`."""
     return "cache" if "cache" in signature(module.forward).parameters else "past_key_values"

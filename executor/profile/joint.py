@@ -1,8 +1,8 @@
 """What two devices that share a memory reach in it at once: products of the sizes of real matrices, each its own.
 
-A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`). What both
-reach is measured of products that they divide, as those that plans divide: each ends with the slower of two whose reads
-scatter, so that it takes longer than the mean of either."""
+A device is measured while the other multiplies without a pause. Alone, each is another figure (`processor`). The
+rate of both together is measured by products whose rows they divide, as in plans that share matrices: such a product
+ends with the slower device, and takes longer than either does on average, since both scatter."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

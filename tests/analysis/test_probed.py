@@ -98,17 +98,16 @@ def test_the_rate_is_what_was_probed_and_the_rest_stays(plan: Plan) -> None:
 
 
 def test_products_with_one_token_are_held_against_those_of_the_profile(plan: Plan) -> None:
-    """What arithmetic takes of a product gets no faster with the memory: nothing here says that the memory did."""
+    """The device's read rate becomes the probed rate over the share that such products reach in the record: that of the
+    matrices' size, and 1 for a format that the record has no curve of."""
     shares = Efficiency(bound="memory", op="linear", format="q4_0", at=(1e6, 3e6), share=(exact(0.8), exact(0.9)))
     devices = tuple(device.model_copy(update={"efficiency": (shares,)}) for device in plan.hardware.devices)
     hardware = plan.hardware.model_copy(update={"devices": devices})
     for size, share, fmt in ((1_000_000, 0.8, "q4_0"), (3_000_000, 0.9, "q4_0"), (3_000_000, 1.0, "bf16")):
-        probes = [
-            Probe(what="read", name="cpu", run=0, value=part * READ["cpu"], matrix_bytes=size, format=fmt, tokens=1)
-            for part in (0.45, 0.45)
-        ]
-        now = at_probed_rates(hardware, probes).devices[0].read.value
-        assert now == pytest.approx(0.45 / share * hardware.devices[0].read.value)
+        rate = 0.45 * READ["cpu"]
+        probe = Probe(what="read", name="cpu", run=0, value=rate, matrix_bytes=size, format=fmt, tokens=1)
+        probed = at_probed_rates(hardware, [probe]).devices[0].read.value
+        assert probed == pytest.approx(0.45 / share * hardware.devices[0].read.value)
 
 
 def test_probes_that_differ_around_a_run_widen_and_more_runs_narrow(plan: Plan) -> None:

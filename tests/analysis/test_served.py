@@ -170,9 +170,11 @@ def test_a_miss_names_the_parts_of_passes_that_took_longer_than_their_price(simu
 
 
 def test_every_part_that_a_server_tells_is_compared(simulated: Served) -> None:
-    notes = {part + OVER_PRICE: 1.5 for part in PARTS}
-    found = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), **notes), 0.15)
-    assert found.passes == dict.fromkeys(PARTS, 1.5) and served_verdict(found).count("1.50") == len(PARTS)
+    """The comparison has the ratio of measured to predicted seconds of every part that the server's metrics have."""
+    ratios = {part + OVER_PRICE: 1.5 for part in PARTS}
+    comparison = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), **ratios), 0.15)
+    assert comparison.passes == dict.fromkeys(PARTS, 1.5)
+    assert served_verdict(comparison).count("1.50") == len(PARTS)
 
 
 def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:

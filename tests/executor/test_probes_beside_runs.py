@@ -117,16 +117,17 @@ def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(mon
 
 
 def test_processors_read_weights_by_products_and_others_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrices of less than a panel are left out."""
+    """A native device multiplies its weights with one token, any other reads plainly; a matrix smaller than a panel of
+    rows is left out."""
 
     def product(prober: Prober, device: Any, run: int) -> Probe:
         return Probe(what="compute", name=device.name, run=run, value=1.0)
 
     def weights_rate(pool: object, fmt: str, pieces: Sequence[Any]) -> float:
-        asked.append((fmt, [piece.size for piece in pieces]))
+        multiplied.append((fmt, [piece.size for piece in pieces]))
         return 4e9
 
-    asked: list[tuple[str, list[int]]] = []
+    multiplied: list[tuple[str, list[int]]] = []
     monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
     monkeypatch.setattr(probing, "computed_format", lambda plan: "q8_0")
     monkeypatch.setattr(probing, "sharing", lambda plan, devices: {})
@@ -139,10 +140,10 @@ def test_processors_read_weights_by_products_and_others_plainly(monkeypatch: pyt
     devices = {"cpu": CpuDevice("cpu", memory, (0,)), "other": VirtualDevice("other", [])}
     opened: Any = SimpleNamespace(by_name=devices, links=[])
     plan: Any = None
-    found = Prober(plan, Machine((0,), 1, 1)).probe(opened, 2, 1)
+    probes = Prober(plan, Machine((0,), 1, 1)).probe(opened, run=2, turns=1)
     assert 16 * 256 * 4 < panel_bytes("q8_0") < 16 * 1024 * 4
-    assert asked == [("q8_0", [131072, 65536])]
-    assert [each for each in found if each.what == "read"] == [
+    assert multiplied == [("q8_0", [131072, 65536])]
+    assert [probe for probe in probes if probe.what == "read"] == [
         Probe(what="read", name="cpu", run=2, value=4e9, format="q8_0", tokens=1, matrix_bytes=98304),
         Probe(what="read", name="other", run=2, value=RATES[0]),
     ]

@@ -32,26 +32,29 @@ def test_a_plain_read_is_all_bytes_over_all_seconds() -> None:
 
 
 def test_weights_are_read_by_whole_panels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces of three panels and of two and a half; the second takes three times as long a panel."""
-    panel, asked = panel_bytes("q4_0"), []
+    """A probe multiplies three panels of the first piece, in 3 ms, and two of the second, which holds two and a half,
+    in 6 ms: the rate is five panels over 9 ms."""
+    panel = panel_bytes("q4_0")
+    products: list[tuple[Any, ...]] = []
 
     def time_linear(pool: object, fmt: str, weights: list[Any], *shape: int) -> list[float]:
-        asked.append((fmt, weights[0].size, *shape))
-        return [3e-3 if len(asked) == 1 else 6e-3]
+        products.append((fmt, weights[0].size, *shape))
+        return [3e-3 if len(products) == 1 else 6e-3]
 
     def piece(size: int) -> Any:
-        return SimpleNamespace(size=size, part=lambda start, stop: SimpleNamespace(size=stop - start))
+        return SimpleNamespace(size=size, part=lambda start, size: SimpleNamespace(size=size))
 
     monkeypatch.setattr(probe, "time_linear", time_linear)
     pool: Any = object()
     rate = weights_rate(pool, "q4_0", [piece(3 * panel), piece(2 * panel + panel // 2)])
     assert rate == pytest.approx(5 * panel / 9e-3)
-    assert asked == [("q4_0", count * panel, count * PANEL, COLUMNS, 1, 1) for count in (3, 2)]
+    assert products == [("q4_0", count * panel, count * PANEL, COLUMNS, 1, 1) for count in (3, 2)]
 
 
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "q8_0", "q4_0"])
 def test_bytes_of_panels_are_what_the_kernel_reads(fmt: StoredFormat) -> None:
-    """One row is stored as large as a panel: probes that took panels for rows read sixteen times too fast."""
+    """A matrix of several panels is so many times the bytes of one. (A single row takes the bytes of a whole panel, so
+    that a probe that counted rows by them told a rate sixteen times too high.)"""
     for count in (1, 3, 5):
         assert random_matrix(fmt, (count * PANEL, COLUMNS)).size == count * panel_bytes(fmt)
     assert weights_rate(Pool((0,)), fmt, [random_matrix(fmt, (5 * PANEL, COLUMNS))]) > 0

@@ -142,7 +142,8 @@ def _rising(slope: float) -> Line:
 
 
 def _next_price(scheduler: Scheduler, outputs: list[int], taken: list[float]) -> float | None:
-    """What costs say of the pass after those that took `taken`; None: there is none. Requests come all at once."""
+    """Return the predicted seconds of the pass after those that took `taken` seconds; None where no pass is left. All
+    requests arrive at once."""
     for request, output in enumerate(outputs):
         scheduler.add(request, 50, output)
     for seconds in taken:
