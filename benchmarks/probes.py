@@ -2,10 +2,11 @@
 
     python -m benchmarks.probes PLAN --checkpoint DIR
 
-Loads the matrices of PLAN's blocks into its devices' memories. Then probes (B) and reads of the matrices (A) take
-turns, with a second probe in memory of its own (B again): on every device by products with one token, and by plain
-reads of all devices at once that share a memory. Prints the median of A over the mean of the two probes around it,
-and, as noise, one probe over the other (rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
+Loads the matrices of PLAN's blocks into its devices' memories, and noise of as many bytes each twice beside them. Then
+probes, reads of one noise (B), and reads of the matrices (A) take turns, with a second probe, of the other noise (B
+again): on every device by products with one token, and by plain reads of all devices at once that share a memory.
+Prints the median of A over the mean of the two probes around it, and, as noise, one probe over the other (rule 4 of
+measuring). Exit code 4 where a median is more than 3 % off."""
 
 import argparse
 import json
@@ -24,7 +25,7 @@ from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.loading import open_store
 from helmsman.executor.machine import Machine
 from helmsman.executor.passes import passes_of
-from helmsman.executor.probe import dealt, joint_read_rate, probe_pieces, weights_rate
+from helmsman.executor.probe import dealt, joint_read_rate, noise_pieces, weights_rate
 from helmsman.executor.probing import computed_format, sharing
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
@@ -100,14 +101,13 @@ def _agreements(plan: Plan, checkpoint: Path, turns: int) -> Iterator[Agreement]
     machine = Machine.this()
     devices = open_devices(plan.hardware, [lane for each in passes_of(plan) for lane in each.lanes], machine)
     weights = block_matrices(plan, devices, checkpoint)
-    probes = (probe_pieces(machine.cache_bytes), probe_pieces(machine.cache_bytes))
     fmt = computed_format(plan)
     for name, device in devices.by_name.items():
         if isinstance(device, CpuDevice) and weights[device.memory.name]:
-            yield _shown(name, partial(weights_rate, device.pool, fmt), weights[device.memory.name], probes, turns)
+            yield _shown(name, partial(weights_rate, device.pool, fmt), weights[device.memory.name], turns)
     for memory, sharers in sharing(plan, devices).items():
         own = [weights[device.memory.name] for device in sharers]
-        yield _shown(f"joint {memory}", _jointly([device.pool for device in sharers]), dealt(own), probes, turns)
+        yield _shown(f"joint {memory}", _jointly([device.pool for device in sharers]), dealt(own), turns)
 
 
 def block_matrices(plan: Plan, devices: Devices, checkpoint: Path) -> dict[str, list[Buffer]]:
@@ -127,10 +127,9 @@ def _jointly(pools: Sequence[Pool]) -> Read:
     return lambda pieces: joint_read_rate(pools, pieces)
 
 
-def _shown(
-    what: str, read: Read, weights: Sequence[Buffer], probes: tuple[Sequence[Buffer], Sequence[Buffer]], turns: int
-) -> Agreement:
-    agreement = Agreement(what, tuple(Turn(read(probes[0]), read(weights), read(probes[1])) for _ in range(turns)))
+def _shown(what: str, read: Read, weights: Sequence[Buffer], turns: int) -> Agreement:
+    before, after = (noise_pieces([matrix.size for matrix in weights]) for _ in range(2))
+    agreement = Agreement(what, tuple(Turn(read(before), read(weights), read(after)) for _ in range(turns)))
     print(agreement.line(), flush=True)
     return agreement
 
