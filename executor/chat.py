@@ -7,10 +7,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor.chat_template import PLAIN_STOPS, ChatTemplate, Message
+from helmsman.executor.chat_template import PLAIN_STOPS, Message
 from helmsman.executor.engine import Engine
 from helmsman.executor.sampling import Sampling, chooser
 from helmsman.executor.stopping import StoppedStream
+from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 
 Ending = Literal["done", "length", "context"]
@@ -41,7 +42,7 @@ class Speaking:
 class Chat:
     """One conversation with an engine whose plan has one sequence."""
 
-    def __init__(self, engine: Engine, text: Text, template: ChatTemplate, how: Speaking, system: str | None) -> None:
+    def __init__(self, engine: Engine, text: Text, template: Renderer, how: Speaking, system: str | None) -> None:
         self._engine, self._text, self._template, self._how = engine, text, template, how
         self._messages: list[Message] = [] if system is None else [{"role": "system", "content": system}]
         self._cached: list[int] = []

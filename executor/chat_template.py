@@ -1,10 +1,9 @@
-"""How a conversation becomes a prompt: the checkpoint's own chat template, or a plain one."""
+"""What makes a prompt of a conversation: the checkpoint's own chat template, or a plain one (`template_process` renders
+them)."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -37,20 +36,6 @@ class ChatTemplate:
     tokens: Mapping[str, str]
     file: str
     own: bool
-
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt after which the assistant speaks. Raises BadInputError where the template fails."""
-        from jinja2 import TemplateError
-
-        try:
-            template = _environment().from_string(self.source)
-            return str(template.render(messages=list(messages), add_generation_prompt=True, **self.tokens))
-        except (TemplateError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            message, remedy = (
-                f"the chat template fails: {error}",
-                "use another checkpoint, or --text with a whole prompt",
-            )
-            raise BadInputError(message, file=self.file, field="chat_template", remedy=remedy) from None
 
 
 def open_template(checkpoint: Path) -> ChatTemplate:
@@ -97,28 +82,6 @@ def _chosen(templates: Any) -> str | None:
         named = {each.get("name"): each.get("template") for each in templates if isinstance(each, dict)}
         templates = named.get("default")
     return templates if isinstance(templates, str) else None
-
-
-def _environment() -> Any:
-    """As transformers renders templates: sandboxed, since they come with the checkpoint."""
-    from jinja2.ext import loopcontrols
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-    found = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-    found.filters["tojson"] = _to_json
-    found.globals["raise_exception"] = _refuse
-    found.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    return found
-
-
-def _to_json(value: Any, indent: int | None = None, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _refuse(message: str) -> None:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)
 
 
 def _check_installed() -> None:

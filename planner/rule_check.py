@@ -10,6 +10,7 @@ from helmsman.planner.format_check import Misfit, cache_misfit, matrix_misfit
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import block_of
 from helmsman.schemas.plan import KvRule, Plan, Residence, Select
+from helmsman.schemas.repeated import first_repeated
 from helmsman.schemas.storage import STORAGE
 
 _WITHOUT_LAYER = {
@@ -83,8 +84,7 @@ def _check_path(plan: Plan, field: str, rule: Residence | KvRule) -> None:
 
 
 def _check_replicas(field: str, rule: Residence) -> None:
-    copies = (rule.memory, *rule.replicas)
-    twice = next((memory for place, memory in enumerate(copies) if memory in copies[:place]), None)
+    twice = first_repeated((rule.memory, *rule.replicas))
     if twice is not None:
         remedy = "remove it, or name another memory"
         raise BadInputError("two copies in one memory", field=field, value=twice, remedy=remedy)

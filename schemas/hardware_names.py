@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.schemas.base import mistake
 from helmsman.schemas.figures import Figure
+from helmsman.schemas.repeated import first_repeated
 
 if TYPE_CHECKING:
     from helmsman.schemas.hardware import Device, Hardware, Link
@@ -34,7 +35,7 @@ def _no_lanes(hardware: "Hardware") -> None:
 
 
 def _all_different(field: str, names: list[str]) -> None:
-    twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    twice = first_repeated(names)
     if twice is not None:
         raise mistake("must be unique", "rename or remove one of them", field, twice)
 

@@ -11,6 +11,7 @@ from helmsman.schemas.base import Count, Document, Frozen, Index, Name, mistake,
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.figures import Delay, Figure
 from helmsman.schemas.formats import KvFormat, StoredFormat
+from helmsman.schemas.repeated import first_repeated
 
 OperationName = Literal[
     "norm1", "q", "k", "v", "append", "scores", "softmax", "wv", "attention", "o", "norm2", "gate", "up", "down"
@@ -78,7 +79,7 @@ class OperationTable(Document):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         names = [row.op for row in self.rows]
-        twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
+        twice = first_repeated(names)
         if twice is not None:
             raise mistake("an operation has two rows", "remove one of them", "rows", twice)
         missing = [op for op in required(self.shape, fused="attention" in names) if op not in names]

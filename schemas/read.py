@@ -11,10 +11,13 @@ from pydantic import ValidationError
 
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.repeated import first_repeated
 
 JSON_LIMIT = Document.byte_limit
 CONFIG_LIMIT = 2**20
 MAX_DEPTH = 64
+_SHOWN = 200
+"""Characters of a key that an error shows."""
 
 DocumentT = TypeVar("DocumentT", bound=Document)
 
@@ -106,8 +109,8 @@ def _not_finite(content: Any, place: tuple[str, ...] = ()) -> Iterator[str]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"duplicate key {next(k for k in keys if keys.count(k) > 1)!r}")
+        key = first_repeated(key for key, _ in pairs)
+        raise ValueError(f"duplicate key {key!r:.{_SHOWN}}")
     return content
 
 

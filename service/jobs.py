@@ -5,7 +5,8 @@ import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from helmsman.executor.chat_template import PLAIN_STOPS, ChatTemplate
+from helmsman.executor.chat_template import PLAIN_STOPS
+from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 from helmsman.schemas.errors import BadInputError
 from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
@@ -25,7 +26,7 @@ class Served:
     vocab: int
     eos: Collection[int] = ()
     text: Text | None = None
-    template: ChatTemplate | None = None
+    template: Renderer | None = None
     about: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -55,7 +56,7 @@ async def chat(asked: ChatAsked, served: Served, capacity: Capacity) -> Wanted:
     if template is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; use /v1/completions with token ids")
     try:
-        text = template.render([each.message for each in asked.messages])
+        text = await asyncio.wrap_future(template.submit([each.message for each in asked.messages]))
     except BadInputError as error:
         raise RefusedError(400, "invalid_request", error.message, param="messages") from None
     prompt = await _tokens(served, text, special=not template.own)

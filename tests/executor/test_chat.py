@@ -1,4 +1,4 @@
-"""Conversations: templates as transformers renders them, and turns that continue what is cached."""
+"""Conversations: where templates are found, and turns that continue what is cached."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -12,7 +12,6 @@ from op_plans import make_op_split_plan
 from paged import make_paged_plan
 from plans import make_plan
 from shapes import small_model
-from transformers.utils.chat_template_utils import render_jinja_template
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.chat import Chat, Reply, Speaking
@@ -21,6 +20,7 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.sampling import Sampler, Sampling
+from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text, open_text
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import BadInputError
@@ -37,10 +37,6 @@ CHATML = """{%- for message in messages %}
     {{- '<|im_start|>assistant\\n' }}
 {%- endif %}
 """
-ODD = """{{ bos_token }}{% for message in messages if message.role == 'user' %}
-  {% if loop.index0 > 1 %}{% break %}{% endif %}
-  [{{ message | tojson }}]
-{% endfor %}{% set ns = namespace(n=0) %}{% generation %}{% endgeneration %}"""
 TALK = [{"role": "user", "content": " H\N{LATIN SMALL LETTER E WITH DIAERESIS}y\n"},
         {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "<b>"}]  # fmt: skip
 
@@ -48,34 +44,8 @@ MODEL = small_model("llama")
 WORK = Workload(prompt_tokens=16, output_tokens=8, context=160)
 
 
-def own(source: str, **tokens: str) -> ChatTemplate:
-    return ChatTemplate(source, tokens, "file", own=True)
-
-
-@pytest.mark.parametrize("source", [CHATML, ODD.replace("{% generation %}{% endgeneration %}", "")])
-@pytest.mark.parametrize("count", [1, 3])
-def test_prompts_are_those_of_transformers(source: str, count: int) -> None:
-    expected, _ = render_jinja_template(
-        [TALK[:count]], chat_template=source, add_generation_prompt=True, bos_token="<s>"
-    )
-    assert own(source, bos_token="<s>").render(TALK[:count]) == expected[0]
-
-
-@pytest.mark.parametrize(
-    ("source", "says"),
-    [
-        ("{{ raise_exception('no system') }}", "no system"),
-        ("{% for %}", "Expected|unexpected"),
-        ("{{ messages.__class__.__mro__ }}", "unsafe|access"),
-        ("{{ messages.append(1) }}", "safely callable|not safely|access"),
-        ("{{ messages[0].content + 1 }}", "concatenate"),
-        ("{{ range(10**9) }}", "Range too big"),
-    ],
-)
-def test_a_template_that_fails_is_bad_input(source: str, says: str) -> None:
-    with pytest.raises(BadInputError, match=says) as error:
-        own(source).render(TALK[:1])
-    assert (error.value.file, error.value.field) == ("file", "chat_template")
+def own(source: str) -> Renderer:
+    return Renderer(ChatTemplate(source, {}, "file", own=True))
 
 
 def test_where_templates_are_found(tmp_path: Path) -> None:
@@ -106,7 +76,8 @@ def test_a_gguf_file_has_its_template(tmp_path: Path) -> None:
 
 def test_the_plain_template_reads_like_a_dialogue(tmp_path: Path) -> None:
     talk = [{"role": "system", "content": "Be brief."}, *TALK[1:]]
-    assert open_template(tmp_path).render(talk) == "Be brief.\n\nAssistant: Yes?\nUser: <b>\nAssistant:"
+    with Renderer(open_template(tmp_path)) as plain:
+        assert plain.render(talk) == "Be brief.\n\nAssistant: Yes?\nUser: <b>\nAssistant:"
 
 
 @pytest.fixture(scope="module")
@@ -139,11 +110,12 @@ def conversation(engine: Engine, letters: Text, lines: list[str], **how: Any) ->
     """What each reply told as it grew, and the reply."""
     speaking = {"sampling": Sampling(0.5), "seed": 3, "output_tokens": 9, "stops": (), "ends": (), **how}
     source = "{% for m in messages %}{{ '<' + m.content + '>' if m.role == 'user' else m.content }}{% endfor %}"
-    chat = Chat(engine, letters, own(source), Speaking(**speaking), None)
-    for line in lines:
-        shown: list[str] = []
-        reply = chat.reply(line, shown.append)
-        yield "".join(shown), reply
+    with own(source) as template:
+        chat = Chat(engine, letters, template, Speaking(**speaking), None)
+        for line in lines:
+            shown: list[str] = []
+            reply = chat.reply(line, shown.append)
+            yield "".join(shown), reply
 
 
 @TWO_CPUS

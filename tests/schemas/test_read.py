@@ -169,6 +169,16 @@ def test_what_is_not_a_bounded_json_object_is_refused(text):
     refused(text)
 
 
+def test_a_key_that_is_there_twice_is_found_among_very_many() -> None:
+    """Each key is looked at once: compared with each other, these would take an hour."""
+    keys = [f'"{number}":0' for number in range(2**17)]
+    with pytest.raises(BadInputError, match="duplicate key '131071'"):
+        parse_json(f"{{{','.join([*keys, keys[-1]])}}}".encode(), "a.json")
+    with pytest.raises(BadInputError, match="duplicate key 'x{198}") as error:
+        parse_json(b'{"%b": 0, "%b": 1}' % (b"x" * 9999, b"x" * 9999), "a.json")
+    assert len(str(error.value)) < 500
+
+
 def test_depth_limit_is_exact():
     def nested(depth):
         return b"[" * depth + b"]" * depth

@@ -1,12 +1,15 @@
 """Completions and conversations: what is asked is what comes, whole and streamed."""
 
+import asyncio
 from typing import Any
 
 import pytest
 from benchmarks.virtual_engine import VirtualEngine, tokens_of
 from http_service import MODEL, Site, byte_text, on_site
 
+from helmsman.executor.chat_template import ChatTemplate
 from helmsman.executor.sampling import Sampling
+from helmsman.executor.template_process import Renderer, RenderLimits
 from helmsman.service.generation import Job
 
 
@@ -63,6 +66,29 @@ def test_a_conversation_goes_through_the_template() -> None:
         assert "".join(delta["content"] for delta in deltas) == "Yes."
 
     on_site(test, VirtualEngine(script=script))
+
+
+def test_a_template_that_never_ends_is_that_requests_error_and_holds_up_nobody() -> None:
+    """It is ended after its seconds of processor time; meanwhile others are answered."""
+    endless = "{% for a in range(9999) %}" * 4 + "{% endfor %}" * 4
+    source = "{% if messages[0].content == 'endless' %}" + endless + "{% endif %}{{ messages[0].content }}"
+
+    async def test(site: Site) -> None:
+        async def asked(content: str) -> tuple[int, Any]:
+            body = {"messages": [{"role": "user", "content": content}], "max_completion_tokens": 2}
+            return (await site.post("/v1/chat/completions", body))[:2]
+
+        stuck, after = asyncio.create_task(asked("endless")), asyncio.create_task(asked("fine"))
+        for _ in range(20):
+            assert (await site.get("/health"))[0] == 200
+            assert (await site.complete(prompt="Hey", max_tokens=1))[0] == 200
+        status, body = await stuck
+        assert status == 400 and body["error"]["type"] == "invalid_request_error"
+        assert "takes more than 1 s" in body["error"]["message"]
+        assert (await after)[0] == 200
+
+    template = Renderer(ChatTemplate(source, {}, "here", own=True), RenderLimits(seconds=1.0))
+    on_site(test, template=template)
 
 
 @pytest.mark.parametrize("text", ["Gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n \N{ROCKET}!"])

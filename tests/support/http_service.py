@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from helmsman.executor.chat_template import ChatTemplate
 from helmsman.executor.checkpoint.tokenizer import tokenizer_json
+from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 from helmsman.service.admission import Bounds
 from helmsman.service.jobs import Served
@@ -34,9 +35,9 @@ def byte_text() -> Text:
 
 
 def served(**changes: Any) -> Served:
-    template = ChatTemplate(
-        "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}", {}, "here", own=True
-    )
+    """What is served by default; whoever has it closes its template."""
+    source = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}"
+    template = Renderer(ChatTemplate(source, {}, "here", own=True))
     return replace(Served("tiny", MODEL.vocab, MODEL.eos, byte_text(), template), **changes)
 
 
@@ -82,12 +83,14 @@ class Site:
 @asynccontextmanager
 async def site(engine: VirtualEngine, options: Options = OPTIONS, **changes: Any) -> AsyncIterator[Site]:
     listener = listen("127.0.0.1", 0)
-    url = address(listener)
+    url, offered = address(listener), served(**changes)
     try:
-        async with serving(listener, engine, served(**changes), options) as service, ClientSession() as client:
+        async with serving(listener, engine, offered, options) as service, ClientSession() as client:
             yield Site(service, engine, url, client)
     finally:
         engine.close()
+        if offered.template is not None:
+            offered.template.close()
 
 
 def on_site(test: Callable[[Site], Awaitable[None]], engine: VirtualEngine | None = None, **more: Any) -> None:

@@ -9,7 +9,7 @@ from helmsman.schemas.errors import BadInputError, UsageError
 
 if TYPE_CHECKING:
     from helmsman.executor.chat import Chat, Reply, Speaking
-    from helmsman.executor.chat_template import ChatTemplate
+    from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import Text
     from helmsman.schemas.plan import Plan
 
@@ -41,9 +41,10 @@ def speaking(args: argparse.Namespace, plan: "Plan") -> "Speaking":
     return Speaking(sampling_of(args), args.seed, most, tuple(args.stop), tuple(sorted(ends)))
 
 
-def template_of(args: argparse.Namespace, text: "Text | None") -> "ChatTemplate":
-    """The checkpoint's chat template. Raises BadInputError where there is no tokenizer."""
+def template_of(args: argparse.Namespace, text: "Text | None") -> "Renderer":
+    """The checkpoint's chat template, to be closed. Raises BadInputError where there is no tokenizer."""
     from helmsman.executor.chat_template import open_template
+    from helmsman.executor.template_process import Renderer
 
     if text is None:
         remedy = "use a checkpoint that has one"
@@ -51,7 +52,7 @@ def template_of(args: argparse.Namespace, text: "Text | None") -> "ChatTemplate"
     found = open_template(args.checkpoint)
     if not found.own:
         print("helm-run: warning: the checkpoint has no chat template; a plain one is used", file=sys.stderr)
-    return found
+    return Renderer(found)
 
 
 def converse(args: argparse.Namespace, chat: "Chat") -> None:

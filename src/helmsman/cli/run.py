@@ -97,10 +97,10 @@ def _chat(args: argparse.Namespace, plan: "Plan", text: "Text | None", machine: 
     from helmsman.executor.passes import caches_stay, passes_of
 
     check_chat(args, plan)
-    template, how = template_of(args, text), speaking(args, plan)
+    how = speaking(args, plan)
     work = plan.workload
     longest = work.prompt_tokens if caches_stay(passes_of(plan)) else work.context
-    with _loaded(args, plan, machine, longest) as engine:
+    with template_of(args, text) as template, _loaded(args, plan, machine, longest) as engine:
         _warn(engine.warnings)
         assert text is not None, "a template without a tokenizer was refused"
         converse(args, Chat(engine, text, template, how, args.system))

@@ -109,6 +109,8 @@ def execute(args: argparse.Namespace) -> int:
             asyncio.run(serve(listener, generator, served, options, lambda url: _say(args, url, served, generator)))
         finally:
             generator.close()
+            if served.template is not None:
+                served.template.close()
     return 0
 
 
@@ -138,6 +140,7 @@ def _accepted(args: argparse.Namespace) -> "Plan":
 def _served(args: argparse.Namespace, plan: "Plan") -> "Served":
     """The model as requests see it. Raises BadInputError for a checkpoint that cannot be read."""
     from helmsman.executor.chat_template import open_template
+    from helmsman.executor.template_process import Renderer
     from helmsman.executor.text import open_text
     from helmsman.hwdb.load_model import load_model
     from helmsman.schemas.read import digest
@@ -145,7 +148,7 @@ def _served(args: argparse.Namespace, plan: "Plan") -> "Served":
 
     eos = {*plan.model.eos, *load_model(str(args.checkpoint)).eos}
     text = open_text(args.checkpoint, plan.model.vocab)
-    template = None if text is None else open_template(args.checkpoint)
+    template = None if text is None else Renderer(open_template(args.checkpoint))
     about = {"policy": args.policy, "plan_sha256": digest(plan)}
     return Served(args.name or plan.model.name, plan.model.vocab, eos, text, template, about)
 

@@ -1,0 +1,147 @@
+"""Renders chat templates in a process of its own, which is ended when a template takes too much.
+
+A checkpoint's template is a program of somebody else's: it may loop for ever, or ask for all memory. The process has
+limits of both (`RenderLimits`), starts with the first conversation, and again after it was ended. Conversations are
+rendered one after the other on a thread of their own, so that nothing else waits for them."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Self
+
+from helmsman.executor.chat_template import ChatTemplate, Message
+from helmsman.schemas.errors import BadInputError
+
+_CHILD = (sys.executable, "-P", "-m", "helmsman.executor.template_child")
+_ESCAPED = 12
+"""Bytes of JSON that a character takes at most: two escapes of six."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderLimits:
+    """What one conversation may take: seconds of processor time (kept in whole ones, up to the next), bytes of memory
+    beside the interpreter's own, characters of the prompt; `patience_s`: seconds until an answer is given up, however
+    busy the machine is."""
+
+    seconds: float = 2.0
+    memory: int = 2**28
+    characters: int = 2**22
+    patience_s: float = 30.0
+
+
+class Renderer:
+    """A chat template that is rendered apart. Used as a context, or closed: that ends its process."""
+
+    def __init__(self, template: ChatTemplate, limits: RenderLimits | None = None) -> None:
+        self.template, self._limits = template, limits or RenderLimits()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._closed, self._starts = False, Lock()
+        self._thread = ThreadPoolExecutor(1, "chat-template")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def own(self) -> bool:
+        """Whether the template is the checkpoint's own."""
+        return self.template.own
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt after which the assistant speaks. Raises BadInputError where the template fails or takes more than
+        it may."""
+        return self.submit(messages).result()
+
+    def submit(self, messages: Sequence[Message]) -> Future[str]:
+        """`render`, later: in turn with what else was asked."""
+        return self._thread.submit(self._render, list(messages))
+
+    def close(self) -> None:
+        """End the process and whatever it does; conversations that wait are given up."""
+        with self._starts:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._end()
+
+    def _render(self, messages: list[Message]) -> str:
+        process = self._process or self._start()
+        try:
+            answer = self._asked(process, json.dumps(messages).encode() + b"\n")
+        except OSError as error:
+            raise self._ended(f"the process that renders it failed: {error}") from None
+        found = json.loads(answer)
+        if "error" in found:
+            raise self._failed(found["error"])
+        return str(found["text"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._starts:
+            if self._closed:
+                raise self._failed("the process that renders it was ended")
+            process = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            self._process = process
+        limits = self._limits
+        first = {"source": self.template.source, "tokens": dict(self.template.tokens), "seconds": limits.seconds}
+        first |= {"memory": limits.memory, "characters": limits.characters}
+        self._write(process, json.dumps(first).encode() + b"\n")
+        return process
+
+    def _asked(self, process: subprocess.Popen[bytes], line: bytes) -> bytes:
+        """The line that answers `line`."""
+        assert process.stdout is not None, "opened with a pipe"
+        self._write(process, line)
+        found, until = bytearray(), time.monotonic() + self._limits.patience_s
+        most = _ESCAPED * self._limits.characters + 2**16
+        while not found.endswith(b"\n"):
+            ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                raise self._ended(f"no answer within {self._limits.patience_s:g} s")
+            piece = os.read(process.stdout.fileno(), 2**20)
+            found += piece
+            if not piece or len(found) > most:
+                raise self._ended(self._why(process))
+        return bytes(found)
+
+    def _write(self, process: subprocess.Popen[bytes], line: bytes) -> None:
+        assert process.stdin is not None, "opened with a pipe"
+        process.stdin.write(line)
+        process.stdin.flush()
+
+    def _why(self, process: subprocess.Popen[bytes]) -> str:
+        """What ended the process."""
+        if process.wait() == -signal.SIGXCPU:
+            return f"it takes more than {self._limits.seconds:g} s"
+        return "the process that renders it ended"
+
+    def _ended(self, why: str) -> BadInputError:
+        self._end()
+        return self._failed(why)
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None, "opened with pipes"
+            with suppress(OSError):  # what was not written yet, to a process that is gone
+                pipe.close()
+
+    def _failed(self, why: str) -> BadInputError:
+        remedy = "use another checkpoint, or --text with a whole prompt"
+        message = f"the chat template fails: {why}"
+        return BadInputError(message, file=self.template.file, field="chat_template", remedy=remedy)
