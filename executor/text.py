@@ -1,11 +1,12 @@
 """Text to tokens and back, through a checkpoint's own tokenizer."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from helmsman.executor.gguf_tokenizer import gguf_tokenizer
+from helmsman.executor.tokenizer_bounds import too_much
 from helmsman.hwdb.gguf_files import GgufFile, gguf_files, is_gguf
 from helmsman.schemas.errors import BadInputError
 
@@ -16,12 +17,20 @@ _MOST_HELD = 8
 """With more tokens held the first are not of a character to come. A model that makes bytes which are no characters, or
 tokens without text, would have all of them decoded again with each."""
 
+_SHOWN = 300
+"""Characters of what the library says that an error shows."""
+
 
 class Text:
-    """The tokenizer of a checkpoint."""
+    """The tokenizer of a checkpoint.
+
+    `tokenizer`: a `tokenizers.Tokenizer`. What its file says of cutting texts off and filling them up is for batches of
+    training, and left out, as transformers does."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Token ids, with the special tokens that the tokenizer adds, unless not `special`.
@@ -31,11 +40,13 @@ class Text:
             text.encode()
         except UnicodeEncodeError:
             raise BadInputError("not text: bytes that are not UTF-8", remedy="write UTF-8") from None
-        return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        with _library():
+            return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of `tokens` without special tokens."""
-        return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
+        with _library():
+            return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     @property
     def largest(self) -> int:
@@ -68,11 +79,29 @@ def _in_gguf(path: Path, vocab: int) -> Text:
 def _from_file(path: Path, vocab: int) -> Text:
     from tokenizers import Tokenizer
 
+    with _library("not a tokenizer", str(path)):
+        found = Tokenizer.from_file(str(path))
+        beyond = too_much(found)
+    if beyond is not None:
+        field, why = beyond
+        remedy = "use the tokenizer that the model was published with"
+        raise BadInputError(why, file=str(path), field=field, remedy=remedy)
+    return _of_model(Text(found), vocab, path)
+
+
+@contextmanager
+def _library(what: str = "the tokenizer fails", file: str | None = None) -> Iterator[None]:
+    """Whatever tokenizers raises becomes BadInputError: plain Exception for what its Rust side refuses, and a panic of
+    it, which is no Exception."""
     try:
-        found = Text(Tokenizer.from_file(str(path)))
-    except Exception as error:  # tokenizers raises plain Exception for whatever its Rust side refuses
-        raise BadInputError(f"not a tokenizer: {error}", file=str(path)) from None
-    return _of_model(found, vocab, path)
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        if not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
+            raise
+        remedy = "use the tokenizer that the model was published with"
+        raise BadInputError(f"{what}: {error!s:.{_SHOWN}}", file=file, remedy=remedy) from None
 
 
 def _of_model(text: Text, vocab: int, path: Path) -> Text:

@@ -1,5 +1,6 @@
 """Tokenizers of checkpoints: a GGUF file's own, a tokenizer.json, and what is refused."""
 
+import json
 import shutil
 import struct
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from family_models import family_model
 from gguf_bytes import array, gguf, string, text, u32
+from tokenizers import Tokenizer
 
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.tokenizer import byte_symbols, tokenizer_json
@@ -72,6 +74,100 @@ def test_special_tokens_are_found_in_text_and_not_shown(tmp_path: Path) -> None:
     assert (
         found.decode(found.encode("he<|end|>y\N{GREEK SMALL LETTER PI}<note>")) == "hey\N{GREEK SMALL LETTER PI}<note>"
     )
+
+
+@pytest.mark.parametrize("begin", ["a b", "$A", "$B:1", "a:0", "a:b", " "])
+def test_the_bos_token_may_have_any_text(tmp_path: Path, begin: str) -> None:
+    tokens = [begin if token == "<|begin|>" else token for token in vocabulary(MERGES)]
+    changed = array(8, len(tokens), b"".join(map(text, tokens)))
+    place = write(tmp_path / "a.gguf", tokens=changed, add_bos_token=struct.pack("<IB", 7, 1))
+    found = opened(place).encode("hey")
+    assert found == [len(tokens) - 3, tokens.index("hey")]
+
+
+def changed_tokenizer(place: Path, **steps: Any) -> Path:
+    """A directory whose tokenizer.json has other steps."""
+    content = {**json.loads(tokenizer_json(MODEL)), **steps}
+    (place / "tokenizer.json").write_text(json.dumps(content))
+    return place
+
+
+CUT = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+FILLED = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0,
+          "pad_type_id": 0, "pad_token": "a"}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [{"truncation": CUT}, {"padding": FILLED}, {"truncation": {**CUT, "stride": 9}}])
+def test_no_text_is_cut_off_or_filled_up(tmp_path: Path, steps: Any) -> None:
+    prompt = "what is as long as this"
+    assert opened(changed_tokenizer(tmp_path, **steps)).encode(prompt) == Text(
+        Tokenizer.from_str(tokenizer_json(MODEL))
+    ).encode(prompt)
+
+
+def replacing(pattern: Any, content: str) -> Any:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def beside(single: list[Any], ids: int) -> Any:
+    token = {"id": "x", "ids": [0] * ids, "tokens": ["a"] * ids}
+    pair = [{"Sequence": {"id": name, "type_id": 0}} for name in "AB"]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {"x": token}}
+
+
+SELF, TOKEN = {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "x", "type_id": 0}}
+GROWING = [replacing({"String": "a"}, "aaaaaaaa")] * 12
+
+
+@pytest.mark.parametrize(
+    ("field", "step"),
+    [
+        ("normalizer", {"type": "Sequence", "normalizers": GROWING}),
+        ("normalizer", replacing({"Regex": "x*"}, "y" * 10**6)),
+        ("normalizer", {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "ab"}] * 60}),
+        ("decoder", {"type": "Sequence", "decoders": GROWING}),
+        ("post_processor", beside([SELF] * 10**5, 1)),
+        ("post_processor", beside([SELF, *[TOKEN] * 65], 1)),
+        ("post_processor", beside([SELF, TOKEN], 65)),
+        ("post_processor", {"type": "Sequence", "processors": [beside([SELF, SELF], 1)] * 20}),
+    ],
+)
+def test_a_tokenizer_that_makes_too_much_of_a_text_is_refused(tmp_path: Path, field: str, step: Any) -> None:
+    with pytest.raises(BadInputError) as error:
+        open_text(changed_tokenizer(tmp_path, **{field: step}), 512)
+    assert error.value.field == field and "the most" in error.value.message
+
+
+def test_steps_of_published_tokenizers_are_not_too_much(tmp_path: Path) -> None:
+    """Llama 2's, with a word before each text, and Gemma's; SentencePiece's table of compatible characters."""
+    chain = [{"type": "Prepend", "prepend": "\u2581"}, replacing({"String": " "}, "\u2581"), {"type": "NFKC"}]
+    normalizer, framed = {"type": "Sequence", "normalizers": chain}, beside([TOKEN, SELF, TOKEN], 1)
+    assert opened(changed_tokenizer(tmp_path, normalizer=normalizer, post_processor=framed)).encode("hey")
+
+
+def test_what_the_library_raises_is_bad_input() -> None:
+    class PanicException(BaseException):
+        """As pyo3 names it."""
+
+    class Failing:
+        def __init__(self, error: BaseException) -> None:
+            self.error = error
+
+        def encode(self, *_: Any, **__: Any) -> None:
+            raise self.error
+
+        decode = encode
+
+        def no_truncation(self) -> None: ...
+        def no_padding(self) -> None: ...
+
+    for error in (PanicException("at the disco"), MemoryError(), RuntimeError("x" * 9999)):
+        for act in (Text(Failing(error)).encode, lambda _, failing=error: Text(Failing(failing)).decode([1])):
+            with pytest.raises(BadInputError, match="the tokenizer fails") as caught:
+                act("a")
+            assert len(str(caught.value)) < 500
+    with pytest.raises(KeyboardInterrupt):
+        Text(Failing(KeyboardInterrupt())).encode("a")
 
 
 def test_a_written_file_has_the_directorys_tokenizer(tmp_path: Path) -> None:
