@@ -1,6 +1,7 @@
 """One safetensors file, checked before it is mapped: a bad file is an error, never a crash."""
 
 import mmap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -88,7 +89,23 @@ def _read_entries(prefix: bytes, read: Any, size: int, file: str) -> dict[str, E
     if not isinstance(header, dict):
         raise BadInputError("its header is not a JSON object", file=file, remedy=_DAMAGED)
     items = ((name, item) for name, item in header.items() if name != "__metadata__")
-    return {name: _entry(name, item, 8 + length, size, file) for name, item in items}
+    entries = {name: _entry(name, item, 8 + length, size, file) for name, item in items}
+    _check_adjoining(entries, 8 + length, size, file)
+    return entries
+
+
+def _check_adjoining(entries: Mapping[str, Entry], begin: int, size: int, file: str) -> None:
+    """Tensors take all bytes behind the header, each begins where another ends: with offsets that overlap or are
+    shifted, values would be those of another tensor. The format's own library demands the same."""
+    end = begin
+    for name, entry in sorted(entries.items(), key=lambda named: (named[1].start, named[1].end)):
+        if entry.start != end:
+            message = f"its bytes do not begin where those of the tensor before end, at {end - begin}"
+            raise BadInputError(message, file=file, field=name, value=entry.start - begin, remedy=_DAMAGED)
+        end = entry.end
+    if end != size:
+        message = f"{size - end} bytes behind the last tensor"
+        raise BadInputError(message, file=file, value=size, remedy=_DAMAGED)
 
 
 def _entry(name: str, item: Any, base: int, size: int, file: str) -> Entry:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from family_models import FAMILIES, family_model
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -18,6 +19,7 @@ from helmsman.executor.checkpoint.config import hf_config
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.names import stored_tensors
+from helmsman.executor.weights.safetensors_file import SafetensorsFile
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
@@ -175,6 +177,40 @@ def test_an_inconsistent_header_is_refused(case: str, copy: Callable[[str], Path
     with pytest.raises(BadInputError, match=HEADERS[case][1]) as error:
         Checkpoint.open(place, family_model("llama"))
     assert error.value.file == str(place / "model.safetensors")
+
+
+ADJOINING = {
+    "in order": ([(0, 8), (8, 16)], 16),
+    "another order": ([(8, 16), (0, 8)], 16),
+    "one empty": ([(0, 8), (8, 8), (8, 16)], 16),
+    "overlapping": ([(0, 8), (4, 12)], 12),
+    "twice the same": ([(0, 8), (0, 8)], 8),
+    "a hole": ([(0, 8), (12, 20)], 20),
+    "shifted": ([(4, 12)], 12),
+    "trailing": ([(0, 8)], 12),
+    "an extra one over all": ([(0, 8), (8, 16), (0, 16)], 16),
+}
+
+
+@pytest.mark.parametrize("case", ADJOINING)
+def test_offsets_are_refused_where_the_library_refuses_them(case: str, tmp_path: Path) -> None:
+    """Others would be read as tensors that they are not."""
+    offsets, size = ADJOINING[case]
+    named = {
+        f"t{place}": {"dtype": "F32", "shape": [(end - start) // 4], "data_offsets": [start, end]}
+        for place, (start, end) in enumerate(offsets)
+    }
+    text = json.dumps(named).encode()
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(range(size)))
+    try:
+        load_file(path)
+    except SafetensorError:
+        with pytest.raises(BadInputError, match=r"do not begin where|bytes behind the last"):
+            SafetensorsFile(path)
+    else:
+        assert SafetensorsFile(path).entries.keys() == named.keys()
+        assert case in {"in order", "another order", "one empty"}
 
 
 @pytest.mark.parametrize("length", [2**63, 2**40, 10_000])
