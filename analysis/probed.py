@@ -2,10 +2,9 @@
 
 Bytes over a rate that was probed take as long as the probe and the operation's share of it say: what the profile read,
 and how far that moved while it was taken, is in both and cancels. What stays uncertain is the share, launches and other
-overheads, how far weights are read from what probes read beside them (`WEIGHTS`), and how far the machine was from its
-probes while it ran. A run stands between two of them, and its own speed is taken to be as far from their mean as they
-are. What is compared is a median over runs, which move one without another, so that the spread is that of such a
-median, of order statistics (`hwdb.fit.settled`)."""
+overheads, and how far the machine was from its probes while it ran. A run stands between two of them, and its own speed
+is taken to be as far from their mean as they are. What is compared is a median over runs, which move one without
+another, so that the spread is that of such a median, of order statistics (`hwdb.fit.settled`)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,12 +16,6 @@ from helmsman.hwdb.fit import settled
 from helmsman.schemas.figures import Figure, scaled_figure
 from helmsman.schemas.hardware import Device, Hardware, Link, Memory
 from helmsman.schemas.trace import Probe
-
-WEIGHTS = Figure(value=1.0, p10=0.994, p90=1.007, n=27, source="python -m benchmarks.probes, AMD EPYC, Zen 4 and Zen 5")
-"""The rate at which weights are read as a part of what probes read beside them, by one device or by several at once:
-the medians of 27 sittings of 60 to 80 turns (docs/measurements.md, "Probes and the weights beside them")."""
-READS = ("read", "joint")
-"""Probes that read memory."""
 
 _What = tuple[str, str]
 """The kind of a probe (`read`, `compute`, `link`, `joint` or `joint_compute`), and the name of the device, link or
@@ -68,19 +61,18 @@ def _speeds(hardware: Hardware, probes: Iterable[Probe]) -> Iterable[tuple[_What
         profiled = profiled_rate(hardware, probe)
         if profiled is not None:
             seen.setdefault((probe.what, probe.name), {}).setdefault(probe.run, []).append(probe.value / profiled)
-    return ((what, _speed(what[0], list(runs.values()))) for what, runs in seen.items())
+    return ((what, _speed(list(runs.values()))) for what, runs in seen.items())
 
 
-def _speed(what: str, runs: list[list[float]]) -> _Speed:
-    """`what`: the kind of the probes; `runs`: those of each run, as parts of what was profiled."""
+def _speed(runs: list[list[float]]) -> _Speed:
+    """`runs`: the probes of each, as parts of what was profiled."""
     means = [median(run) for run in runs]
     asides = [probe / mean for run, mean in zip(runs, means, strict=True) if len(run) > 1 for probe in run]
     value = median(means)
     if not asides:
         return _Speed(value, None, None)
     spread = settled(asides, "probed", sum(len(run) > 1 for run in runs))
-    apart = (WEIGHTS.p10, WEIGHTS.p90) if what in READS else (1.0, 1.0)
-    return _Speed(value, value * spread.p10 * apart[0], value * spread.p90 * apart[1])
+    return _Speed(value, value * spread.p10, value * spread.p90)
 
 
 def _device(device: Device, speeds: Mapping[_What, _Speed]) -> Device:

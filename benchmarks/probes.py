@@ -2,11 +2,11 @@
 
     python -m benchmarks.probes PLAN --checkpoint DIR
 
-Loads the matrices of PLAN's blocks into its devices' memories, and noise of as many bytes each twice beside them. Then
-probes, reads of one noise (B), and reads of the matrices (A) take turns, with a second probe, of the other noise (B
-again): on every device by products with one token, and by plain reads of all devices at once that share a memory.
-Prints the median of A over the mean of the two probes around it, and, as noise, one probe over the other (rule 4 of
-measuring). Exit code 4 where a median is more than 3 % off."""
+Loads the matrices of PLAN's blocks into its devices' memories, and noise twice beside them, in pieces as large as those
+that probes beside a run read of matrices. Then reads of one noise (B), and of the matrices (A) take turns, with a
+second read, of the other noise (B again): on every device by products with one token, as probes beside a run do, and by
+plain reads of all devices at once that share a memory. Prints the median of A over the mean of the two probes around
+it, and, as noise, one probe over the other (rule 4 of measuring). Exit code 4 where a median is more than 3 % off."""
 
 import argparse
 import json
@@ -23,10 +23,10 @@ from helmsman.executor._kernels import Buffer, Pool
 from helmsman.executor.devices.cpu import CpuDevice
 from helmsman.executor.devices.opening import Devices, open_devices
 from helmsman.executor.loading import open_store
-from helmsman.executor.machine import Machine
+from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.passes import passes_of
 from helmsman.executor.probe import dealt, joint_read_rate, noise_pieces, weights_rate
-from helmsman.executor.probing import computed_format, sharing
+from helmsman.executor.probing import computed_format, sharing, weight_pieces
 from helmsman.executor.storage import open_storage
 from helmsman.hwdb.fit import quantile
 from helmsman.lowering.tensors import tensors
@@ -101,12 +101,13 @@ def _agreements(plan: Plan, checkpoint: Path, turns: int) -> Iterator[Agreement]
     machine = Machine.this()
     devices = open_devices(plan.hardware, [lane for each in passes_of(plan) for lane in each.lanes], machine)
     weights = block_matrices(plan, devices, checkpoint)
-    fmt = computed_format(plan)
+    fmt, most = computed_format(plan), beyond_caches(machine.cache_bytes)
+    pieces = {name: weight_pieces(matrices, fmt, most) for name, matrices in weights.items()}
     for name, device in devices.by_name.items():
-        if isinstance(device, CpuDevice) and weights[device.memory.name]:
-            yield _shown(name, partial(weights_rate, device.pool, fmt), weights[device.memory.name], turns)
+        if isinstance(device, CpuDevice) and pieces[device.memory.name]:
+            yield _shown(name, partial(weights_rate, device.pool, fmt), pieces[device.memory.name], turns)
     for memory, sharers in sharing(plan, devices).items():
-        own = [weights[device.memory.name] for device in sharers]
+        own = [pieces[device.memory.name] for device in sharers]
         yield _shown(f"joint {memory}", _jointly([device.pool for device in sharers]), dealt(own), turns)
 
 
@@ -128,7 +129,7 @@ def _jointly(pools: Sequence[Pool]) -> Read:
 
 
 def _shown(what: str, read: Read, weights: Sequence[Buffer], turns: int) -> Agreement:
-    before, after = (noise_pieces([matrix.size for matrix in weights]) for _ in range(2))
+    before, after = (noise_pieces([piece.size for piece in weights]) for _ in range(2))
     agreement = Agreement(what, tuple(Turn(read(before), read(weights), read(after)) for _ in range(turns)))
     print(agreement.line(), flush=True)
     return agreement

@@ -21,8 +21,8 @@ PieceT = TypeVar("PieceT")
 READ_PIECE = 4 << 20
 """Bytes of one contiguous read: about one matrix of a small model."""
 COLUMNS = 2560
-"""Columns of the matrices that `weights_rate` multiplies, the same as in a profile's products of some megabytes.
-Products with 1024 columns are 4 to 5 % faster in q4_0 and q8_0."""
+"""Columns of the matrices that `weights_rate` multiplies: those of a profile's products of ten megabytes (its smaller
+ones have 1024 and 1536). Products with 1024 columns are 4 to 5 % faster in q4_0 and q8_0."""
 APART = 4096
 """Bytes by which an arena of noise is larger for each piece, which it may need to align them."""
 REPEATS = 5

@@ -54,11 +54,7 @@ class Prober:
         most = beyond_caches(self._cache_bytes)
         if sum(held.values()) < most:
             return dict.fromkeys(devices.by_name, self.noise)
-        least = panel_bytes(self._format)
-        own = {
-            name: [piece for piece in cut(memory.matrices, most) if piece.size >= least]
-            for name, memory in native.items()
-        }
+        own = {name: weight_pieces(memory.matrices, self._format, most) for name, memory in native.items()}
         return {name: own.get(name) or self.noise for name in devices.by_name}
 
     @cached_property
@@ -74,8 +70,10 @@ class Prober:
         sharers = sharing(self._plan, devices)
         together = {memory: [device.pool for device in each] for memory, each in sharers.items()}
         for memory, pools in together.items():
-            own = dealt([pieces[each.name][place :: len(pools)] for place, each in enumerate(sharers[memory])])
-            yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, own))
+            own = [pieces[each.name][place :: len(pools)] for place, each in enumerate(sharers[memory])]
+            if not all(own):  # fewer matrices than devices
+                own = [self.noise[place :: len(pools)] for place in range(len(pools))]
+            yield Probe(what="joint", name=memory, run=run, value=joint_read_rate(pools, dealt(own)))
         for lane in devices.links:
             sample = lane.sample()
             yield Probe(what="link", name=lane.name, run=run, value=sample.rate)
@@ -98,6 +96,11 @@ class Prober:
         """FLOP/s of a device, with weights as most of the plan's are."""
         rate = device.product_rate(self._format, self._matrices)
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
+
+
+def weight_pieces(matrices: Sequence[Buffer], fmt: StoredFormat, most: int) -> list[Buffer]:
+    """What a probe reads of `matrices`: pieces of `most` bytes at most, each at least a panel in `fmt`."""
+    return [piece for piece in cut(matrices, most) if piece.size >= panel_bytes(fmt)]
 
 
 def middle(turns: Sequence[Sequence[Probe]]) -> list[Probe]:

@@ -8,23 +8,22 @@ from statistics import median
 import pytest
 
 from helmsman.analysis.check import check
-from helmsman.analysis.probed import WEIGHTS, at_probed_rates
+from helmsman.analysis.probed import at_probed_rates
 from helmsman.hwdb.fit import figure
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
 from helmsman.planner.predict import mean_step, pass_interval, pass_seconds
 from helmsman.schemas.between_passes import BetweenPasses
-from helmsman.schemas.figures import Figure, scaled_figure
+from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency, Hardware
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.trace import Probe, Trace
 from helmsman.simulator.pricing import cost_model
 
 DRAWS = 100
-MOVING, OWN, WITHIN, APART = 0.15, 0.03, 0.02, 0.005
-"""Standard deviations of logarithms: of the machine's speed, of a product's share of it, of the speed within a run, of
-what weights are read at beside probes."""
+MOVING, OWN, WITHIN = 0.15, 0.03, 0.02
+"""Standard deviations of logarithms: of the machine's speed, of a product's share of it, of the speed within a run."""
 READ = {"cpu": 20e9, "cuda": 100e9}
 
 
@@ -82,9 +81,8 @@ def width(interval: Interval) -> float:
 def test_what_the_profile_saw_move_is_not_uncertain_once_it_was_probed(plan: Plan) -> None:
     moved = {name: Figure(value=rate, p10=0.7 * rate, p90=1.3 * rate, source="test") for name, rate in READ.items()}
     share = Figure(value=0.9, p10=0.87, p90=0.93, source="test")
-    profiled = with_figures(plan.hardware, moved, share)
-    apart = {name: scaled_figure(WEIGHTS, rate).model_copy(update={"source": "test"}) for name, rate in READ.items()}
-    still = with_figures(plan.hardware, apart, share)
+    profiled, still = (with_figures(plan.hardware, reads, share) for reads in (moved, dict.fromkeys(READ, exact(1e9))))
+    still = with_figures(still, {name: exact(rate) for name, rate in READ.items()}, share)
     probed = at_probed_rates(profiled, reads_of(1.0, 1.0))
     assert of_step(plan, probed) == of_step(plan, still)
     assert 0.0 < width(of_step(plan, probed)) < width(of_step(plan, profiled)) / 2
@@ -94,8 +92,7 @@ def test_the_rate_is_what_was_probed_and_the_rest_stays(plan: Plan) -> None:
     probed = at_probed_rates(plan.hardware, reads_of(0.5, 0.5, run=0) + reads_of(0.7, 0.7, run=1))
     for before, after in zip(plan.hardware.devices, probed.devices, strict=True):
         assert after.read.value == pytest.approx(0.6 * before.read.value)
-        ends = (after.read.p10 / after.read.value, after.read.p90 / after.read.value)
-        assert ends == pytest.approx((WEIGHTS.p10, WEIGHTS.p90))
+        assert after.read.p10 == pytest.approx(after.read.value) == pytest.approx(after.read.p90)
         assert after.compute == before.compute
     assert probed.links == plan.hardware.links and probed.memories == plan.hardware.memories
 
@@ -147,8 +144,7 @@ def test_a_joint_probe_has_the_spread_of_its_runs(plan: Plan) -> None:
     probes = [Probe(what="joint", name="dram", run=0, value=rate) for rate in (1.1e10, 1.3e10)]
     found = at_probed_rates(hardware, probes).memory("dram")
     assert found.joint is not None and found.bandwidth == hardware.memory("dram").bandwidth
-    ends = (1.1e10 * WEIGHTS.p10, 1.2e10, 1.3e10 * WEIGHTS.p90)
-    assert (found.joint.p10, found.joint.value, found.joint.p90) == pytest.approx(ends)
+    assert (found.joint.p10, found.joint.value, found.joint.p90) == pytest.approx((1.1e10, 1.2e10, 1.3e10))
 
 
 def test_runs_without_probes_have_the_interval_of_the_plan(plan: Plan, run: Callable[..., Trace]) -> None:
@@ -182,9 +178,8 @@ def _machine_now(plan: Plan, speed: float, share: float) -> float:
 
 
 def test_on_a_machine_whose_memories_move_together_both_intervals_cover_nine_tenths(plan: Plan) -> None:
-    """The speed of all memories moves by 15 %, within a run by 2 %; weights are read 0.5 % aside from probes; products
-    have a share of their own, of which a profile knows 37 samples. Every draw is another profile and another sitting of
-    one run between two probes."""
+    """The speed of all memories moves by 15 %, within a run by 2 %; products have a share of their own, of which a
+    profile knows 37 samples. Every draw is another profile and another sitting of one run between two probes."""
     draw, raw, scaled, widths = Random(20), 0, 0, []
     for _ in range(DRAWS):
         spells = [exp(draw.gauss(0.0, MOVING)) for _ in range(37)]
@@ -192,7 +187,7 @@ def test_on_a_machine_whose_memories_move_together_both_intervals_cover_nine_ten
         profiled = with_figures(plan.hardware, reads, sampled(0.9, OWN, draw, 37))
         now, share = exp(draw.gauss(0.0, MOVING)), 0.9 * exp(draw.gauss(0.0, OWN))
         before, during, after = (now * exp(draw.gauss(0.0, WITHIN)) for _ in range(3))
-        took = _machine_now(plan, during * exp(draw.gauss(0.0, APART)), share)
+        took = _machine_now(plan, during, share)
         planned, probed = of_step(plan, profiled), of_step(plan, at_probed_rates(profiled, reads_of(before, after)))
         raw += planned.low <= took <= planned.high
         scaled += probed.low <= took <= probed.high

@@ -94,6 +94,37 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
     assert order == 3 * turn
 
 
+def test_devices_with_fewer_matrices_than_share_their_memory_read_noise_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two devices has one matrix, which the first of them would read alone."""
+    read: list[object] = []
+
+    def joint_rate(pools: Sequence[object], own: Sequence[object]) -> float:
+        read.extend(own)
+        return 1.0
+
+    monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])
+    monkeypatch.setattr(probing, "computed_format", lambda plan: "bf16")
+    monkeypatch.setattr(probing, "JointProducts", lambda: SimpleNamespace(kept=lambda pools, repeats: 1.0))
+    monkeypatch.setattr(probing, "probe_pieces", lambda cache: ["n0", "n1", "n2"])
+    monkeypatch.setattr(probing, "joint_read_rate", joint_rate)
+    sharers = [SimpleNamespace(name=name, pool=name) for name in ("cpu", "loopback")]
+    monkeypatch.setattr(probing, "sharing", lambda plan, devices: {"dram": sharers})
+    machine: Any = SimpleNamespace(cache_bytes=1)
+    plan: Any = None
+    prober = probing.Prober(plan, machine)
+    monkeypatch.setattr(prober, "_read", lambda device, run, pieces: None)
+    monkeypatch.setattr(prober, "product", lambda device, run: None)
+    devices: Any = SimpleNamespace(by_name={each.name: each for each in sharers}, links=())
+    pieces: Any = {"cpu": ["a", "b", "c"], "loopback": ["d"]}
+    list(prober._turn(devices, 0, pieces))
+    assert read == ["n0", "n1"]
+    read.clear()
+    list(prober._turn(devices, 0, {**pieces, "loopback": ["d", "e"]}))
+    assert read == ["a", "e"]
+
+
 def test_reads_read_the_matrices_of_a_device_where_all_are_beyond_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The host's alone would fit; an accelerator without matrices reads noise."""
     monkeypatch.setattr(probing, "product_matrices", lambda fmt: [])

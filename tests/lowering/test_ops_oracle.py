@@ -14,8 +14,8 @@ from helmsman.schemas.model import Model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-static_cache = pytest.importorskip("helmsman.executor.graph.static_cache")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
+from helmsman.executor.graph import static_cache  # noqa: E402 it needs torch and transformers
 
 PROMPT, BATCH = 11, 2
 
