@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks.asking import ask
 from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
+from benchmarks.machine import print_machine
 from benchmarks.oracle import Logits, divergences, keep_in, load_oracle, mean_kl, oracle_logits
 from helmsman.executor.checkpoint.tokenizer import printable_ids
 from helmsman.executor.engine import Engine
@@ -58,6 +59,7 @@ class Found:
 def main() -> int:
     """Measure and print; 4 where a format is beyond the bar, or a fault is not."""
     args = _arguments()
+    print_machine()
     print(f"{'weights':<9}{'KV':<7}{'mean':>10}{'prompts':>10}{'steps':>10}{'worst':>10}", flush=True)
     rows, faults = list[Found](), dict[str, float]()
     for fmt in args.formats:

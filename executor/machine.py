@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
+from helmsman.executor.room import capacity, room
+
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
-_MEMORY = Path("/proc/meminfo")
 _ASSUMED_CACHE = 32 << 20
 _DRIVER = Path("/dev/nvidiactl")
 ROTATION = 8
@@ -29,7 +30,7 @@ def beyond_caches(cache_bytes: int) -> int:
 class Machine:
     """What a plan may be executed on.
 
-    `cpus`: processors this process may use; `memory`: bytes of RAM not in use; `cache_bytes`: the
+    `cpus`: processors this process may use; `memory`: bytes of RAM that it may still take; `cache_bytes`: the
     last-level cache, assumed to be 32 MiB where the system does not say; `accelerators`: by kind of device, what
     PyTorch calls those that there are."""
 
@@ -41,12 +42,12 @@ class Machine:
     @classmethod
     def this(cls) -> Self:
         """The machine at hand."""
-        return cls(_cpus(), _free_memory(), _cache_bytes(), _accelerators())
+        return cls(_cpus(), room(), _cache_bytes(), _accelerators())
 
     @property
     def total_memory(self) -> int:
-        """Bytes of RAM, in use or not."""
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        """Bytes of RAM that this process may use, in use or not."""
+        return capacity()
 
 
 def _cpus() -> tuple[int, ...]:
@@ -62,14 +63,6 @@ def _accelerators() -> dict[str, tuple[str, ...]]:
     import torch
 
     return {"cuda": tuple(f"cuda:{number}" for number in range(torch.cuda.device_count()))}
-
-
-def _free_memory() -> int:
-    if not _MEMORY.exists():
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    lines = (line.split() for line in _MEMORY.read_text().splitlines())
-    kibibytes = {fields[0].rstrip(":"): int(fields[1]) for fields in lines}
-    return 1024 * kibibytes.get("MemAvailable", kibibytes["MemTotal"])
 
 
 def _cache_bytes() -> int:
