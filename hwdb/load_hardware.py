@@ -1,7 +1,7 @@
 """Hardware by name, by file, or `this` machine as it was last profiled."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ SYSTEMS = Path(__file__).parent / "systems"
 THIS = "this"
 
 
-def load_hardware(spec: str, cache_dir: Path | None) -> Hardware:
+def load_hardware(spec: str, cache_dir: Path | None, tell: Callable[[str], None] = lambda _: None) -> Hardware:
     """The machine `spec` names: a system of the catalogue, a `helm.hardware/1` file, or `this` (newest profile in
-    `cache_dir`).
+    `cache_dir` that can be read; newer ones that cannot are told).
 
     Raises UsageError (unknown name), BadInputError (bad file), HardwareUnavailableError (no profile)."""
     if spec == THIS:
-        return read_document(Hardware, _latest_profile(cache_dir))
+        return _latest_profile(cache_dir, tell)
     if spec.endswith(".json") or "/" in spec:
         return read_document(Hardware, Path(spec))
     names = system_names()
@@ -84,16 +84,26 @@ def profiles(cache_dir: Path) -> Iterator[Hardware]:
 def _profiles(cache_dir: Path | None) -> list[Path]:
     """The newest first."""
     found = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []
-    return sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+    dated = [(path.stat().st_mtime_ns, path.name, path) for path in found if path.is_file()]  # no link to nothing
+    return [path for _, _, path in sorted(dated, reverse=True)]
 
 
-def _latest_profile(cache_dir: Path | None) -> Path:
-    found = _profiles(cache_dir)
-    if not found:
+def _latest_profile(cache_dir: Path | None, tell: Callable[[str], None]) -> Hardware:
+    wrong: list[BadInputError] = []
+    for path in _profiles(cache_dir):
+        try:
+            found = read_document(Hardware, path)
+        except BadInputError as error:
+            wrong.append(error)
+        else:
+            for each in wrong:
+                tell(f"passed over a newer profile: {each}; remove it, or run helm-profile again")
+            return found
+    if not wrong:
         raise HardwareUnavailableError(
             "this machine has not been profiled",
             field="--hw",
             value=THIS,
             remedy="run helm-profile, or name a system with --hw",
         )
-    return found[0]
+    raise wrong[0]

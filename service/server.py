@@ -30,6 +30,8 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
         raise UsageError(f"not an address: {error.strerror}", field="--host", value=host) from None
+    except UnicodeError:  # a part of a name that is empty or too long
+        raise UsageError("not an address", field="--host", value=host, remedy="use 127.0.0.1") from None
     found = socket.socket(family, kind, protocol)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -318,6 +319,17 @@ def test_an_interrupted_write_leaves_nothing(capsys, tmp_path, monkeypatch):
     code, _, err = run(capsys, *MODEL, *HW, "--strategy", "layer-split", "-o", path)
     assert (code, path.read_text(), list(tmp_path.iterdir())) == (6, "old", [path])
     assert "no room on the disk" in err
+
+
+def test_without_a_home_known_machines_are_planned_for_and_profiles_need_a_place(capsys, monkeypatch):
+    def homeless() -> Path:
+        raise RuntimeError("no home")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", homeless)
+    assert run(capsys, *MODEL, *HW, "--strategy", "layer-split")[0] == 0
+    code, _, err = run(capsys, *MODEL, "--hw", "this")
+    assert code == 2 and "no home folder" in err and "XDG_CACHE_HOME" in err
 
 
 def test_this_is_the_latest_profile(capsys, tmp_path, monkeypatch):

@@ -431,6 +431,14 @@ def test_a_conversation_answers_line_by_line(
     assert talk(run, monkeypatch, "") == 0
 
 
+def test_a_conversation_needs_an_open_input(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert run("--chat", plan=make_plan(MODEL, 2)) == 2
+    assert "standard input is closed" in capsys.readouterr().err
+
+
 def test_a_conversation_ends_where_the_context_does(
     run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

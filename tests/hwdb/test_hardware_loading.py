@@ -51,6 +51,24 @@ def test_this_is_the_newest_profile(tmp_path: Path) -> None:
     assert load_hardware("this", tmp_path).name == "rtx4090-7950x"
 
 
+def test_a_profile_that_cannot_be_read_hides_no_older_one(tmp_path: Path) -> None:
+    """Nor does what is no file: a link to nothing, a pipe, a folder."""
+    told: list[str] = []
+    (tmp_path / "good.json").write_text(load_hardware("rtx4060-laptop", None).to_json())
+    os.utime(tmp_path / "good.json", ns=(0, 0))
+    (tmp_path / "dangling.json").symlink_to(tmp_path / "nothing")
+    (tmp_path / "round.json").symlink_to(tmp_path / "round.json")
+    (tmp_path / "folder.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    assert load_hardware("this", tmp_path, told.append).name == "rtx4060-laptop" and told == []
+    (tmp_path / "torn.json").write_text('{"schema": ')
+    assert load_hardware("this", tmp_path, told.append).name == "rtx4060-laptop"
+    assert len(told) == 1 and "passed over a newer profile" in told[0] and "torn.json" in told[0]
+    (tmp_path / "good.json").unlink()
+    with pytest.raises(BadInputError, match=r"torn\.json"):
+        load_hardware("this", tmp_path)
+
+
 @pytest.mark.parametrize("cache", ["absent", "empty", None])
 def test_this_without_a_profile_names_helm_profile(tmp_path: Path, cache: str | None) -> None:
     (tmp_path / "empty").mkdir()

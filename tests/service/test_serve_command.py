@@ -114,6 +114,8 @@ def test_a_device_that_is_not_there(command: Command, monkeypatch: pytest.Monkey
     [
         (["--port", "65536"], "--port: not a port"),
         (["--host", "not a host"], "--host: not an address"),
+        (["--host", "a..b"], "--host: not an address"),
+        (["--host", "a" * 300], "--host: not an address"),
         (["--host", "203.0.113.7"], "--host: not an address of this machine"),
         (["--queue", "-1"], "--queue"),
         (["--promise", "nan"], "--promise: must be between"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.requests import Place, Requests
 from helmsman.simulator.serving.requests.tables import line_of, read_jsonl
 
@@ -21,6 +22,9 @@ def read_mooncake(path: Path) -> tuple[Requests, Place]:
     kinds = {"timestamp": pa.float64(), "input_length": pa.int64(), "output_length": pa.int64()}
     table = read_jsonl(path, pa.schema({**kinds, "hash_ids": pa.list_(pa.int64())}))
     hashes = table.column("hash_ids").combine_chunks()
+    if hashes.null_count or hashes.values.null_count:
+        remedy = "write the hash of every block, or no hashes"
+        raise BadInputError("a hash is null", file=str(path), field="hash_ids", remedy=remedy)
     count = table.num_rows
     found = Requests(
         arrival_s=table.column("timestamp").to_numpy() / 1e3,

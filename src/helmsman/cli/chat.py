@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 def check_chat(args: argparse.Namespace, plan: "Plan") -> None:
     """Refuse what makes no sense in a conversation. Raises UsageError."""
+    if sys.stdin is None:
+        raise UsageError("standard input is closed", field="--chat", remedy="leave it open, or give --text")
     for option, given in (
         ("--json", args.json),
         ("--out", args.out),

@@ -53,19 +53,24 @@ def warn(args: argparse.Namespace, said: str | None) -> None:
 def cache_directory() -> Path:
     """Where profiles of this machine are kept: $XDG_CACHE_HOME/helmsman, or ~/.cache/helmsman."""
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "helmsman"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "helmsman"
+    except RuntimeError:  # neither HOME nor an entry of this user
+        remedy = "set XDG_CACHE_HOME to a folder that can be written"
+        raise UsageError("there is no home folder to keep profiles in", remedy=remedy) from None
 
 
 def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.hwdb.compose import compose
-    from helmsman.hwdb.load_hardware import load_hardware
+    from helmsman.hwdb.load_hardware import THIS, load_hardware
     from helmsman.schemas.units import parse_bytes
 
     parts = [name for name in ("gpu", "cpu", "ram", "link", "peer") if getattr(args, name) is not None]
     if args.hw is not None and parts:
         raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
     if args.hw is not None:
-        return load_hardware(args.hw, cache_directory())
+        cache = cache_directory() if args.hw == THIS else None
+        return load_hardware(args.hw, cache, lambda said: warn(args, said))
     if args.cpu is None or args.ram is None:
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")
     return compose(args.gpu, args.cpu, parse_bytes(args.ram, "--ram"), args.link, _peer(args.peer))

@@ -67,6 +67,13 @@ def test_mooncake_has_prefixes(tmp_path: Path) -> None:
     assert (taken.hashes.tolist(), taken.hash_start.tolist()) == ([0, 1, 3, 4, 0, 1], [0, 4, 6])
 
 
+@pytest.mark.parametrize("hashes", [[None], None, [1, None]])
+def test_a_hash_that_is_null_is_refused(tmp_path: Path, hashes: object) -> None:
+    row = {"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": hashes}
+    with pytest.raises(BadInputError, match="hash_ids"):
+        read_requests(file(tmp_path, "m.jsonl", lines([row])))
+
+
 @pytest.mark.parametrize(
     ("header", "rows", "times"),
     [
