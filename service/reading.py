@@ -1,6 +1,7 @@
 """Bodies of requests: bounded in bytes before anything is parsed, in seconds, and all together."""
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,24 +20,27 @@ _AT_ONCE = 2**15
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """Bytes of one body, bytes of all that are being read, and the seconds that one may take to arrive."""
+    """Bytes of one body, bytes that have come of all that are being read, bytes of those of one client (by address; at
+    least those of one body), and the seconds that one may take to arrive."""
 
     each: int = 2**20
     together: int = 2**26
+    client: int = 2**24
     seconds: float = 30.0
 
 
 class Bodies:
-    """Reads requests, and knows how many bytes of bodies are held while they are."""
+    """Reads requests, and knows how many bytes of bodies are held while they are: those that came, not those that were
+    announced, which cost nothing and may never come."""
 
     def __init__(self, limits: BodyLimits) -> None:
         self._limits = limits
-        self._held = 0
+        self._of: Counter[str] = Counter()
 
     @property
     def held(self) -> int:
-        """Bytes of all bodies that are being read."""
-        return self._held
+        """Bytes that have come of all bodies that are being read."""
+        return self._of.total()
 
     async def read(self, cls: type[DocumentT], request: web.Request) -> DocumentT:
         """The request as a `cls`. Raises RefusedError for what is too large, too slow or wrong."""
@@ -45,27 +49,33 @@ class Bodies:
         length = request.content_length
         if length is not None and length > self._limits.each:
             raise self._too_large()
-        held = self._limits.each if length is None else length
-        if self._held + held > self._limits.together:
-            raise RefusedError(429, "bodies", "too many large requests at once; come again", retry_s=1)
-        self._held += held
+        client, body = request.remote or "", bytearray()
         try:
-            return await self._parsed(cls, await self._body(request))
+            await self._fill(body, request, client)
+            return await self._parsed(cls, bytes(body))
         finally:
-            self._held -= held
+            self._of[client] -= len(body)
+            if not self._of[client]:
+                del self._of[client]
 
-    async def _body(self, request: web.Request) -> bytes:
-        body = bytearray()
+    async def _fill(self, body: bytearray, request: web.Request, client: str) -> None:
+        """Put what comes into `body`, whose bytes count as held by `client`."""
         try:
             async with asyncio.timeout(self._limits.seconds):
                 async for piece in request.content.iter_any():
                     body += piece
+                    self._of[client] += len(piece)
                     if len(body) > self._limits.each:
                         raise self._too_large()
+                    self._check_held(client)
         except TimeoutError:
             message = f"the body did not arrive within {self._limits.seconds:g} s"
             raise RefusedError(408, "slow_body", message) from None
-        return bytes(body)
+
+    def _check_held(self, client: str) -> None:
+        most = max(self._limits.client, self._limits.each)
+        if self.held > self._limits.together or self._of[client] > most:
+            raise RefusedError(429, "bodies", "too many large requests at once; come again", retry_s=1)
 
     async def _parsed(self, cls: type[DocumentT], body: bytes) -> DocumentT:
         try:

@@ -9,6 +9,7 @@ from benchmarks.virtual_engine import VirtualEngine
 from http_service import OPTIONS, Site, on_site
 
 from helmsman.service.reading import BodyLimits
+from helmsman.service.service import Options
 
 COMPLETIONS = "/v1/completions"
 
@@ -125,8 +126,9 @@ def head(**fields: Any) -> bytes:
     return f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode()
 
 
-LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, seconds=60))
-IMPATIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, seconds=0.1), idle_s=0.2)
+LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, client=1500, seconds=60))
+ONE_CLIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=10**6, client=1500, seconds=60))
+IMPATIENT = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, client=1500, seconds=0.1), idle_s=0.2)
 
 
 def test_too_large_a_body_is_refused_before_it_is_read() -> None:
@@ -145,15 +147,28 @@ def test_a_body_that_does_not_arrive_is_not_waited_for() -> None:
     on_site(test, options=IMPATIENT)
 
 
-def test_bodies_are_bounded_together() -> None:
+@pytest.mark.parametrize("options", [LIMITED, ONE_CLIENT])
+def test_bodies_are_bounded_together_and_by_client(options: Options) -> None:
     async def test(site: Site) -> None:
-        slow = asyncio.create_task(_Sent(site).ask(head(Content_Length=900), b"{"))
+        slow = asyncio.create_task(_Sent(site).ask(head(Content_Length=1000), b" " * 900))
         await site.until(lambda: site.service.bodies.held == 900)
         status, _, headers = await site.complete(prompt="a" * 700)
         assert status == 429 and headers["Retry-After"] == "1"
         slow.cancel()
         await site.until(lambda: site.service.bodies.held == 0)
         assert (await site.complete(prompt="a" * 700, max_tokens=1))[0] == 200
+
+    on_site(test, options=options)
+
+
+def test_what_is_announced_and_does_not_come_locks_nobody_out() -> None:
+    async def test(site: Site) -> None:
+        slow = [asyncio.create_task(_Sent(site).ask(head(Content_Length=1000), b"{")) for _ in range(64)]
+        await site.until(lambda: site.service.bodies.held == 64)
+        assert (await site.complete(prompt="a" * 700, max_tokens=1))[0] == 200
+        for each in slow:
+            each.cancel()
+        await site.until(lambda: site.service.bodies.held == 0)
 
     on_site(test, options=LIMITED)
 
