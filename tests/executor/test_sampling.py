@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from plans import make_plan
 from shapes import small_model
+from tokenizers import Tokenizer
 from transformers import (
     LogitsProcessorList,
     MinPLogitsWarper,
@@ -134,8 +135,6 @@ MODEL = small_model("llama")
 
 @pytest.fixture(scope="module")
 def text() -> Text:
-    from tokenizers import Tokenizer
-
     return Text(Tokenizer.from_str(tokenizer_json(MODEL)))
 
 
@@ -163,7 +162,7 @@ def test_tokens_that_never_become_text_are_not_decoded_for_ever(text: Text, toke
             decoded.append(len(tokens))
             return text.decode(tokens)
 
-    stream = Stream(Counting(None))
+    stream = Stream(Counting(Tokenizer.from_str(tokenizer_json(MODEL))))
     shown = "".join(stream.push(token) for _ in range(100))
     assert max(decoded) < 20 and shown == ("\N{REPLACEMENT CHARACTER}" * len(shown) if token == 0xFF else "")
     assert stream.push(byte_ids(MODEL)[ord("a")]).endswith("a")
