@@ -1,5 +1,6 @@
-"""What makes a prompt of a conversation: the checkpoint's own chat template, or a plain one (`template_process` renders
-them)."""
+"""Finds the chat template that turns a conversation into a prompt: the checkpoint's own, or a plain one.
+
+`template_process` renders it."""
 
 from collections.abc import Mapping
 from contextlib import closing

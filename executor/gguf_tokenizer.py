@@ -98,7 +98,11 @@ def _begin(found: Any, file: GgufFile, how: Splitting, tokens: list[str]) -> Non
     index = file.header.metadata.get(f"{_ROOT}bos_token_id")
     if asked is True and type(index) is int and 0 <= index < len(tokens):
         begin = tokens[index]
-        named = {"id": "begin", "ids": [index], "tokens": [begin]}  # by a name: the text may have spaces and `$`
+        named = {
+            "id": "begin",
+            "ids": [index],
+            "tokens": [begin],
+        }  # the template language cannot write a text with spaces or `$`
         found.post_processor = TemplateProcessing(single="begin:0 $A:0", special_tokens=[named])
 
 

@@ -99,7 +99,8 @@ class Prober:
 
 
 def weight_pieces(matrices: Sequence[Buffer], fmt: StoredFormat, most: int) -> list[Buffer]:
-    """What a probe reads of `matrices`: pieces of `most` bytes at most, each at least a panel in `fmt`."""
+    """Return the pieces of `matrices` that a read probe multiplies: READ_PIECE bytes each at most, about `most` bytes
+    together, none smaller than a panel of rows in `fmt`."""
     return [piece for piece in cut(matrices, most) if piece.size >= panel_bytes(fmt)]
 
 

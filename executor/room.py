@@ -1,4 +1,4 @@
-"""How much memory this process may have, and still take: limits of containers and users count as the machine's do.
+"""Tells how many bytes of memory this process may use (`capacity`), and how many of them are still free (`room`).
 
 Three limits, of which the least is taken: what the system has, what the control groups of the process allow (versions 1
 and 2, their ancestors included), and its address space (`ulimit -v`). Pages of files that a group holds do not count as

@@ -16,7 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -28,9 +28,11 @@ _SHOWN = 400
 
 
 class _Generation(Extension):
-    """`{% generation %}`, which marks what the assistant says in training, renders as its body."""
+    """Renders `{% generation %}`, which marks the assistant's answers for training, as its body."""
 
-    tags = {"generation"}  # noqa: RUF012 Jinja's own declaration
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(environment)
+        self.tags = {"generation"}
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -38,7 +40,7 @@ class _Generation(Extension):
         return nodes.Scope(body).set_lineno(line)
 
 
-class _OpenNamespace(Namespace):
+class _GuardedNamespace(Namespace):
     """A namespace without the names by which Python's internals are reached."""
 
     def __init__(self, *args: Any, **values: Any) -> None:
@@ -57,16 +59,16 @@ def _check_name(name: object) -> None:
         raise SecurityError(f"a namespace has no name that begins with an underscore (got {name!r})")
 
 
-def environment() -> ImmutableSandboxedEnvironment:
-    """What templates of Hugging Face may use: the sandbox, the tags, the filters and the functions of transformers."""
-    found = ImmutableSandboxedEnvironment(
+def sandbox() -> ImmutableSandboxedEnvironment:
+    """Return a Jinja sandbox with the tags, filters and functions that transformers offers chat templates."""
+    jinja = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], cache_size=0
     )
-    found.filters["tojson"] = _to_json
-    found.globals["raise_exception"] = _refuse
-    found.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    found.globals["namespace"] = _OpenNamespace
-    return found
+    jinja.filters["tojson"] = _to_json
+    jinja.globals["raise_exception"] = _refuse
+    jinja.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    jinja.globals["namespace"] = _GuardedNamespace
+    return jinja
 
 
 def _to_json(
@@ -84,22 +86,22 @@ def _refuse(message: str) -> None:
 
 
 def main() -> None:
-    """Answer until standard input ends."""
+    """Read the template and its limits, then render one conversation a line until standard input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: it is the parent's to end this
-    asked = json.loads(sys.stdin.readline())
+    settings = json.loads(sys.stdin.readline())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _limit(resource.RLIMIT_AS, _address_space() + asked["memory"])
+    _limit(resource.RLIMIT_AS, _address_space() + settings["memory"])
     compiled: list[Template] = []
 
     def template() -> Template:
         if not compiled:
-            compiled.append(environment().from_string(asked["source"]))
+            compiled.append(sandbox().from_string(settings["source"]))
         return compiled[0]
 
     for line in sys.stdin:
         used = resource.getrusage(resource.RUSAGE_SELF)
-        _limit(resource.RLIMIT_CPU, ceil(used.ru_utime + used.ru_stime + asked["seconds"]))
-        sys.stdout.write(_answer(template, json.loads(line), asked["tokens"], asked["characters"]) + "\n")
+        _limit(resource.RLIMIT_CPU, ceil(used.ru_utime + used.ru_stime + settings["seconds"]))
+        sys.stdout.write(_answer(template, json.loads(line), settings["tokens"], settings["characters"]) + "\n")
         sys.stdout.flush()
 
 

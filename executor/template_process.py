@@ -1,4 +1,4 @@
-"""Renders chat templates in a process of its own, which is ended when a template takes too much.
+"""`Renderer` renders a chat template in a process of its own, and ends that process when the template takes too much.
 
 A checkpoint's template is a program of somebody else's: it may loop for ever, or ask for all memory. The process has
 limits of both (`RenderLimits`), starts with the first conversation, and again after it was ended. Conversations are
@@ -28,9 +28,10 @@ _ESCAPED = 12
 
 @dataclass(frozen=True, slots=True)
 class RenderLimits:
-    """What one conversation may take: seconds of processor time (kept in whole ones, up to the next), bytes of memory
-    beside the interpreter's own, characters of the prompt; `patience_s`: seconds until an answer is given up, however
-    busy the machine is."""
+    """Limits of rendering one conversation.
+
+    `seconds`: of processor time, which the system counts in whole seconds, rounded up; `memory`: bytes beside those
+    of the interpreter; `characters`: of the prompt; `patience_s`: seconds of the clock until the answer is given up."""
 
     seconds: float = 2.0
     memory: int = 2**28
@@ -77,15 +78,15 @@ class Renderer:
         self._end()
 
     def _render(self, messages: list[Message]) -> str:
-        process = self._process or self._start()
         try:
-            answer = self._asked(process, json.dumps(messages).encode() + b"\n")
+            process = self._process or self._start()
+            line = self._asked(process, json.dumps(messages).encode() + b"\n")
         except OSError as error:
             raise self._ended(f"the process that renders it failed: {error}") from None
-        found = json.loads(answer)
-        if "error" in found:
-            raise self._failed(found["error"])
-        return str(found["text"])
+        answer = json.loads(line)
+        if "error" in answer:
+            raise self._failed(answer["error"])
+        return str(answer["text"])
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self._starts:
@@ -111,8 +112,10 @@ class Renderer:
                 raise self._ended(f"no answer within {self._limits.patience_s:g} s")
             piece = os.read(process.stdout.fileno(), 2**20)
             found += piece
-            if not piece or len(found) > most:
-                raise self._ended(self._why(process))
+            if not piece:
+                raise self._ended(self._cause_of_end(process))
+            if len(found) > most:
+                raise self._ended(f"it makes more than {self._limits.characters} characters")
         return bytes(found)
 
     def _write(self, process: subprocess.Popen[bytes], line: bytes) -> None:
@@ -120,8 +123,9 @@ class Renderer:
         process.stdin.write(line)
         process.stdin.flush()
 
-    def _why(self, process: subprocess.Popen[bytes]) -> str:
-        """What ended the process."""
+    def _cause_of_end(self, process: subprocess.Popen[bytes]) -> str:
+        """Say why a process ended that has closed its output, from the signal that ended it."""
+        process.kill()  # where it only closed its output: an end that came before keeps its signal
         if process.wait() == -signal.SIGXCPU:
             return f"it takes more than {self._limits.seconds:g} s"
         return "the process that renders it ended"

@@ -80,13 +80,13 @@ def _from_file(path: Path, vocab: int) -> Text:
     from tokenizers import Tokenizer
 
     with _library("not a tokenizer", str(path)):
-        found = Tokenizer.from_file(str(path))
-        beyond = too_much(found)
+        tokenizer = Tokenizer.from_file(str(path))
+        beyond = too_much(tokenizer)
     if beyond is not None:
         field, why = beyond
         remedy = "use the tokenizer that the model was published with"
         raise BadInputError(why, file=str(path), field=field, remedy=remedy)
-    return _of_model(Text(found), vocab, path)
+    return _of_model(Text(tokenizer), vocab, path)
 
 
 @contextmanager

@@ -27,16 +27,6 @@ from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 
-CHATML = """{%- for message in messages %}
-    {%- if loop.first and message.role != 'system' %}
-        {{- '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}
-    {%- endif %}
-    {{- '<|im_start|>' + message['role'] + '\\n' + message['content'] | trim + '<|im_end|>' + '\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-{%- endif %}
-"""
 TALK = [{"role": "user", "content": " H\N{LATIN SMALL LETTER E WITH DIAERESIS}y\n"},
         {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "<b>"}]  # fmt: skip
 
@@ -67,9 +57,9 @@ def test_where_templates_are_found(tmp_path: Path) -> None:
 def test_a_gguf_file_has_its_template(tmp_path: Path) -> None:
     place = tmp_path / "m.gguf"
     pairs = {"tokenizer.ggml.tokens": array(8, 2, text("<s>") + text("</s>")), "tokenizer.ggml.bos_token_id": u32(0)}
-    place.write_bytes(gguf({**pairs, "tokenizer.chat_template": string(CHATML)}))
+    place.write_bytes(gguf({**pairs, "tokenizer.chat_template": string("{{ messages }}")}))
     found = open_template(place)
-    assert found.source == CHATML and dict(found.tokens) == {"bos_token": "<s>"} and found.own
+    assert found.source == "{{ messages }}" and dict(found.tokens) == {"bos_token": "<s>"} and found.own
     place.write_bytes(gguf(pairs))
     assert not open_template(place).own
 

@@ -108,7 +108,7 @@ def _made_group(limit: int) -> Path | None:
 def test_a_real_control_group_is_seen() -> None:
     group = _made_group(GIB // 2)
     if group is None:
-        pytest.skip("no control group with a limit may be made here")
+        pytest.skip("this user may make no control group with a limit; the tests above read such groups from files")
     try:
         script = (
             "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"

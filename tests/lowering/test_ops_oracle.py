@@ -15,7 +15,6 @@ from helmsman.schemas.model import Model
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 flop_counter = pytest.importorskip("torch.utils.flop_counter")
-from helmsman.executor.graph import static_cache  # noqa: E402 it needs torch and transformers
 
 PROMPT, BATCH = 11, 2
 
@@ -47,12 +46,14 @@ def bias_adds(op: Operation) -> int:
 
 
 def test_flops_of_prefill_and_one_decode_step(small: tuple[dict[str, Any], Model]) -> None:
+    from helmsman.executor.graph.static_cache import cache_argument
+
     config, model = small
     oracle = build(config)
     prompt = torch.arange(BATCH * PROMPT).reshape(BATCH, PROMPT) % model.vocab
     flops, out = counted(lambda: oracle(prompt, use_cache=True, logits_to_keep=1))
     assert flops == product_flops(model, Iteration(0, "prefill", BATCH, PROMPT, PROMPT))
-    cache = {static_cache.cache_argument(oracle): out.past_key_values}
+    cache = {cache_argument(oracle): out.past_key_values}
     flops, _ = counted(lambda: oracle(prompt[:, :1], use_cache=True, **cache))
     assert flops == product_flops(model, Iteration(1, "decode", BATCH, 1, PROMPT + 1))
 

@@ -23,7 +23,7 @@ def read_mooncake(path: Path) -> tuple[Requests, Place]:
     table = read_jsonl(path, pa.schema({**kinds, "hash_ids": pa.list_(pa.int64())}))
     hashes = table.column("hash_ids").combine_chunks()
     if hashes.null_count or hashes.values.null_count:
-        remedy = "write the hash of every block, or no hashes"
+        remedy = "write the hash of every block, or an empty list"
         raise BadInputError("a hash is null", file=str(path), field="hash_ids", remedy=remedy)
     count = table.num_rows
     found = Requests(

@@ -159,7 +159,7 @@ def _options(args: argparse.Namespace, capacity: "Capacity") -> "Options":
     from helmsman.service.service import Options
 
     bounds = Bounds(capacity.sequences + args.queue, int(args.promise * capacity.kv_tokens))
-    bodies = BodyLimits(each=args.max_body, together=max(2**26, 2 * args.max_body), client=max(2**24, args.max_body))
+    bodies = BodyLimits(each=args.max_body, together=max(2**26, 2 * args.max_body))
     return Options(bounds, bodies, stall_s=args.stall, grace_s=args.grace)
 
 
