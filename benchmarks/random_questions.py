@@ -31,8 +31,8 @@ MEMORY = (1.0, 1.0, 0.8, 0.5, 0.3, 0.15)
 COMPOSED = (("RTX 3090", "pcie4x16"), ("RTX 4060 Ti 16GB", "pcie4x8"), ("RTX 3060 12GB", "pcie3x16"))
 """Graphics cards that a machine has one or two of, and their links."""
 
-LESS = 0.7
-"""The part of a memory that the narrower question has."""
+CUTS = {"LESS": 0.7, "NEARLY": 0.9, "BARELY": 0.98}
+"""The part of a memory that a narrower question has, by its word."""
 
 PROFILED = 0.3
 """The part of the questions that are of profiled machines, where there are any."""
@@ -69,7 +69,8 @@ class Question:
         options = options.replace("ONE", f"'{gpu}'").replace("TWO", f"'2x {gpu}'")
         sizes = dict(self.sizes)
         for flag in ("--vram-avail", "--ram-avail"):
-            options = options.replace(f"{flag} LESS", f"{flag} {int(LESS * sizes.get(flag, 0))}")
+            for word, share in CUTS.items():
+                options = options.replace(f"{flag} {word}", f"{flag} {int(share * sizes.get(flag, 0))}")
         return options
 
 

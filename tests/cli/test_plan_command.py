@@ -165,9 +165,9 @@ def test_a_model_that_fits_stays_on_one_device_with_the_proof_of_the_search(caps
 
 
 def test_a_simpler_plan_says_what_it_was_preferred_to(capsys):
-    """Qwen3-8B does not fit the card: shared matrices are a quarter faster by prediction, which data sheets
-    do not bear out."""
-    question = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
+    """Shared matrices are a seventh faster by their median, and less than a tenth by what is expected of a machine
+    whose crossings nobody measured."""
+    question = ("--model", "Qwen3-4B", "--hw", "rtx4060-laptop", "--vram-avail", "1.5GB")
     plan, searched = planned(capsys, *question), planned(capsys, *question, "--strategy", "optimal")
     faster = plan["passed_over"][0]
     assert faster["label"] == searched["label"] and faster["gain"]["low"] == 0.0 < faster["gain"]["mid"]

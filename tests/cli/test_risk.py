@@ -23,7 +23,7 @@ def by_risk(capfd: pytest.CaptureFixture[str], machine: str) -> dict[str, Any]:
 
 
 def test_a_pessimist_gets_the_plan_with_the_least_95th_percentile(capfd: pytest.CaptureFixture[str]) -> None:
-    plans = by_risk(capfd, "a10g-g5.2xlarge")
+    plans = by_risk(capfd, "a4000-7950x")
     assert plans["pessimistic"]["label"] != plans["median"]["label"]
     high = {risk: plan["predicted"]["request"]["seconds"]["high"] for risk, plan in plans.items()}
     assert high["pessimistic"] == min(high.values()) < high["median"]
