@@ -7,7 +7,7 @@ import numpy as np
 from helmsman.analysis.served_noise import batch_noise
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import DISTURBED
-from helmsman.schemas.served import FAILED, FINISHED, OVER_PRICE, REJECTED, Served
+from helmsman.schemas.served import FAILED, FINISHED, OVER_PRICE, PASS_PARTS, REJECTED, Served
 from helmsman.schemas.served_comparison import Compared, ServedComparison, Verdict
 from helmsman.schemas.serving import ServingReport, Spread
 from helmsman.schemas.units import format_seconds
@@ -76,7 +76,7 @@ def _lost(simulated: Served, measured: Served) -> int:
 def _over_price(measured: Served) -> dict[str, float]:
     """Return, by part of the server's passes, the ratio of measured seconds to predicted ones; parts that the server
     did not tell are left out."""
-    ratios = {part: _noted(measured, part + OVER_PRICE) for part in ("pass", *_PARTS)}
+    ratios = {part: _noted(measured, part + OVER_PRICE) for part in PASS_PARTS}
     return {part: ratio for part, ratio in ratios.items() if ratio is not None}
 
 

@@ -123,7 +123,8 @@ class Crowd:
 
 
 def _head(length: int) -> bytes:
-    return b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % length
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % length
 
 
 async def _status(reader: asyncio.StreamReader) -> str:

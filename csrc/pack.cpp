@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "finite.h"
 #include "kernels.h"
 #include "panels.h"
 #include "quantise.h"
@@ -27,36 +28,39 @@ uint32_t bits_at(const void* values, Format format, size_t index) {
   return static_cast<const uint16_t*>(values)[index];
 }
 
+// A panel of at most 16 rows. Returns whether all values are finite as they are stored: those that are not are neither
+// in a format of less range.
 template <class Source, class Target, class Convert>
-void pack_as(const Source* source, Target* target, size_t rows, size_t columns, const Convert& convert) {
-  for (size_t first = 0; first < rows; first += kPanel, target += columns * kPanel) {
-    const size_t count = rows - first < kPanel ? rows - first : kPanel;
-    if (count < kPanel) memset(target, 0, columns * kPanel * sizeof(Target));
-    for (size_t k0 = 0; k0 < columns; k0 += kStrip) {
-      const size_t k1 = columns - k0 < kStrip ? columns : k0 + kStrip;
-      for (size_t r = 0; r < count; ++r) {
-        const Source* row = source + (first + r) * columns;
-        for (size_t k = k0; k < k1; ++k) target[k * kPanel + r] = convert(row[k]);
-      }
+bool pack_as(const Source* source, Target* target, Format to, size_t rows, size_t columns, const Convert& convert) {
+  const auto exponent = static_cast<Target>(exponent_of(to));
+  bool sound = true;
+  if (rows < kPanel) memset(target, 0, columns * kPanel * sizeof(Target));
+  for (size_t k0 = 0; k0 < columns; k0 += kStrip) {
+    const size_t k1 = columns - k0 < kStrip ? columns : k0 + kStrip;
+    for (size_t r = 0; r < rows; ++r) {
+      const Source* row = source + r * columns;
+      for (size_t k = k0; k < k1; ++k) target[k * kPanel + r] = convert(row[k]);
     }
+    sound &= finite_values(target + k0 * kPanel, (k1 - k0) * kPanel, exponent);  // while the strip is in L1
   }
+  return sound;
 }
 
 template <class Source, class Target>
-void pack_between(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+bool pack_between(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
   const auto* in = static_cast<const Source*>(source);
   auto* out = static_cast<Target*>(target);
-  if (from == to) return pack_as(in, out, rows, columns, [](Source bits) { return static_cast<Target>(bits); });
-  pack_as(in, out, rows, columns,
-          [from, to](Source bits) { return static_cast<Target>(narrow_one(widen_one(bits, from), to)); });
+  if (from == to) return pack_as(in, out, to, rows, columns, [](Source bits) { return static_cast<Target>(bits); });
+  return pack_as(in, out, to, rows, columns,
+                 [from, to](Source bits) { return static_cast<Target>(narrow_one(widen_one(bits, from), to)); });
 }
 
-void pack_plain(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+bool pack_plain(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
   const bool wide_in = from == Format::f32, wide_out = to == Format::f32;
   if (wide_in && wide_out) return pack_between<uint32_t, uint32_t>(source, from, target, to, rows, columns);
   if (wide_in) return pack_between<uint32_t, uint16_t>(source, from, target, to, rows, columns);
   if (wide_out) return pack_between<uint16_t, uint32_t>(source, from, target, to, rows, columns);
-  pack_between<uint16_t, uint16_t>(source, from, target, to, rows, columns);
+  return pack_between<uint16_t, uint16_t>(source, from, target, to, rows, columns);
 }
 
 // Calls visit(block, first column, count, count in whole runs) for the blocks of a row.
@@ -79,8 +83,8 @@ const uint8_t* row_at(const void* source, Format format, size_t columns, size_t 
   return static_cast<const uint8_t*>(source) + row * row_size(format, columns);
 }
 
-// Rows of floats, whatever the source's format, quantised.
-void pack_quantised(const void* source, Format from, uint8_t* target, Format to, size_t rows, size_t columns) {
+// A panel of rows of floats, whatever the source's format, quantised.
+void pack_quantised(const uint8_t* source, Format from, uint8_t* target, Format to, size_t rows, size_t columns) {
   memset(target, 0, packed_size(to, rows, columns));
   std::vector<float> values(columns);
   for (size_t row = 0; row < rows; ++row) {
@@ -94,22 +98,34 @@ void pack_quantised(const void* source, Format from, uint8_t* target, Format to,
   }
 }
 
-void pack_dequantised(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
-  std::vector<float> values(kPanel * columns);
-  for (size_t row = 0; row < rows; row += kPanel) {
-    const size_t count = rows - row < kPanel ? rows - row : kPanel;
-    for (size_t r = 0; r < count; ++r)
-      widen_row(row_at(source, from, columns, row + r), from, columns, values.data() + r * columns);
-    pack_plain(values.data(), Format::f32, static_cast<char*>(target) + row * row_size(to, columns), to, count, columns);
+bool pack_dequantised(const uint8_t* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+  std::vector<float> values(rows * columns);
+  for (size_t r = 0; r < rows; ++r)
+    widen_row(row_at(source, from, columns, r), from, columns, values.data() + r * columns);
+  return pack_plain(values.data(), Format::f32, target, to, rows, columns);
+}
+
+bool pack_panel(const uint8_t* source, Format from, uint8_t* target, Format to, size_t rows, size_t columns) {
+  if (quantised(to)) {
+    pack_quantised(source, from, target, to, rows, columns);
+    return finite(source, from, rows, columns);
   }
+  if (quantised(from)) return pack_dequantised(source, from, target, to, rows, columns);
+  return pack_plain(source, from, target, to, rows, columns);
 }
 
 }  // namespace
 
-void pack(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
-  if (quantised(to)) return pack_quantised(source, from, static_cast<uint8_t*>(target), to, rows, columns);
-  if (quantised(from)) return pack_dequantised(source, from, target, to, rows, columns);
-  pack_plain(source, from, target, to, rows, columns);
+bool pack(const void* source, Format from, void* target, Format to, size_t rows, size_t columns) {
+  const auto* in = static_cast<const uint8_t*>(source);
+  auto* out = static_cast<uint8_t*>(target);
+  for (size_t row = 0; row < rows; row += kPanel) {
+    const size_t count = rows - row < kPanel ? rows - row : kPanel;
+    if (!pack_panel(in, from, out, to, count, columns)) return false;
+    in += count * row_size(from, columns);
+    out += packed_size(to, kPanel, columns);
+  }
+  return true;
 }
 
 void quantise(const float* source, void* target, Format format, size_t rows, size_t columns) {

@@ -7,7 +7,8 @@ namespace helm {
 // source: (rows, columns) row-major, quantised rows as blocks (blocks.h). target: plain formats
 // [ceil(rows / 16)][columns][16], quantised ones as panels.h says; padding rows are zero. Between plain formats values
 // are rounded to nearest even, to quantised ones as quantise.h says, in the same quantised format bits are moved.
-void pack(const void* source, Format source_format, void* target, Format format, size_t rows, size_t columns);
+// Returns whether all values are finite, in both formats; where one is not, target has nothing that can be used.
+bool pack(const void* source, Format source_format, void* target, Format format, size_t rows, size_t columns);
 
 // Row-major f32 (rows, columns) to rows of blocks, as GGUF files have them: row_size(format, columns) bytes each.
 void quantise(const float* source, void* target, Format format, size_t rows, size_t columns);

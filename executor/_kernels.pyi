@@ -74,7 +74,11 @@ def pack(
     Between plain formats values are rounded to nearest even. The same quantised format is moved bit for bit. q8_0 and
     q4_0 are rounded as GGUF's reference does, q4_k and q6_k with scales searched for least squares; q8 and q4 (groups
     of 64 columns, the last may be shorter) with the minimum rounded down, so that quantising what was dequantised
-    changes nothing. When quantising, NaN counts as 0 and values beyond f16 as its largest."""
+    changes nothing. When quantising, values beyond f16 count as its largest.
+    Raises FloatingPointError where a value is not finite, or becomes infinite in a plain `fmt`."""
+
+def finite(source: SupportsBuffer, fmt: StoredFormat, rows: int, columns: int) -> bool:
+    """Whether all values of row-major rows are numbers; of quantised ones the scales of all blocks."""
 
 def unpack(source: Buffer, fmt: StoredFormat, target: SupportsBuffer, rows: int, columns: int) -> None:
     """A packed matrix to row-major f32 (rows, columns)."""

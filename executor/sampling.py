@@ -92,7 +92,8 @@ def chooser(
 
 def distribution(scores: NDArray[np.float64], sampling: Sampling) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
     """The tokens that are left, the most probable first and equal ones by id, and their shares, not yet of 1."""
-    weights = np.exp((scores - scores.max()) / sampling.temperature)
+    with np.errstate(over="ignore", under="ignore"):  # the least temperature leaves the largest alone
+        weights = np.exp((scores - scores.max()) / sampling.temperature)
     total = weights.sum()
     count = min(sampling.top_k or len(weights), len(weights))
     if sampling.top_p < 1:

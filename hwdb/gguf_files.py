@@ -3,15 +3,18 @@
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
-from helmsman.hwdb.gguf_header import Header, TensorPlace, read_header
+from helmsman.hwdb.file_bytes import FileBytes
+from helmsman.hwdb.gguf_header import Array, BeyondError, Header, TensorPlace, read_header
 from helmsman.hwdb.gguf_model import model_from_gguf
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
 
 SUFFIX = ".gguf"
+FIRST_READ = 2**25
+"""Bytes of a file in which its header is looked for at first: vocabularies of 150,000 tokens take 6 MB."""
+
 _SPLIT = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 
 
@@ -61,17 +64,33 @@ def gguf_places(path: Path) -> dict[str, TensorPlace]:
 
 
 class GgufFile:
-    """A memory-mapped file whose `header` was checked before anything else of it is used."""
+    """An open file whose `header` was checked before anything else of it is used; `data`: its beginning, up to the last
+    array of the metadata."""
 
     def __init__(self, path: Path) -> None:
-        """Map `path`. Raises BadInputError when it is unreadable, truncated or inconsistent."""
-        self.path = path
-        self.data = _mapped(path)
-        self.header = read_header(self.data, str(path))
+        """Open `path`. Raises BadInputError when it is unreadable, truncated or inconsistent."""
+        self.path, self.bytes = path, FileBytes(path)
+        if self.bytes.size == 0:
+            raise BadInputError("truncated: it is empty", file=str(path), remedy="write or download it again")
+        self.data, self.header = _beginning(self.bytes)
 
     def close(self) -> None:
-        """Unmap it."""
-        self.data.close()
+        """Close it."""
+        self.bytes.close()
+
+
+def _beginning(file: FileBytes) -> tuple[bytes, Header]:
+    """What precedes the data, and is needed of it later."""
+    length = FIRST_READ
+    while True:
+        data = file.read(0, min(length, file.size), "header")
+        try:
+            header = read_header(data, str(file.path), file.size)
+        except BeyondError:
+            length *= 4
+            continue
+        arrays = [value.end for value in header.metadata.values() if isinstance(value, Array)]
+        return data[: max(arrays, default=0)], header
 
 
 def model_of(parts: Sequence[GgufFile]) -> Model:
@@ -80,7 +99,7 @@ def model_of(parts: Sequence[GgufFile]) -> Model:
     def content(name: str) -> bytes:
         part = next(part for part in parts if name in part.header.tensors)
         place = part.header.tensors[name]
-        return part.data[place.start : place.end]
+        return part.bytes.read(place.start, place.end, name)
 
     return model_from_gguf(joined([part.header for part in parts]), content, parts[0].path.stem)
 
@@ -95,17 +114,6 @@ def joined(headers: list[Header]) -> Header:
             raise BadInputError("another part has this tensor too", file=header.file, field=twice, remedy=remedy)
         tensors |= header.tensors
     return Header(headers[0].file, headers[0].metadata, tensors)
-
-
-def _mapped(path: Path) -> mmap:
-    try:
-        with path.open("rb") as stream:
-            if stream.seek(0, 2) == 0:
-                raise BadInputError("truncated: it is empty", file=str(path), remedy="write or download it again")
-            return mmap(stream.fileno(), 0, access=ACCESS_READ)
-    except OSError as error:
-        remedy = "check the path and its permissions"
-        raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy=remedy) from None
 
 
 def _only(folder: Path) -> Path:

@@ -7,13 +7,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
-from mmap import mmap
 
 from helmsman.hwdb.gguf_types import BLOCK_TYPES, BlockType
 from helmsman.schemas.errors import BadInputError
-
-Data = bytes | mmap
-"""A file's whole content."""
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -65,11 +61,16 @@ class Header:
     tensors: Mapping[str, TensorPlace]
 
 
-def read_header(data: Data, file: str) -> Header:
-    """The header of a file whose whole content is `data` (a mapping of it: only the header's pages are touched).
+class BeyondError(Exception):
+    """A header goes on beyond the beginning of the file that was given."""
 
-    Raises BadInputError naming what is truncated, inconsistent or unknown."""
-    cursor = _Cursor(data, file)
+
+def read_header(data: bytes, file: str, size: int | None = None) -> Header:
+    """The header of a file of `size` bytes that begins with `data`, which is all of it where no size is given.
+
+    Raises BadInputError naming what is truncated, inconsistent or unknown, BeyondError where more of the file is
+    needed."""
+    cursor = _Cursor(data, file, size=size)
     tensor_count, pair_count = _counts(cursor)
     metadata: dict[str, Value] = {}
     for _ in range(cursor.fitting(pair_count, 8 + 4 + 1, "metadata")):
@@ -87,7 +88,7 @@ def read_header(data: Data, file: str) -> Header:
     return Header(file, metadata, tensors)
 
 
-def strings(data: Data, array: Array, file: str, field: str) -> Iterator[str]:
+def strings(data: bytes, array: Array, file: str, field: str) -> Iterator[str]:
     """The texts of an array that `read_header` found in `data`. Raises BadInputError for other values."""
     cursor = _Cursor(data, file, array.start)
     if array.kind != _STRING:
@@ -96,7 +97,7 @@ def strings(data: Data, array: Array, file: str, field: str) -> Iterator[str]:
         yield cursor.string(field, array.end)
 
 
-def integers(data: Data, array: Array, file: str, field: str) -> tuple[int, ...]:
+def integers(data: bytes, array: Array, file: str, field: str) -> tuple[int, ...]:
     """The whole numbers of such an array. Raises BadInputError for other values."""
     scalar = _SCALARS.get(array.kind)
     if scalar is None or scalar.format[-1] in "fd":
@@ -105,10 +106,11 @@ def integers(data: Data, array: Array, file: str, field: str) -> tuple[int, ...]
 
 
 class _Cursor:
-    """Reads `data` in order; whatever would pass its end is an error."""
+    """Reads `data` in order, the beginning of a file of `size` bytes, or all; whatever would pass its end is an
+    error."""
 
-    def __init__(self, data: Data, file: str, at: int = 0) -> None:
-        self.data, self.file, self.at, self.size = data, file, at, len(data)
+    def __init__(self, data: bytes, file: str, at: int = 0, size: int | None = None) -> None:
+        self.data, self.file, self.at, self.size = data, file, at, len(data) if size is None else size
 
     def take(self, count: int, field: str) -> int:
         """Where the next `count` bytes begin; they lie in the file."""
@@ -117,6 +119,8 @@ class _Cursor:
             message = f"truncated: {count} bytes needed from byte {start} on"
             raise BadInputError(message, file=self.file, field=field, value=self.size, remedy=_DAMAGED)
         self.at = start + count
+        if self.at > len(self.data):
+            raise BeyondError
         return start
 
     def number(self, scalar: struct.Struct, field: str) -> int | float:
@@ -139,7 +143,7 @@ class _Cursor:
         if length > longest:
             raise self.wrong(field, f"a text of at most {longest} bytes is expected", length)
         try:
-            return bytes(self.data[start : self.at]).decode("utf-8")
+            return self.data[start : self.at].decode("utf-8")
         except UnicodeDecodeError:
             raise self.wrong(field, f"not UTF-8 at byte {start}") from None
 
@@ -150,7 +154,7 @@ class _Cursor:
 def _counts(cursor: _Cursor) -> tuple[int, int]:
     """(tensors, pairs of metadata)."""
     start = cursor.take(4, "header")
-    if bytes(cursor.data[start : start + 4]) != MAGIC:
+    if cursor.data[start : start + 4] != MAGIC:
         remedy = "name a GGUF file"
         raise BadInputError("not a GGUF file", file=cursor.file, remedy=remedy)
     version = cursor.count(_U32, "version")

@@ -33,10 +33,10 @@ def model_from_gguf(header: Header, content: Content, name: str) -> Model:
 
     `name` is used where the file says none. Raises BadInputError for what is missing, out of range or not covered."""
     family, fields = _family(header)
-    _check_tensors(header, family)
+    layers = fields.integer("block_count", high=_MAX_LAYERS)
+    _check_tensors(header, family, layers)
     heads = fields.integer("attention.head_count", high=_MAX_HEADS)
     hidden, head_dim = fields.integer("embedding_length"), _head_dim(fields, heads)
-    layers = fields.integer("block_count", high=_MAX_LAYERS)
     max_context = fields.integer("context_length", high=_MAX_CONTEXT)
     vocab = _vocab(header, hidden)
     return Model(
@@ -81,11 +81,15 @@ def _family(header: Header) -> tuple[Family, Fields]:
     return family, fields
 
 
-def _check_tensors(header: Header, family: Family) -> None:
-    """That the file has no tensor which the family's operations would leave out."""
-    block = re.compile(rf"blk\.(?:0|[1-9][0-9]*)\.(?:{'|'.join(_IN_BLOCK[family])})\.(?:weight|bias)")
+def _check_tensors(header: Header, family: Family, layers: int) -> None:
+    """That the file has no tensor which the family's operations, in so many blocks, would leave out."""
+    block = re.compile(rf"blk\.(0|[1-9][0-9]*)\.(?:{'|'.join(_IN_BLOCK[family])})\.(?:weight|bias)")
     for name in header.tensors:
-        if name not in _ENDS and not block.fullmatch(name):
+        found = block.fullmatch(name)
+        if found is not None and int(found[1]) >= layers:
+            message = f"a tensor of a block beyond the {layers} of block_count"
+            raise _wrong(header, name, message, None, "the file is damaged: write or download it again")
+        if name not in _ENDS and found is None:
             message = f"a tensor that models of {header.metadata['general.architecture']} do not have here"
             raise _wrong(header, name, f"not covered: {message}", None, "choose a model that is covered")
 

@@ -8,6 +8,7 @@ from typing import Any
 from helmsman.hwdb.catalogue import close_names
 from helmsman.hwdb.gguf_files import SUFFIX, is_gguf, load_gguf_model
 from helmsman.hwdb.model_config import model_from_config
+from helmsman.hwdb.safetensors_file import names_in
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
@@ -15,6 +16,7 @@ from helmsman.schemas.read import CONFIG_LIMIT, parse_document, parse_json, read
 
 _CATALOGUE = Path(__file__).parent / "models"
 _UNCOVERED = _CATALOGUE / "uncovered"
+_BLOCK = re.compile(r"\blayers\.([0-9]{1,9})\.")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
 
 
@@ -137,7 +139,20 @@ def _read_config(content: dict[str, Any], size: int, path: Path) -> Model:
         raise BadInputError(f"larger than the limit of {CONFIG_LIMIT} bytes", file=str(path), remedy=remedy)
     stem = path.resolve().parent.name if path.name == "config.json" else path.stem
     name = "".join(letter for letter in stem if letter.isprintable())[:200] or "model"
-    return model_from_config(content, name, str(path))
+    model = model_from_config(content, name, str(path))
+    if path.name == "config.json":
+        _check_blocks(path, model)
+    return model
+
+
+def _check_blocks(path: Path, model: Model) -> None:
+    """That weights beside `config.json` have no more blocks than it says: with fewer it would be another model."""
+    for name in names_in(path.parent):
+        block = _BLOCK.search(name)
+        if block is not None and int(block[1]) >= model.layers:
+            message = f"the weights beside it have a tensor of block {int(block[1])}, {name}"
+            remedy = "use the config.json and the files of one model"
+            raise BadInputError(message, file=str(path), field="num_hidden_layers", value=model.layers, remedy=remedy)
 
 
 def _name_remedy(name: str) -> str:

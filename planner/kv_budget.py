@@ -2,8 +2,8 @@
 
 Within `utilisation` of its capacity an accelerator holds weights and caches; activations of a pass are in what is then
 left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
-which leaves the record's reserve to the system; where native devices serve, whose engine touches all of it, no more
-than as many requests as may run need."""
+which leaves the record's reserve to the system. Where native devices serve, whose memory is the machine's and whose
+engine touches all of what it allocates, no cache has more than as many requests as may run need."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,14 +72,14 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     host = host_beside(plan.hardware, device.name) if replica.away is not None else None
     used = 0 if host is None else host_bytes(plan, limits) + resting_bytes(plan, host)
     left = 0 if host is None else plan.hardware.memory(host.memory).available - used
-    longest = limits.blocks(plan.workload.context) * limits.block
-    cpu = _tokens(left // each, sequences * longest if options.cpu_tokens is None else options.cpu_tokens, options)
+    needed = sequences * limits.blocks(plan.workload.context) * limits.block
+    cpu = _tokens(left // each, needed if options.cpu_tokens is None else options.cpu_tokens, options)
     memory = plan.hardware.memory(device.memory)
     within = min(
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
     )
     rooms = {memory.name: within - staying_bytes(plan, device)}
-    gpu = _gpu_tokens(rooms, {memory.name: each}, options)
+    gpu = _gpu_tokens(rooms, {memory.name: each}, options, needed)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -99,10 +99,14 @@ def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options)
 
 
-def _gpu_tokens(rooms: Mapping[str, int], each: Mapping[str, float], options: ReplicaOptions) -> int:
-    """Tokens for whose every part there is room. Raises InfeasibleError where that is no block."""
+def _gpu_tokens(
+    rooms: Mapping[str, int], each: Mapping[str, float], options: ReplicaOptions, needed: int | None = None
+) -> int:
+    """Tokens for whose every part there is room, those that are `needed` at most unless more are asked for.
+
+    Raises InfeasibleError where that is no block."""
     here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
-    gpu = _tokens(min(here.values()), options.gpu_tokens, options)
+    gpu = _tokens(min(here.values()), needed if options.gpu_tokens is None else options.gpu_tokens, options)
     if gpu < options.block:
         raise _no_room({m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
     return gpu

@@ -1,17 +1,23 @@
 """Rules of a plan that cannot do what they say, each named by its place in the plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.ops import BLOCK_OPS, DIVIDED, LINEAR_OPS
-from helmsman.lowering.rules import PREFIX, homes, matches, prefix_rule
+from helmsman.lowering.rules import PREFIX, Slice, homes, matches, places, prefix_rule
 from helmsman.lowering.tensors import tensors
 from helmsman.planner.format_check import Misfit, cache_misfit, matrix_misfit
+from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import block_of
-from helmsman.schemas.plan import KvRule, Plan, Residence, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, Plan, Residence, Select
 from helmsman.schemas.repeated import first_repeated
 from helmsman.schemas.storage import STORAGE
+
+RuleT = TypeVar("RuleT", Residence, ComputeRule)
+
+_NORMS = ("norm1", "norm2", "q_norm", "k_norm", "final_norm")
 
 _WITHOUT_LAYER = {
     "residence": ("embedding.weight", "positions.weight", "final_norm.weight", "final_norm.bias", "head.weight"),
@@ -32,7 +38,8 @@ _IN_BLOCKS = {
 
 def check_rules(plan: Plan) -> None:
     """Raise BadInputError for a rule that names nothing, a path its home does not have, a replica that is no other
-    copy, a format that a matrix or a cache does not divide into, or an overlap without room for what comes ahead."""
+    copy, a part of what is not divided, a format that a matrix or a cache does not divide into, or an overlap without
+    room for what comes ahead."""
     for name in ("residence", "kv", "compute"):
         for index, rule in enumerate(getattr(plan, name)):
             _check_named(name, index, rule.select)
@@ -40,6 +47,7 @@ def check_rules(plan: Plan) -> None:
         _check_path(plan, field, rule)
     for index, weights in enumerate(plan.residence):
         _check_replicas(f"residence.{index}.replicas", weights)
+    _check_whole(plan)
     _check_blocks(plan)
     _check_stores(plan)
     if plan.schedule.overlap == "next-layer" and plan.schedule.prefetch == 0:
@@ -88,6 +96,29 @@ def _check_replicas(field: str, rule: Residence) -> None:
     if twice is not None:
         remedy = "remove it, or name another memory"
         raise BadInputError("two copies in one memory", field=field, value=twice, remedy=remedy)
+
+
+def _check_whole(plan: Plan) -> None:
+    """Vectors of a norm are read whole where the norm is, and one device makes all logits."""
+    for tensor in tensors(plan.model):
+        pieces = homes(plan, tensor) if tensor.op in _NORMS else ()
+        if len(pieces) > 1:
+            place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
+            raise _divided(f"residence.{_index(plan.residence, pieces)}", place)
+    for phase in PHASES:
+        found = places(plan, "head", None, phase, plan.model.vocab, "rows")
+        if len(found) > 1:
+            raise _divided(f"compute.{_index(plan.compute, found)}", "head")
+
+
+def _index(rules: Sequence[RuleT], pieces: Sequence[Slice[RuleT]]) -> int:
+    """The place of the first of the rules of `pieces` that is about a part."""
+    return min(rules.index(piece.rule) for piece in pieces if piece.rule.select.part is not None)
+
+
+def _divided(field: str, what: str) -> BadInputError:
+    remedy = "leave `part` out, or name matrices or attention only"
+    return BadInputError(f"{what} is not divided", field=f"{field}.select.part", remedy=remedy)
 
 
 def _check_stores(plan: Plan) -> None:

@@ -14,12 +14,13 @@ from helmsman.schemas.storage import STORAGE
 
 
 def check_windows(plan: Plan) -> None:
-    """Raise BadInputError for a window of a part of a cache, without links to its home, where nothing attends, or in a
-    pass that leaves no time for pages to come."""
+    """Raise BadInputError for a window of a part of a cache, of no block, without links to its home, where nothing
+    attends, or in a pass that leaves no time for pages to come."""
     for index, rule in enumerate(plan.kv):
         if rule.cache is not None:
             _check_rule(plan, f"kv.{index}", rule, rule.cache)
     if any(rule.cache is not None for rule in plan.kv):
+        _check_used(plan)
         _check_pass(plan)
         for layer in range(plan.model.layers):
             _check_whole(plan, layer)
@@ -40,6 +41,15 @@ def _check_rule(plan: Plan, field: str, rule: KvRule, cache: PageCache) -> None:
         if plan.hardware.link(*ends) is None:
             message, remedy = f"no link from {ends[0]} to {ends[1]} for pages", "join home and window both ways"
             raise BadInputError(message, field=f"{field}.cache.memory", value=cache.memory, remedy=remedy)
+
+
+def _check_used(plan: Plan) -> None:
+    """Every window is that of a block's cache."""
+    used = [kv_rule(plan, layer) for layer in range(plan.model.layers)]
+    for index, rule in enumerate(plan.kv):
+        if rule.cache is not None and rule not in used:
+            message, remedy = "no block has its cache by this rule", "leave it out, or put it before those that win"
+            raise BadInputError(message, field=f"kv.{index}.cache", remedy=remedy)
 
 
 def _check_pass(plan: Plan) -> None:

@@ -29,10 +29,10 @@ class HelmError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        place = ": ".join(part for part in (self.file, self.field) if part)
+        place = ": ".join(_cut(part) for part in (self.file, self.field) if part)
         got = "" if self.value is None else f" (got {_short(self.value)})"
-        remedy = f"; {self.remedy}" if self.remedy else ""
-        return _one_line(f"{place + ': ' if place else ''}{self.message}{got}{remedy}")
+        remedy = f"; {_cut(self.remedy)}" if self.remedy else ""
+        return _one_line(f"{place + ': ' if place else ''}{_cut(self.message)}{got}{remedy}")
 
     def at(self, file: str) -> "HelmError":
         """The same error, naming `file` if it named none; returns itself so it can be raised."""
@@ -111,6 +111,15 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def _one_line(text: str) -> str:
     """`text` with its control characters escaped: file names and arguments may hold any."""
     return re.sub(r"[\x00-\x1f\x7f]", lambda found: repr(found[0])[1:-1], text)
+
+
+def _cut(text: str) -> str:
+    """`text` so that a line can be read: names in documents, and what libraries say, may be of any length."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 20]} ... ({len(text)} characters)"
+
+
+_LONGEST = 500
+"""Letters of each part of an error's line."""
 
 
 def _short(value: Any, limit: int = 80) -> str:

@@ -12,6 +12,7 @@ from helmsman.schemas.errors import BadInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +70,53 @@ def reading(kind: Kind, path: Path) -> Iterator[None]:
 
 
 def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> Stored:
-    """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`."""
+    """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`.
+
+    A file of equal values is small and may stand for any number of them: none is read beyond `_room`."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    room = _room(path)
     with pq.ParquetFile(path) as file:
         metadata = file.schema_arrow.metadata or {}
         if kind.key not in metadata or not file.schema_arrow.equals(schema):
             raise BadInputError(f"not a {kind.name}", file=str(path), remedy=kind.written_by)
         if file.metadata.num_rows > most:
             raise BadInputError(f"more than {most} rows", file=str(path))
+        _check_room(_stated(file.metadata), room, path)
+    batches, taken = [], 0
     with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts)) as file:
-        table = file.read()
+        read_as = file.schema_arrow
+        for batch in file.iter_batches(_BATCH_ROWS):
+            batches.append(batch)
+            taken += batch.nbytes
+            _check_room(taken, room, path)
+    table = pa.Table.from_batches(batches, batches[0].schema if batches else read_as).unify_dictionaries()
     table.validate(full=True)
     return Stored(table, dict(metadata))
+
+
+def _room(path: Path) -> int:
+    """Bytes that the values of a file may take in memory: those of tables take at most some ten times their size."""
+    return _FREE_BYTES + _MOST_TIMES * path.stat().st_size
+
+
+def _stated(metadata: "pq.FileMetaData") -> int:
+    """Bytes that all values take, by what the footer says of them; each at least one of 8 bytes."""
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    columns = (group.column(index) for group in groups for index in range(group.num_columns))
+    return sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns)
+
+
+def _check_room(taken: int, room: int, path: Path) -> None:
+    if taken > room:
+        message = f"its values take more than {room} bytes, as those of no table of its size do"
+        raise BadInputError(message, file=str(path), value=taken, remedy="write the table again")
+
+
+_FREE_BYTES = 2**26
+_MOST_TIMES = 200
+_BATCH_ROWS = 2**16
 
 
 def verified(kind: Kind, stored: Stored, parts: Iterable[bytes], path: Path) -> bytes:

@@ -136,11 +136,17 @@ def _first_problem(error: ValidationError, file: str) -> BadInputError:
     problem = error.errors(include_url=False)[0]
     context = problem.get("ctx", {})
     place = (str(part) for part in (*problem["loc"], context.get("field")) if part is not None)
-    field = ".".join(part for part in place if not part.startswith("(")) or None
+    field = ".".join(part for part in place if not _is_form(part)) or None
     shown = context.get("value", problem["input"])
     value = None if problem["type"] == "missing" or isinstance(shown, dict) else shown
     remedy = _REMEDIES.get(problem["type"], "write what the published schema allows").format(**context)
     return BadInputError(problem["msg"], file=file, field=field, value=value, remedy=remedy)
+
+
+def _is_form(part: str) -> bool:
+    """Whether a part of a place is no name of a document but the form in which a field was read: pydantic calls its own
+    so (`constrained-str`, `function-after[...]`, `list[...]`), ours are in parentheses."""
+    return part.startswith(("(", "constrained-", "function-")) or part.endswith("]")
 
 
 _REMEDIES = {

@@ -25,6 +25,9 @@ STATUSES = ("finished", "cancelled", "rejected", "failed")
 FINISHED, CANCELLED, REJECTED, FAILED = range(len(STATUSES))
 OVER_PRICE = "_over_price"
 """Ending of notes of a measured run that say, after a part of the server's passes, what it took over its price."""
+PASS_PARTS = ("pass", "device", "host")
+"""Of whose seconds a server keeps sums: whole passes, the work of the device that has the weights, attention to caches
+that the host has beside it."""
 _GAP = "itl_"
 """Before the names of the columns of `Gaps` in a file."""
 

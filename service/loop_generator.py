@@ -7,8 +7,8 @@ from functools import partial
 from helmsman.executor.serving.loop import ServingLoop
 from helmsman.executor.serving.request import Asked
 from helmsman.executor.serving.request import Ended as LoopEnd
-from helmsman.executor.serving.runner import PARTS
 from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.served import PASS_PARTS
 from helmsman.service.generation import Capacity, Job, Load, OnEnd, OnToken, Submitted
 
 
@@ -41,7 +41,7 @@ class LoopGenerator:
         """What the loop is doing."""
         state = self.loop.state
         counts = state.preemptions, state.looked_up, state.reused
-        passes = dict(zip(PARTS, zip(state.priced, state.took, strict=True), strict=True))
+        passes = dict(zip(PASS_PARTS, zip(state.priced, state.took, strict=True), strict=True))
         return Load(state.running, state.waiting, self.kv_share(), *counts, passes)
 
     def check(self) -> None:

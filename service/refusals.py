@@ -5,8 +5,15 @@ from typing import Any
 
 from helmsman.schemas.errors import HelmError
 
-_TYPES = {404: "not_found_error", 408: "timeout_error", 429: "rate_limit_error", 500: "internal_error",
-          503: "service_unavailable"}  # fmt: skip
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    408: "timeout_error",
+    429: "rate_limit_error",
+    500: "internal_error",
+    503: "service_unavailable",
+}
 
 
 class RefusedError(Exception):
@@ -23,6 +30,8 @@ class RefusedError(Exception):
     @property
     def headers(self) -> Mapping[str, str]:
         """What goes beside the body."""
+        if self.status == 401:
+            return {"WWW-Authenticate": "Bearer"}
         return {} if self.retry_s is None else {"Retry-After": str(self.retry_s)}
 
     @property

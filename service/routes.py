@@ -25,7 +25,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def application(service: Service, connections: Connections) -> web.Application:
     """The service as an aiohttp application."""
     routes = Routes(service)
-    app = web.Application(middlewares=[_refusals(service), connections.middleware])
+    access = service.options.access
+    app = web.Application(middlewares=[_refusals(service), access.middleware, connections.middleware])
+    app.on_response_prepare.append(access.tell_page)
     app.router.add_post("/v1/completions", routes.completions)
     app.router.add_post("/v1/chat/completions", routes.chat_completions)
     app.router.add_get("/v1/models", routes.models)
@@ -108,7 +110,7 @@ def _refusals(service: Service) -> Any:
     @web.middleware
     async def refuse(request: web.Request, handler: _Handler) -> web.StreamResponse:
         try:
-            return await handler(request)
+            return await _bounded(request, handler)
         except RefusedError as problem:
             service.metrics.rejected(problem.reason)
             return _json(problem.body, problem.status, problem.headers)
@@ -116,6 +118,16 @@ def _refusals(service: Service) -> Any:
             return _json(error_body(problem.status, problem.reason, "http"), problem.status, _allowed(problem))
 
     return refuse
+
+
+async def _bounded(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """What a request asks for beyond what this process has is its own error, not the server's."""
+    try:
+        return await handler(request)
+    except MemoryError:
+        raise RefusedError(503, "memory", "no memory is left for this request; come again", retry_s=5) from None
+    except RecursionError:
+        raise RefusedError(400, "invalid_request", "nested too deeply") from None
 
 
 def _allowed(problem: web.HTTPException) -> dict[str, str]:

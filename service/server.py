@@ -4,13 +4,15 @@ import asyncio
 import errno
 import signal
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError
 from helmsman.service.connections import Connections
 from helmsman.service.generation import Generator
 from helmsman.service.jobs import Served
@@ -58,7 +60,11 @@ def _unusable(error: OSError, host: str, port: int) -> HelmError:
 
 @asynccontextmanager
 async def serving(
-    listener: socket.socket, engine: Generator, served: Served, options: Options
+    listener: socket.socket,
+    engine: Generator,
+    served: Served,
+    options: Options,
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Service]:
     """While this lasts, requests are answered; then those that run are given their grace. Closes the socket."""
     service, connections = Service(engine, served, options), Connections(options.idle_s)
@@ -72,7 +78,7 @@ async def serving(
         shutdown_timeout=_LINGER_S,
     )
     await runner.setup()
-    site = web.SockSite(runner, listener, backlog=_BACKLOG)
+    site = web.SockSite(runner, listener, backlog=_BACKLOG, ssl_context=tls)
     await site.start()
     assert runner.server is not None, "set up"
     watches = [asyncio.create_task(service.health.watch()), asyncio.create_task(connections.watch(runner.server))]
@@ -103,11 +109,12 @@ async def serve(
     served: Served,
     options: Options,
     on_ready: Callable[[str], None],
+    tls: ssl.SSLContext | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM, tell `on_ready` the address; a second signal ends the grace of those that run."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    async with serving(listener, engine, served, options) as service:
+    async with serving(listener, engine, served, options, tls) as service:
 
         def asked() -> None:
             if stop.is_set():
@@ -116,12 +123,31 @@ async def serve(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, asked)
-        on_ready(address(listener))
+        on_ready(address(listener, "http" if tls is None else "https"))
         await stop.wait()
 
 
-def address(listener: socket.socket) -> str:
+def encryption(certificate: Path, key: Path | None) -> ssl.SSLContext:
+    """TLS with the chain of certificates in one file, and its key there or in another, both PEM.
+
+    Raises BadInputError naming the file that cannot be used."""
+    found = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    remedy = "give --tls-cert the chain and --tls-key its key, both PEM and without a password"
+    for path in (certificate, key or certificate):
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy=remedy) from None
+    try:
+        found.load_cert_chain(certificate, key, password=lambda: b"")
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or error
+        raise BadInputError(f"not a certificate with its key: {why}", file=str(certificate), remedy=remedy) from None
+    return found
+
+
+def address(listener: socket.socket, scheme: str = "http") -> str:
     """The URL of what is served on a socket."""
     name: Any = listener.getsockname()
     host = f"[{name[0]}]" if ":" in name[0] else name[0]
-    return f"http://{host}:{name[1]}"
+    return f"{scheme}://{host}:{name[1]}"

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
+from helmsman.service.access import Access
 from helmsman.service.admission import Admission, Bounds
 from helmsman.service.delivery import Mailbox
 from helmsman.service.generation import Generator
@@ -20,13 +21,14 @@ from helmsman.service.running import Running
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Limits of a service.
+    """Limits of a service, and who may ask (`access`).
 
     `stall_s`: seconds for which a reader may take nothing while something waits; `idle_s`: for a connection without a
     request; `grace_s`: for those running when it is asked to stop; `canary_s`: from a fault to the first canary."""
 
     bounds: Bounds
     bodies: BodyLimits = field(default_factory=BodyLimits)
+    access: Access = field(default_factory=Access)
     stall_s: float = 30.0
     idle_s: float = 30.0
     grace_s: float = 30.0

@@ -3,6 +3,7 @@
 
 #include "../cache_rows.h"
 
+#include "../finite.h"
 #include "../isa.h"
 #include "../linear.h"
 #include "../pack.h"
@@ -31,8 +32,23 @@ void pack_checked(const py::buffer& source, const std::string& source_format, co
   expect_size("target", target, to.size());
   const size_t element = quantised(from) ? 1 : size_of(from);
   const View view("source", source, product({to.rows, row_size(from, to.columns) / element}), element, false);
+  bool sound;
+  {
+    const py::gil_scoped_release release;
+    sound = pack(view.data(), from, target.data, to.format, to.rows, to.columns);
+  }
+  if (sound) return;
+  PyErr_SetString(PyExc_FloatingPointError, ("values that are not finite in " + format).c_str());
+  throw py::error_already_set();
+}
+
+bool finite_checked(const py::buffer& source, const std::string& name, long long rows, long long columns) {
+  const Packed from(name, rows, columns);
+  const size_t element = quantised(from.format) ? 1 : size_of(from.format);
+  const View view("source", source, product({from.rows, row_size(from.format, from.columns) / element}), element,
+                  false);
   const py::gil_scoped_release release;
-  pack(view.data(), from, target.data, to.format, to.rows, to.columns);
+  return finite(view.data(), from.format, from.rows, from.columns);
 }
 
 void unpack_checked(const Buffer& source, const std::string& format, const py::buffer& target, long long rows,
@@ -138,6 +154,7 @@ void register_compress(py::module_& module) {
       py::arg("fmt"), py::arg("rows"), py::arg("columns"));
   module.def("pack", &pack_checked, py::arg("source"), py::arg("source_format"), py::arg("target"), py::arg("fmt"),
              py::arg("rows"), py::arg("columns"));
+  module.def("finite", &finite_checked, py::arg("source"), py::arg("fmt"), py::arg("rows"), py::arg("columns"));
   module.def("unpack", &unpack_checked, py::arg("source"), py::arg("fmt"), py::arg("target"), py::arg("rows"),
              py::arg("columns"));
   module.def("quantise", &quantise_checked, py::arg("source"), py::arg("target"), py::arg("fmt"), py::arg("rows"),

@@ -12,8 +12,9 @@ from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_te
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import Written, check_room, stream_name
-from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED, halves
+from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
+from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
 from helmsman.lowering.tensors import Tensor

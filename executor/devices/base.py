@@ -15,6 +15,7 @@ from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
+    from helmsman.executor.weights.conversion import Rows
 
 
 ATTEMPTS = 5
@@ -75,8 +76,10 @@ class DeviceMemory(Protocol):
     def place(self, values: NDArray[Any], what: str) -> Buffer:
         """A buffer that holds a copy of `values`."""
 
-    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
-        """A matrix, its rows in `source`, as products of this memory's devices read it in `fmt`."""
+    def keep(self, source: "Rows", source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        """A matrix, its rows in `source`, as products of this memory's devices read it in `fmt`.
+
+        Raises FloatingPointError where a value is not finite."""
 
 
 class Device(Protocol):

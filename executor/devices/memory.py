@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, packed_size
-from helmsman.executor.weights.conversion import pack_rows
+from helmsman.executor.weights.conversion import Rows, pack_rows
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Memory
@@ -56,8 +56,10 @@ class BoundedMemory:
         """A buffer that the host reads and writes too: all of them are."""
         return self.alloc(size, what)
 
-    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
-        """A matrix, its rows in `source`, packed as kernels read it in `fmt`."""
+    def keep(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+        """A matrix, its rows in `source`, packed as kernels read it in `fmt`.
+
+        Raises FloatingPointError where a value is not finite."""
         buffer = self.alloc(packed_size(fmt, len(source), columns), what)
         pack_rows(source, source_format, buffer, fmt, columns)
         self.matrices.append(buffer)

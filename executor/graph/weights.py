@@ -10,8 +10,9 @@ from torch import Tensor
 from helmsman.executor.graph.decoder import Decoder
 from helmsman.executor.graph.partition import Stage
 from helmsman.executor.graph.tensors import DeviceTensors
-from helmsman.executor.weights.checkpoint import stored_files
-from helmsman.executor.weights.safetensors_file import SafetensorsFile
+from helmsman.executor.weights.checkpoint import stored_files, stored_rows
+from helmsman.executor.weights.conversion import in_steps
+from helmsman.hwdb.safetensors_file import SafetensorsFile
 from helmsman.schemas.errors import BadInputError
 
 _RENAMED = {"lm_head.weight": ("embed_out.weight",)}
@@ -42,12 +43,16 @@ class Weights:
     def _loaded(self, name: str, device: DeviceTensors) -> Tensor:
         like = self._decoder.module.get_parameter(name)
         file, stored = self._find(name, tuple(like.shape))
-        fmt, values = file.array(stored, tuple(like.shape))
+        fmt, rows = stored_rows(file, stored, tuple(like.shape))
         tensor = device.empty(tuple(like.shape), like.dtype, name)
-        source = torch.from_numpy(np.array(values.view(np.int16) if fmt == "bf16" else values))
-        tensor.copy_(source.view(torch.bfloat16) if fmt == "bf16" else source)
-        file.release(stored)
-        self._on_bytes(values.nbytes)
+        for first, read in in_steps(rows, like[0].numel()):
+            source = torch.from_numpy(read.view(np.int16) if fmt == "bf16" else read)
+            tensor[first : first + len(read)].copy_(source.view(torch.bfloat16) if fmt == "bf16" else source)
+        if not torch.isfinite(tensor).all():
+            message = "values that are not finite: every token would be nonsense"
+            remedy = "download the checkpoint again"
+            raise BadInputError(message, file=str(file.path), field=stored, remedy=remedy)
+        self._on_bytes(rows.nbytes)
         return tensor
 
     def _find(self, name: str, shape: tuple[int, ...]) -> tuple[SafetensorsFile, str]:

@@ -65,12 +65,8 @@ class Runner(Protocol):
         """Forget all requests and what is cached, whatever happened to them."""
 
 
-PARTS = ("pass", "device", "host")
-"""Of whose seconds a scheduler keeps sums: whole passes, the work of the device that has the weights, attention to
-caches that the host has beside it."""
-
 PassSums = tuple[float, float, float]
-"""Seconds of all passes so far, in the order of `PARTS`."""
+"""Seconds of all passes so far, in the order of `schemas.served.PASS_PARTS`."""
 
 
 class Schedules(Protocol):

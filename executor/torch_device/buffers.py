@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, packed_size
-from helmsman.executor.weights.conversion import pack_rows, rows_as_f32
+from helmsman.executor.weights.conversion import Rows, in_steps, pack_rows, rows_as_f32
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.formats import StoredFormat, is_plain
 from helmsman.schemas.units import format_bytes
@@ -97,21 +97,24 @@ class TorchMemory:
         held_in(buffer).bytes.copy_(torch.from_numpy(flat.copy()))
         return buffer
 
-    def keep(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def keep(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
         """A matrix in `fmt`: row after row, as products read it, or quantised as the host packs it; bf16 comes as
-        uint16. It takes as much as its rows in whole panels of 16, which is what plans count."""
+        uint16. It takes as much as its rows in whole panels of 16, which is what plans count.
+
+        Raises FloatingPointError where a value is not finite."""
         if not is_plain(fmt):
             return self._packed(source, source_format, fmt, columns, what)
         rows, dtype = len(source), dtype_of(fmt)
-        given = DTYPES.get(source_format, torch.float32)
-        if source_format not in DTYPES:
-            source = rows_as_f32(source, source_format, columns)
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
-        values = torch.from_numpy(np.ascontiguousarray(source).reshape(-1).view(np.uint8).copy())
-        held_in(buffer).view(dtype, rows, columns).copy_(values.view(given).view(rows, columns))
+        held = held_in(buffer).view(dtype, rows, columns)
+        for first, read in in_steps(source, columns):
+            values = _values(read, source_format, columns)
+            held[first : first + len(values)].copy_(values)
+        if not torch.isfinite(held).all():
+            raise FloatingPointError(f"values that are not finite in {fmt}")
         return buffer
 
-    def _packed(self, source: NDArray[Any], source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
+    def _packed(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:
         size = packed_size(fmt, len(source), columns)
         buffer, packed = self.alloc(size, what), Arena(size).alloc(size, what)
         pack_rows(source, source_format, packed, fmt, columns)
@@ -125,3 +128,11 @@ class TorchMemory:
             field=f"memory {self.name}",
             remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
         )
+
+
+def _values(read: NDArray[Any], source_format: str, columns: int) -> torch.Tensor:
+    """Rows as a tensor (rows, columns): of block formats f32, of others as they are."""
+    if source_format not in DTYPES:
+        return torch.from_numpy(rows_as_f32(read, source_format, columns))
+    flat = torch.from_numpy(read.reshape(-1).view(np.uint8))
+    return flat.view(DTYPES[source_format]).view(len(read), columns)

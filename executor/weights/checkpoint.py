@@ -1,22 +1,22 @@
 """A Hugging Face checkpoint directory: the tensors of a model, whichever files and fused tensors hold them."""
 
+import re
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.names import Stored, stored_tensors
-from helmsman.executor.weights.safetensors_file import SafetensorsFile
+from helmsman.executor.weights.stored_rows import StoredRows
+from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
-from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
 
-if TYPE_CHECKING:
-    import numpy as np
+NUMPY_DTYPES: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
+_LEFT_OUT = re.compile(r"(?:.*\.)?rotary_emb\.inv_freq")
+"""Tensors that files of older transformers have, and models compute instead."""
 
 
 class Checkpoint:
@@ -36,7 +36,8 @@ class Checkpoint:
         """Find and check every tensor of `model` under `directory`; nothing is read yet.
 
         Raises BadInputError naming file, tensor, got and expected: another model's `config.json`, a missing,
-        truncated or damaged file, a missing tensor, another shape or data type, pickled weights."""
+        truncated or damaged file, a missing tensor, another shape or data type, one that the model would leave out,
+        pickled weights."""
         check_config(directory, model)
         files = stored_files(directory)
         stored = stored_tensors(model)
@@ -44,21 +45,20 @@ class Checkpoint:
         for item in stored:
             file, name = places[item.name]
             file.checked(name, item.shape)
+        _check_explained(files, (name for _, name in places.values()), model)
         return cls(model, places)
 
-    def tensor(self, tensor: Tensor) -> "tuple[Format, np.ndarray[Any, Any]]":
-        """Format and read-only values of `tensor`, of its shape; bf16 is given as uint16.
-
-        A tied head is the embedding. The view borrows the file's mapping; see `release`."""
+    def tensor(self, tensor: Tensor) -> tuple[Format, StoredRows]:
+        """Format and rows of `tensor`, of its shape; bf16 is given as uint16. A tied head is the embedding."""
         stored, file, name = self._find(tensor)
-        fmt, values = file.array(name, stored.shape)
         first = stored.first_row(self._untied(tensor))
-        return fmt, values[first : first + tensor.shape[0]]
+        fmt, rows = stored_rows(file, name, stored.shape)
+        return fmt, rows.part(first, first + tensor.shape[0])
 
-    def release(self, tensor: Tensor) -> None:
-        """Drop the pages that hold `tensor` (and what is fused with it) from memory once it has been used."""
+    def place(self, tensor: Tensor) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there."""
         _, file, name = self._find(tensor)
-        file.release(name)
+        return str(file.path), name
 
     def _find(self, tensor: Tensor) -> tuple[Stored, SafetensorsFile, str]:
         stored = self._stored[self._untied(tensor)]
@@ -92,12 +92,7 @@ def stored_files(directory: Path) -> dict[str, SafetensorsFile]:
 
 
 def _sharded(directory: Path) -> dict[str, SafetensorsFile]:
-    index = directory / INDEX
-    content = parse_json(read_bytes(index, JSON_LIMIT), str(index))
-    shard_of = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(shard_of, dict) or not all(_is_file_name(shard) for shard in shard_of.values()):
-        message = "an object of tensor name to file name in the same directory is expected"
-        raise BadInputError(message, file=str(index), field="weight_map", remedy="download it again")
+    shard_of = shards_of(directory / INDEX)
     files = {shard: SafetensorsFile(directory / shard) for shard in sorted(set(shard_of.values()))}
     for name, shard in shard_of.items():
         if name not in files[shard].entries:
@@ -106,8 +101,25 @@ def _sharded(directory: Path) -> dict[str, SafetensorsFile]:
     return {name: files[shard] for name, shard in shard_of.items()}
 
 
-def _is_file_name(shard: object) -> bool:
-    return isinstance(shard, str) and shard not in ("", ".", "..") and not {"/", "\\", "\0"} & set(shard)
+def stored_rows(file: SafetensorsFile, name: str, expected: tuple[int, ...]) -> tuple[Format, StoredRows]:
+    """Format and rows of a file's tensor; bf16 is given as uint16.
+
+    Raises BadInputError when the stored type is not supported or the shape is not `expected`."""
+    entry = file.checked(name, expected)
+    fmt = DTYPES[entry.dtype]
+    return fmt, StoredRows(file.bytes, name, entry.start, NUMPY_DTYPES[fmt], entry.shape)
+
+
+def _check_explained(files: dict[str, SafetensorsFile], used: Iterable[str], model: Model) -> None:
+    """That every tensor is one of the model's: with fewer blocks, or without its biases, it would be another model."""
+    left = set(files).difference(used)
+    if model.tied_embeddings:
+        left.discard("lm_head.weight")
+    for name in sorted(left):
+        if not _LEFT_OUT.fullmatch(name):
+            message = f"a tensor that {model.name}, as config.json describes it, does not have"
+            remedy = "use the config.json and the files of one model"
+            raise BadInputError(message, file=str(files[name].path), field=name, remedy=remedy)
 
 
 def _place(stored: Stored, files: dict[str, SafetensorsFile], directory: Path) -> tuple[SafetensorsFile, str]:

@@ -1,37 +1,46 @@
-"""Weights from the format of their file to that of their home, a few rows at a time where they pass through f32."""
+"""Weights from the format of their file to that of their home, a few rows at a time."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, pack, packed_size, unpack
+from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_types import PLAIN
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import FORMATS, StoredFormat
 
-STEP_BYTES = 2**22
-"""Of the f32 rows that are between two formats."""
+STEP_BYTES = 2**19
+"""Of the rows, in f32, that are read at a time."""
+
+Rows = NDArray[Any] | StoredRows
+"""Rows in memory, or in a file."""
 
 
-def pack_rows(rows: NDArray[Any], source: Any, target: Buffer, fmt: StoredFormat, columns: int) -> None:
+def pack_rows(rows: Rows, source: Any, target: Buffer, fmt: StoredFormat, columns: int) -> None:
     """Pack `rows` of `columns` values, in the format `source` as `Weights.tensor` gives them, into `target` as `fmt`.
 
-    Blocks stay as they are where the formats are one; from one block format to another values go through f32."""
-    count = rows.shape[0]
-    if source in PLAIN or fmt in (source, *FORMATS):
-        pack(np.ascontiguousarray(rows).data, source, target, fmt, count, columns)
-        return
-    step = max(1, STEP_BYTES // (4 * columns * PANEL)) * PANEL
-    for first in range(0, count, step):
-        values = rows_as_f32(rows[first : first + step], source, columns)
+    Blocks stay as they are where the formats are one; from one block format to another values go through f32.
+    Raises FloatingPointError where a value is not finite."""
+    direct = source in PLAIN or fmt in (source, *FORMATS)
+    for first, read in in_steps(rows, columns):
+        values: NDArray[Any] = read if direct else rows_as_f32(read, source, columns)
         begin = packed_size(fmt, first, columns) if first else 0
         part = target.part(begin, packed_size(fmt, len(values), columns))
-        pack(values.data, "f32", part, fmt, len(values), columns)
+        pack(values.data, source if direct else "f32", part, fmt, len(values), columns)
+
+
+def in_steps(rows: Rows, columns: int) -> Iterator[tuple[int, NDArray[Any]]]:
+    """(first row, rows) of all `rows` of `columns` values, in whole panels that a cache holds."""
+    step = max(1, STEP_BYTES // (4 * columns * PANEL)) * PANEL
+    for first in range(0, len(rows), step):
+        yield first, np.ascontiguousarray(rows[first : first + step])
 
 
 def rows_as_f32(rows: NDArray[Any], source: Any, columns: int) -> NDArray[np.float32]:
-    """The values of rows in a block format, f32 (rows, columns)."""
+    """The values of rows in a block format, f32 (rows, columns). Raises FloatingPointError as `pack_rows` does."""
     size = packed_size("f32", len(rows), columns)
     packed = Arena(size).alloc(size, "rows between two formats")
     pack(np.ascontiguousarray(rows).data, source, packed, "f32", len(rows), columns)

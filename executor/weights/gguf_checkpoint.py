@@ -2,19 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.gguf_file import GgufTensors
 from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
+from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 INTERLEAVED = ("llama",)
 """Architectures whose files hold the two halves of every head's rows of Q and K in turns."""
@@ -42,22 +38,20 @@ class GgufCheckpoint:
         check_agreement(model_of(files), model, str(path))
         return cls(model, files)
 
-    def tensor(self, tensor: Tensor) -> "tuple[str, np.ndarray[Any, Any]]":
-        """Format and read-only values of `tensor`: of its shape, bf16 as uint16; of a block format uint8 (rows, bytes
-        per row), the file's own blocks."""
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows]:
+        """Format and rows of `tensor`: of its shape, bf16 as uint16; of a block format uint8 (rows, bytes per row), the
+        file's own blocks."""
         stored, file = self._find(tensor)
         place = file.checked(stored.name, stored.shape)
         first = stored.first_row(self._untied(tensor))
-        values = file.array(stored.name)[first : first + tensor.shape[0]]
-        if self._interleaved and tensor.op in ("q", "k"):
-            values = values[halves(tensor.shape[0], self.model.head_dim)]
-            values.flags.writeable = False
-        return place.type.name, values
+        turned = self._interleaved and tensor.op in ("q", "k")
+        rows = file.rows(stored.name, self.model.head_dim if turned else 0)
+        return place.type.name, rows.part(first, first + tensor.shape[0])
 
-    def release(self, tensor: Tensor) -> None:
-        """Drop the pages that hold `tensor` (and what is fused with it) from memory once it has been used."""
+    def place(self, tensor: Tensor) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there."""
         stored, file = self._find(tensor)
-        file.release(stored.name)
+        return str(file.path), stored.name
 
     def _find(self, tensor: Tensor) -> tuple[Stored, GgufTensors]:
         stored = self._stored[self._untied(tensor)]
@@ -65,14 +59,6 @@ class GgufCheckpoint:
 
     def _untied(self, tensor: Tensor) -> Tensor:
         return tensor if tensor.tied_to is None else self._tied[tensor.tied_to]
-
-
-def halves(rows: int, head_dim: int) -> "NDArray[np.intp]":
-    """Of every row of Q or K its place in a file with interleaved rows: there rows i and i + head_dim / 2 of a head are
-    neighbours, here its first half precedes the second. Rows move whole, so blocks do."""
-    import numpy as np
-
-    return np.arange(rows).reshape(-1, head_dim // 2, 2).swapaxes(1, 2).ravel()
 
 
 def _stored(model: Model) -> tuple[Stored, ...]:

@@ -1,34 +1,28 @@
-"""The tensors of one GGUF file as arrays."""
+"""The tensors of one GGUF file as rows."""
 
-import mmap
 from math import prod
-from typing import TYPE_CHECKING, Any
 
+from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import GgufFile
 from helmsman.hwdb.gguf_header import TensorPlace
 from helmsman.hwdb.gguf_types import PLAIN, READ
 from helmsman.schemas.errors import BadInputError
 
-if TYPE_CHECKING:
-    import numpy as np
-
 _NUMPY_DTYPES = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
 
 class GgufTensors(GgufFile):
-    """A memory-mapped file whose header was checked; values are views of the mapping."""
+    """An open file whose header was checked; values are read when they are needed."""
 
-    def array(self, name: str) -> "np.ndarray[Any, Any]":
-        """A read-only view of a tensor: its values in its shape, bf16 as uint16; of a block format uint8 (rows, bytes
-        per row), the blocks of every row one after the other."""
-        import numpy as np
-
+    def rows(self, name: str, head_dim: int = 0) -> StoredRows:
+        """The rows of a tensor: its values in its shape, bf16 as uint16; of a block format uint8 (rows, bytes per
+        row), the blocks of every row one after the other. `head_dim`: of rows that lie interleaved."""
         place = self.header.tensors[name]
         if place.type.name in PLAIN:
             dtype = _NUMPY_DTYPES[place.type.name]
-            return np.frombuffer(self.data, dtype, prod(place.shape), place.start).reshape(place.shape)
+            return StoredRows(self.bytes, name, place.start, dtype, place.shape, head_dim)
         row = place.type.size(place.shape[-1])
-        return np.frombuffer(self.data, np.uint8, place.end - place.start, place.start).reshape(-1, row)
+        return StoredRows(self.bytes, name, place.start, "u1", (prod(place.shape[:-1]), row), head_dim)
 
     def checked(self, name: str, expected: tuple[int, ...]) -> TensorPlace:
         """The place of `name`, if its type can be used and its shape is `expected`. Raises BadInputError."""
@@ -40,12 +34,6 @@ class GgufTensors(GgufFile):
             remedy = f"quantise the model again, to {' or '.join(READ[len(PLAIN) :])}"
             raise self._wrong(name, f"data type {', '.join(allowed)} expected", place.type.name, remedy)
         return place
-
-    def release(self, name: str) -> None:
-        """Let the system take back the memory that holds this tensor's pages; they can be read again."""
-        place = self.header.tensors[name]
-        first = place.start - place.start % mmap.PAGESIZE
-        self.data.madvise(mmap.MADV_DONTNEED, first, place.end - first)
 
     def _wrong(self, name: str, message: str, got: object, remedy: str) -> BadInputError:
         return BadInputError(message, file=str(self.path), field=name, value=got, remedy=remedy)

@@ -1,27 +1,25 @@
 """Any checkpoint as what loading reads."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
+from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import is_gguf
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.model import Model
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class Weights(Protocol):
     """The weights of a model, read one tensor at a time."""
 
-    def tensor(self, tensor: Tensor) -> "tuple[str, np.ndarray[Any, Any]]":
-        """Format and read-only values of `tensor`: of its shape, bf16 as uint16; of GGUF's block formats uint8 (rows,
-        bytes per row), row-major blocks."""
+    def tensor(self, tensor: Tensor) -> tuple[str, StoredRows]:
+        """Format and rows of `tensor`: of its shape, bf16 as uint16; of GGUF's block formats uint8 (rows, bytes per
+        row), row-major blocks."""
 
-    def release(self, tensor: Tensor) -> None:
-        """Drop what holds `tensor` from memory; it can be read again."""
+    def place(self, tensor: Tensor) -> tuple[str, str]:
+        """The file that holds `tensor`, and its name there."""
 
 
 def open_weights(path: Path, model: Model) -> Weights:

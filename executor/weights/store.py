@@ -14,7 +14,7 @@ from helmsman.executor.weights.conversion import pack_rows
 from helmsman.executor.weights.opening import Weights
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import POSITIONS, Tensor, tensors
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.model import LearnedPositions
 from helmsman.schemas.plan import Plan, Residence
@@ -115,7 +115,7 @@ class Store:
         key = (tensor, memory)
         if key not in self._vectors:
             fmt, values = self._checkpoint.tensor(tensor)
-            chosen = as_f32(fmt, values.reshape(tensor.shape)[rows])
+            chosen = self._as_f32(tensor, fmt, values[rows])
             self._vectors[key] = self._memories[memory].place(chosen, place_of(tensor))
             self._on_bytes(values.nbytes)
         return self._vectors[key]
@@ -125,7 +125,7 @@ class Store:
         key = (tensor, memory)
         if key not in self._stored:
             fmt, values = self._checkpoint.tensor(tensor)
-            found = as_f32(fmt, values)
+            found = self._as_f32(tensor, fmt, values[:])
             self._stored[key] = self._storage.write(memory, found.nbytes, lambda to: _fill(to, found))
             self._on_bytes(values.nbytes)
         return self._stored[key]
@@ -157,20 +157,34 @@ class Store:
 
     def _placed(self, tensor: Tensor, start: int, stop: int, fmt: StoredFormat, memory: str) -> Kept:
         source_format, values = self._checkpoint.tensor(tensor)
-        rows, columns = values[start:stop], tensor.shape[1]
-        if memory in self._memories:
-            buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
-            kept = Kept(start, stop, columns, fmt, memory, buffer)
-        else:
+        rows, columns = values.part(start, stop), tensor.shape[1]
+        try:
+            if memory in self._memories:
+                buffer = self._memories[memory].keep(rows, source_format, fmt, columns, place_of(tensor))
+                kept = Kept(start, stop, columns, fmt, memory, buffer)
+            else:
 
-            def fill(target: Buffer) -> None:
-                pack_rows(rows, source_format, target, fmt, columns)
+                def fill(target: Buffer) -> None:
+                    pack_rows(rows, source_format, target, fmt, columns)
 
-            size = packed_size(fmt, stop - start, columns)
-            kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
+                size = packed_size(fmt, stop - start, columns)
+                kept = Kept(start, stop, columns, fmt, memory, None, self._storage.write(memory, size, fill))
+        except FloatingPointError:
+            raise self._not_finite(tensor, fmt) from None
         self._on_bytes(rows.nbytes)
-        self._checkpoint.release(tensor)
         return kept
+
+    def _as_f32(self, tensor: Tensor, fmt: str, values: NDArray[Any]) -> NDArray[np.float32]:
+        found = as_f32(fmt, values)
+        if not np.isfinite(found).all():
+            raise self._not_finite(tensor, "f32")
+        return found
+
+    def _not_finite(self, tensor: Tensor, fmt: str) -> BadInputError:
+        file, name = self._checkpoint.place(tensor)
+        message = f"values that are not finite, or not in {fmt}: every token would be nonsense"
+        remedy = "download the checkpoint again, or keep it in a format of more range (bf16, f32)"
+        return BadInputError(message, file=file, field=name, remedy=remedy)
 
 
 def _fill(target: Buffer, values: NDArray[np.float32]) -> None:

@@ -8,11 +8,24 @@ from typing import Any, Literal
 
 from aiohttp import ClientError, ClientResponse, ClientSession
 
+from helmsman.schemas.base import MAX_COUNT
+from helmsman.service.load.bounded import text_of
+
 Status = Literal["finished", "cancelled", "rejected", "failed"]
 
 _END = b"\n\n"
 _DATA = b"data:"
 _DONE = b"[DONE]"
+_ERROR_BYTES = 4096
+"""Of the body of a refusal that are read."""
+_EVENT_BYTES = 2**20
+"""Of an event at most: a token with its text and identifier takes some hundred."""
+_QUIET_BYTES = 2**20
+"""That may come without a token: comments that keep a connection alive take some."""
+_EXTRA_TOKENS = 16
+"""That an answer may have beyond those that were asked for: servers differ by the last one."""
+SILENCE_S = 1800.0
+"""A server from which no token comes for so long is taken to have failed."""
 
 
 class _OtherError(Exception):
@@ -41,12 +54,14 @@ class Observed:
 async def observe(
     session: ClientSession, url: str, body: dict[str, Any], row: int, leave: float | None = None
 ) -> Observed:
-    """Send `body`, and read what comes until it ends, or until the moment to `leave`."""
+    """Send `body`, and read what comes until it ends, or until the moment to `leave`.
+
+    An answer that cannot be one has failed: more tokens than were asked for, events or silence without end."""
     loop = asyncio.get_running_loop()
     found = Observed(row, loop.time())
     try:
         async with asyncio.timeout_at(leave), session.post(url, json=body) as response:
-            await _read(response, found)
+            await _read(response, found, body["max_tokens"] + _EXTRA_TOKENS)
     except (ClientError, ConnectionError, _OtherError) as error:
         found.status, found.error = "failed", str(error) or type(error).__name__
     except TimeoutError:
@@ -56,22 +71,31 @@ async def observe(
     return found
 
 
-async def _read(response: ClientResponse, found: Observed) -> None:
+async def _read(response: ClientResponse, found: Observed, most: int) -> None:
     if response.status != 200:
         found.status = "rejected" if 400 <= response.status < 500 else "failed"
-        found.error = f"{response.status}: {(await response.text())[:500]}"
+        found.error = f"{response.status}: {(await text_of(response, _ERROR_BYTES))[:500]}"
         return
-    async for moment, events in _arrivals(response):
+    heard, quiet, tokens = found.sent, 0, 0
+    async for moment, size, events in _arrivals(response):
         for event in events:
             _note(event, moment, found)
+            if len(found.moments) > most:
+                raise _OtherError(f"more than the {most - _EXTRA_TOKENS} tokens that were asked for")
+        heard, quiet = (moment, 0) if len(found.moments) > tokens else (heard, quiet + size)
+        tokens = len(found.moments)
+        if quiet > _QUIET_BYTES or moment > heard + SILENCE_S:
+            raise _OtherError(f"no token in {quiet} bytes and {moment - heard:.0f} s")
 
 
-async def _arrivals(response: ClientResponse) -> AsyncIterator[tuple[float, list[bytes]]]:
-    """Events, with the moment at which the last of their bytes came."""
+async def _arrivals(response: ClientResponse) -> AsyncIterator[tuple[float, int, list[bytes]]]:
+    """The moment at which bytes came, how many, and the events that ended with them."""
     loop, rest = asyncio.get_running_loop(), b""
     while data := await response.content.readany():
         *events, rest = (rest + data).replace(b"\r\n", b"\n").split(_END)
-        yield loop.time(), events
+        if len(rest) > _EVENT_BYTES:
+            raise _OtherError(f"an event of more than {_EVENT_BYTES} bytes")
+        yield loop.time(), len(data), events
 
 
 def _note(event: bytes, moment: float, found: Observed) -> None:
@@ -90,7 +114,7 @@ def _data(event: bytes) -> Iterator[bytes]:
 def _note_chunk(data: bytes, moment: float, found: Observed) -> None:
     try:
         _note_content(json.loads(data), moment, found)
-    except (ValueError, TypeError, AttributeError, LookupError):
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError):
         raise _OtherError(f"not a chunk of an answer: {data[:80]!r}") from None
 
 
@@ -99,10 +123,19 @@ def _note_content(chunk: dict[str, Any], moment: float, found: Observed) -> None
         found.error = str(chunk["error"].get("message", chunk["error"]))
     if choices := chunk.get("choices"):
         found.moments.extend([moment] * _tokens(choices[0]))
-        found.tokens.extend(choices[0].get("token_ids") or ())
+        found.tokens.extend(_count(token) for token in choices[0].get("token_ids") or ())
     if usage := chunk.get("usage"):
-        found.prompt_tokens, found.produced = usage.get("prompt_tokens"), usage.get("completion_tokens") or 0
-        found.reused_tokens = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        prompt = usage.get("prompt_tokens")
+        found.prompt_tokens = None if prompt is None else _count(prompt)
+        found.produced = _count(usage.get("completion_tokens") or 0)
+        found.reused_tokens = _count((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+
+
+def _count(value: Any) -> int:
+    """A number of tokens, or one's identifier. Raises ValueError for what is none."""
+    if type(value) is not int or not 0 <= value <= MAX_COUNT:
+        raise ValueError("not a count")
+    return value
 
 
 def _tokens(choice: dict[str, Any]) -> int:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from helmsman.schemas.served import OVER_PRICE
+from helmsman.schemas.served import OVER_PRICE, PASS_PARTS
+from helmsman.service.load.processors import MAX_SECONDS
 
 _SAMPLE = "helm:pass_seconds_total"
 
@@ -17,10 +18,13 @@ def parse_passes(text: str) -> PassSeconds:
     found: dict[str, dict[str, float]] = {}
     try:
         families = list(text_string_to_metric_families(text))
-    except ValueError:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):  # whatever a stranger sent
         return {}
     for sample in (sample for family in families for sample in family.samples if sample.name == _SAMPLE):
-        found.setdefault(sample.labels["part"], {})[sample.labels["source"]] = sample.value
+        part, source = (sample.labels.get(label, "") for label in ("part", "source"))
+        known = part in PASS_PARTS and source in ("priced", "measured")
+        if known and 0.0 <= sample.value < MAX_SECONDS:
+            found.setdefault(part, {})[source] = sample.value
     return found
 
 

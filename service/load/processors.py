@@ -25,12 +25,26 @@ def parse_use(text: str, client: float) -> ProcessorUse | None:
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name in _NAMES:
-            values[name] = float(value)
+            seconds = _seconds(value)
+            if seconds is None:
+                return None
+            values[name] = seconds
     if len(values) < len(_NAMES):
         return None
     own, busy, total, waited = (values[name] for name in _NAMES)
     return ProcessorUse(CpuTimes(busy, total, own + client), waited)
 
+
+def _seconds(text: str) -> float | None:
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0.0 <= found < MAX_SECONDS else None
+
+
+MAX_SECONDS = 1e12
+"""Of processor time that a server may tell: more is none."""
 
 _NAMES = (
     "process_cpu_seconds_total",

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from helmsman.service.load.asking import Asking
-from helmsman.service.load.client import Observed, observe
+from helmsman.service.load.bounded import key_header
+from helmsman.service.load.client import SILENCE_S, Observed, observe
 
 _LEAD_S = 0.05
 """The first arrival lies so far ahead that everything is ready for it."""
-_SILENCE_S = 1800.0
-"""A server that sends nothing for so long is taken to have failed."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +24,21 @@ class Replayed:
 
 
 async def replay(
-    url: str, asking: Asking, concurrency: int | None = None, on_end: Callable[[Observed], None] = lambda _: None
+    url: str,
+    asking: Asking,
+    concurrency: int | None = None,
+    on_end: Callable[[Observed], None] = lambda _: None,
+    key: str | None = None,
 ) -> Replayed:
-    """Send all requests and wait for all answers. With a `concurrency`, who finds so many under way waits for one to
-    end, and its latency counts from its arrival all the same."""
+    """Send all requests, with a `key` where there is one, and wait for all answers. With a `concurrency`, who finds so
+    many under way waits for one to end, and its latency counts from its arrival all the same."""
     loop, arrivals = asyncio.get_running_loop(), asking.requests.arrival_s.tolist()
     leaves = asking.requests.cancel_s.tolist()
     session = ClientSession(
         connector=TCPConnector(limit=0, force_close=False),
-        timeout=ClientTimeout(total=None, sock_connect=60, sock_read=_SILENCE_S),
+        timeout=ClientTimeout(total=None, sock_connect=60, sock_read=SILENCE_S),
         auto_decompress=False,
+        headers=key_header(key),
     )
     gate = asyncio.Semaphore(concurrency) if concurrency else None
     start = loop.time() + _LEAD_S

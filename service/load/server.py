@@ -7,8 +7,11 @@ from typing import Any
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
+from helmsman.service.load.bounded import key_header, read_bounded
 
 _TIMEOUT = ClientTimeout(total=30)
+_LIMIT = 2**20
+"""Bytes of the list of models."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +23,14 @@ class Described:
     plan_sha256: str | None = None
 
 
-async def describe(url: str) -> Described:
+async def describe(url: str, key: str | None = None) -> Described:
     """What answers at `url`. Raises UsageError for what is no URL, HardwareUnavailableError where nothing answers."""
     try:
-        async with ClientSession(timeout=_TIMEOUT) as session, session.get(f"{url}/v1/models") as answer:
-            return _described(await answer.read()) if answer.status == 200 else Described()
+        async with (
+            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=key_header(key)) as session,
+            session.get(f"{url}/v1/models") as answer,
+        ):
+            return _described(await read_bounded(answer, _LIMIT)) if answer.status == 200 else Described()
     except ValueError as error:
         raise UsageError(
             f"not a URL: {error}", field="--url", value=url, remedy="write http://127.0.0.1:8000"
@@ -38,7 +44,7 @@ def _described(body: bytes) -> Described:
     try:
         first = json.loads(body)["data"][0]
         return Described(_text(first, "id"), _text(first, "policy"), _text(first, "plan_sha256"))
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return Described()
 
 

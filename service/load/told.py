@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
+from helmsman.service.load.bounded import key_header, read_bounded
 from helmsman.service.load.pass_prices import PassSeconds, parse_passes, price_notes
 from helmsman.service.load.processors import ProcessorUse, on_this_machine, parse_use, use_notes
 
 _TIMEOUT = ClientTimeout(total=10)
+_LIMIT = 2**22
+"""Bytes of `/metrics`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +22,14 @@ class Told:
     passes: PassSeconds
 
 
-async def told(url: str) -> Told:
+async def told(url: str, key: str | None = None) -> Told:
     """Ask the server at `url`."""
     try:
-        async with ClientSession(timeout=_TIMEOUT) as session, session.get(f"{url}/metrics") as answer:
-            text = await answer.text() if answer.status == 200 else ""
+        async with (
+            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=key_header(key)) as session,
+            session.get(f"{url}/metrics") as answer,
+        ):
+            text = (await read_bounded(answer, _LIMIT)).decode("utf-8", "replace") if answer.status == 200 else ""
     except (ClientError, OSError, TimeoutError, ValueError):
         text = ""
     client = time.process_time() if on_this_machine(url) else 0.0

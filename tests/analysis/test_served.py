@@ -11,12 +11,11 @@ from serving_oracle import serve, simple_cost
 
 from helmsman.analysis.served import compare_served, served_table, served_verdict
 from helmsman.cli import check as helm_check
-from helmsman.executor.serving.runner import PARTS
 from helmsman.scheduler.limits import Limits
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest
-from helmsman.schemas.served import CANCELLED, FAILED, OVER_PRICE, REJECTED, Served, write_served
+from helmsman.schemas.served import CANCELLED, FAILED, OVER_PRICE, PASS_PARTS, REJECTED, Served, write_served
 from helmsman.simulator.serving.requests.read import read_requests
 
 PLAN = "0" * 64
@@ -171,10 +170,10 @@ def test_a_miss_names_the_parts_of_passes_that_took_longer_than_their_price(simu
 
 def test_every_part_that_a_server_tells_is_compared(simulated: Served) -> None:
     """The comparison has the ratio of measured to predicted seconds of every part that the server's metrics have."""
-    ratios = {part + OVER_PRICE: 1.5 for part in PARTS}
+    ratios = {part + OVER_PRICE: 1.5 for part in PASS_PARTS}
     comparison = compare_served(PLAN, simulated, noted(slower(simulated, 1.3), **ratios), 0.15)
-    assert comparison.passes == dict.fromkeys(PARTS, 1.5)
-    assert served_verdict(comparison).count("1.50") == len(PARTS)
+    assert comparison.passes == dict.fromkeys(PASS_PARTS, 1.5)
+    assert served_verdict(comparison).count("1.50") == len(PASS_PARTS)
 
 
 def test_noise_is_what_batches_of_requests_differ_by(simulated: Served) -> None:

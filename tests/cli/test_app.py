@@ -132,3 +132,74 @@ def test_what_argparse_refuses_names_its_option(
     assert (error["code"], error["field"]) == ("usage", field)
     assert says in str(error["message"])
     assert error["remedy"] == "see helm-test --help"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(MemoryError(), "hardware-unavailable"), (RecursionError("deep"), "bad-input")]
+)
+def test_too_little_memory_and_too_deep_input_are_errors_of_their_own(
+    error: Exception, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(args: argparse.Namespace) -> int:
+        raise error
+
+    assert run_command(command_parser("helm-test", "A test.", "helm-test"), execute, ["--json"]) in (5, 6)
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+def test_an_error_is_a_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    def execute(args: argparse.Namespace) -> int:
+        raise BadInputError(
+            "m" * 10_000, file="f" * 10_000, field="d" * 10_000, value="v" * 10_000, remedy="r" * 10_000
+        )
+
+    assert run_command(command_parser("helm-test", "A test.", "helm-test"), execute, []) == 5
+    line = capsys.readouterr().err
+    assert len(line) < 2500 and line.count("\n") == 1 and "(10000 characters)" in line
+
+
+def write(path: Path) -> int:
+    return shell(["-q", "-o", str(path)])[0]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "out.json", tmp_path / "link"
+    link.symlink_to(target)
+    for _ in range(2):  # a link to nothing yet, then to a file
+        assert write(link) == 0
+        assert link.is_symlink() and json.loads(target.read_text()) == {"name": "x"}
+    assert sorted(tmp_path.rglob("*")) == [link, target.parent, target], "no temporary is left"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o666])
+def test_a_file_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    path.write_text("")
+    path.chmod(mode)
+    assert write(path) == 0 and path.read_text()
+    assert path.stat().st_mode & 0o777 == mode
+
+
+def test_two_outputs_and_what_is_read_are_three_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "plan.json").write_text("plan")
+    (tmp_path / "link").symlink_to(tmp_path / "plan.json")
+
+    def code(*argv: str) -> int:
+        parser = command_parser("helm-test", "A test.", "helm-test")
+        parser.add_argument("plan", type=Path)
+        parser.add_argument("--trace", type=Path)
+        parser.add_argument("--requests", action="append")
+        return run_command(parser, lambda args: 0, [str(tmp_path / "plan.json"), *argv])
+
+    same = str(tmp_path / "new.json")
+    assert code("-o", same, "--trace", str(tmp_path / "other")) == 0
+    for argv, said in (
+        (("-o", same, "--trace", same), "--trace: is written by -o too"),
+        (("-o", str(tmp_path / "plan.json")), "-o: is read as PLAN too"),
+        (("--trace", str(tmp_path / "link")), "--trace: is read as PLAN too"),
+        (("-o", str(tmp_path / "link"), "--requests", "x"), "-o: is read as PLAN too"),
+    ):
+        assert code(*argv) == 2
+        assert said in capsys.readouterr().err
+    assert (tmp_path / "plan.json").read_text() == "plan"

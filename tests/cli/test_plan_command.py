@@ -409,7 +409,7 @@ def test_the_printed_equations_know_no_waiting(capsys, waiting):
 def test_one_file_is_written_once(capsys, tmp_path):
     place = tmp_path / "x.png"
     code, _, err = run(capsys, *SPLIT, "-o", place, "--plot", place)
-    assert code == 2 and "--plot: is written by --out too" in err
+    assert code == 2 and "--plot: is written by -o too" in err
     assert not place.exists()
 
 

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from op_plans import make_op_split_plan
 from plans import make_hardware, make_plan
+from safetensors.torch import load_file, save_file
 from shapes import small_model
 from splits import with_storage
 from two_cpus import TWO_CPUS
@@ -133,6 +135,20 @@ def test_a_spoilt_checkpoint_is_bad_input(
     spoil(place)
     assert run("--text", "Call me", at=place) == 5
     check_one_line(capsys, says, str(place))
+
+
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.layers.0.input_layernorm.weight"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(
+    run: Run, checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, value: float
+) -> None:
+    place = tmp_path / "spoilt"
+    shutil.copytree(checkpoint, place)
+    values = load_file(place / "model.safetensors")
+    values[name].view(-1)[-1] = value
+    save_file(values, place / "model.safetensors")
+    assert run("--text", "Call me", at=place) == 5
+    check_one_line(capsys, "not finite", name, str(place / "model.safetensors"))
 
 
 def check_one_line(capsys: pytest.CaptureFixture[str], *says: str) -> None:
@@ -334,6 +350,30 @@ def test_an_interrupted_run_leaves_nothing(tmp_path: Path, checkpoint: Path, mom
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "helm-run: interrupted\n")
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_run_that_is_told_to_end_leaves_nothing(tmp_path: Path, checkpoint: Path, number: signal.Signals) -> None:
+    folder = tmp_path / "made"
+    folder.mkdir()
+    (tmp_path / "plan.json").write_text(split_plan(stored=True).to_json())
+    (tmp_path / "tokens").write_text("[[5, 6, 7, 8], [9, 10, 11, 12]]")
+    argv = [str(tmp_path / "plan.json"), "--checkpoint", str(checkpoint), "--tokens", str(tmp_path / "tokens")]
+    code = INTERRUPTED["loading"].replace("signal.signal(signal.SIGINT", f"signal.signal(signal.{number.name}")
+    code = code.replace("signal.default_int_handler", "signal.SIG_DFL").replace("SIGINT)", f"{number.name})")
+    done = subprocess.run(
+        [sys.executable, "-c", code, *argv, "--storage", str(folder)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (128 + number, f"helm-run: ended by {number.name}\n")
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("option", ["-o", "--trace"])
+def test_what_is_read_is_not_written(run: Run, tokens: Any, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    prompt = tokens("1 2 3")
+    assert run("--tokens", prompt, option, prompt) == 2
+    check_one_line(capsys, f"{option}: is read as --tokens too")
+    assert Path(prompt).read_text() == "1 2 3"
 
 
 _INTERRUPT = "import os, signal, sys; from helmsman.cli.run import main; from helmsman.executor import {module} as m; "

@@ -175,10 +175,6 @@ def wrong_rope_base(model: Model, place: Path) -> Model:
     return model.model_copy(update={"position": model.position.model_copy(update={"theta": 1_000.0})})
 
 
-def missing_qk_norm(model: Model, place: Path) -> Model:
-    return model.model_copy(update={"qk_norm": False})
-
-
 def swapped_kv_heads(model: Model, place: Path) -> Model:
     def swap(weights: Any) -> Any:
         return np.concatenate(np.split(weights, model.kv_heads)[::-1])
@@ -217,7 +213,7 @@ def test_a_sound_checkpoint_has_the_oracles_distribution(directory: Directory, l
 
 
 @pytest.mark.usefixtures("any_config")
-@pytest.mark.parametrize("plant", [wrong_rope_base, swapped_kv_heads, missing_qk_norm, transposed_shard])
+@pytest.mark.parametrize("plant", [wrong_rope_base, swapped_kv_heads, transposed_shard])
 def test_planted_faults_show(
     directory: Directory, long_run: tuple[list[int], Any], tmp_path: Path, plant: Callable[[Model, Path], Model]
 ) -> None:

@@ -367,7 +367,9 @@ def test_what_has_no_room_is_refused(checkpoints: Checkpoints) -> None:
 
 @pytest.mark.parametrize(("cpu_tokens", "cohorts"), [(0, 1), (320, 1), (320, 5)])
 def test_what_the_planner_finds_room_for_is_what_loads(checkpoints: Checkpoints, cpu_tokens: int, cohorts: int) -> None:
-    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens, cohorts=cohorts)
+    options = ReplicaOptions(
+        utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens, gpu_tokens=10**9, cohorts=cohorts
+    )
     vram = 12 << 20
     plan = plan_of("qwen3", hardware=make_hardware(vram=vram))
     limits = limits_of(replica_of(plan, options), options)

@@ -102,7 +102,7 @@ def test_logits_are_those_of_resident_weights(checkpoints: Checkpoints, fmt: Sto
 def test_what_the_planner_finds_room_for_is_what_loads(
     checkpoints: Checkpoints, schedule: str, cpu_tokens: int
 ) -> None:
-    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens)
+    options = ReplicaOptions(utilisation=1.0, batch_tokens=96, sequences=8, cpu_tokens=cpu_tokens, gpu_tokens=10**9)
     vram = 12 << 20
     plan = streamed(plan_of("qwen3", hardware=make_hardware(vram=vram)), schedule, [BLOCKS, Select(names="embedding*")])
     limits = limits_of(replica_of(plan, options), options)

@@ -11,7 +11,7 @@ from helmsman.planner.accept import accept
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import build_plan
 from helmsman.schemas.errors import BadInputError, InfeasibleError
-from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Plan, Residence, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Residence, Select
 from helmsman.schemas.read import digest, parse_document
 
 
@@ -201,3 +201,17 @@ def test_overlap_needs_room_ahead(plan):
     schedule = plan.schedule.model_copy(update={"overlap": "next-layer", "prefetch": 0})
     error = refused(plan, schedule=schedule)
     assert (error.field, error.value) == ("schedule.prefetch", 0)
+
+
+@pytest.mark.parametrize("name", ["norm1*", "final_norm.weight", "*norm*"])
+def test_vectors_of_norms_are_not_divided(plan, name):
+    """helm-run ended with an internal error: nothing moves for the device that has none of a norm."""
+    part = Select(names=name, part=Part(axis="rows", start=0, stop=16))
+    error = refused(plan, residence=(plan.residence[-1].model_copy(update={"select": part}), *plan.residence))
+    assert error.field == "residence.0.select.part" and "norm" in error.message
+
+
+def test_one_device_makes_all_logits(plan):
+    part = ComputeRule(select=Select(names="head", part=Part(axis="rows", start=0, stop=16)), device="cpu")
+    others = [rule.model_copy(update={"device": "cuda"}) for rule in plan.compute]
+    assert refused(plan, compute=(part, *others)).field == "compute.0.select.part"

@@ -94,19 +94,23 @@ def test_native_devices_hold_what_their_engine_allocates(on_host: int) -> None:
     plan = make_plan(load_model("Qwen3-0.6B"), on_host, weights="bf16", kv="f16", hardware=make_hardware(vram=4 * GIB))
     limits = _limits(plan)
     assert (limits.batch_tokens == 2048 and limits.sequences == 64) == (on_host == 0)
-    few, many = (_limits(plan, batch_tokens=tokens, sequences=8, utilisation=1.0) for tokens in (256, 4096))
+    all_room = {"sequences": 8, "utilisation": 1.0, "gpu_tokens": 10**9}
+    few, many = (_limits(plan, batch_tokens=tokens, **all_room) for tokens in (256, 4096))
     assert few.gpu_tokens > many.gpu_tokens and (few.cpu_tokens == many.cpu_tokens) == (on_host == 0)
-    alone = _limits(plan, batch_tokens=4096, sequences=8, utilisation=1.0, cpu_tokens=0)
+    alone = _limits(plan, batch_tokens=4096, cpu_tokens=0, **all_room)
     assert (alone.gpu_tokens > many.gpu_tokens) == (on_host == 0), "no caches pass through, no second sub-batch"
     assert _limits(plan, gpu_tokens=33).gpu_tokens == 32
 
 
-def test_native_hosts_hold_what_as_many_requests_as_run_need() -> None:
+def test_native_caches_hold_what_as_many_requests_as_run_need() -> None:
     """Their engine touches all of it: what is said counts, and what is available."""
     work = Workload(prompt_tokens=8, output_tokens=8, context=100)
     plan = make_plan(load_model("Qwen3-0.6B"), 0, kv="f16", workload=work, hardware=make_hardware(vram=4 * GIB))
     most = _limits(plan, cpu_tokens=10**9).cpu_tokens
     assert _limits(plan).cpu_tokens == 64 * 112 < most, "whole blocks of the plan's longest context"
+    assert _limits(plan).gpu_tokens == 64 * 112 < _limits(plan, gpu_tokens=10**9).gpu_tokens
+    whole = _limits(layer_split("opt-125m", "epyc9554-cpu", 14))
+    assert whole.gpu_tokens < 64 * 2048, "not nine tenths of a machine"
     assert _limits(plan, sequences=8).cpu_tokens == 8 * 112
     assert _limits(plan, cpu_tokens=10_000).cpu_tokens == 10_000
     long = plan.model_copy(update={"workload": work.model_copy(update={"context": 2**15})})
@@ -118,10 +122,11 @@ def test_streamed_weights_leave_room_where_they_arrive_and_take_it_where_they_re
     plan = make_plan(load_model("Qwen3-0.6B"), 0, weights="bf16", kv="f16", hardware=make_hardware(vram=4 * GIB))
     away = Residence(select=Select(layers=LayerRange(start=0, stop=14)), memory="dram", format="bf16")
     block, token = sum(tensor.size("bf16") for tensor in block_tensors(plan.model, 0)), 28 * 2 * 8 * 128 * 2
-    here = _limits(plan, utilisation=1.0, cpu_tokens=10**9)
+    all_room = {"utilisation": 1.0, "cpu_tokens": 10**9, "gpu_tokens": 10**9}
+    here = _limits(plan, **all_room)
     for windows, schedule in ((2, Schedule(overlap="next-layer", prefetch=1)), (3 * 1024**2 / (block / 2), Schedule())):
         streamed = plan.model_copy(update={"residence": (away, *plan.residence), "schedule": schedule})
-        limits = _limits(streamed, utilisation=1.0, cpu_tokens=10**9)
+        limits = _limits(streamed, **all_room)
         more, fewer = limits.gpu_tokens - here.gpu_tokens, here.cpu_tokens - limits.cpu_tokens
         assert more * token == pytest.approx((14 - windows) * block, abs=17 * token)
         assert fewer * token == pytest.approx(14 * block, rel=0.1), "and what is kept in f32"

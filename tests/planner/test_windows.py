@@ -22,7 +22,7 @@ from helmsman.planner.strategies.layer_search import decide, longest_context
 from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
 from helmsman.planner.strategies.layer_windows import Window
 from helmsman.schemas.errors import BadInputError, InfeasibleError
-from helmsman.schemas.plan import ComputeRule, KvRule, Part, Plan, Schedule, Select
+from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.stream import simulate
 
@@ -45,6 +45,7 @@ def test_a_plan_with_a_window_is_accepted() -> None:
 FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "part": ({"kv": (rule(select=Select(part=Part(axis="heads", start=0, stop=1))), rule())}, "kv.0.cache"),
     "keys alone": ({"kv": (rule(select=Select(names="keys")), rule(cache=None, memory="vram"))}, "kv"),
+    "no block": ({"kv": (rule(), rule(select=Select(layers=LayerRange(start=0, stop=2))))}, "kv.1.cache"),
     "groups": ({"kv": (rule(format="q4"),)}, "kv.0.format"),
     "stops": ({"kv": (rule(path="pin-on-transfer"),)}, "kv.0.path"),
     "no such memory": ({"kv": (rule(cache=rule().cache.model_copy(update={"memory": "hbm"})),)}, "kv"),

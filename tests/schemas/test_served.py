@@ -107,3 +107,27 @@ def test_impossible_gaps_are_refused(tmp_path: Path, name: str, value: float) ->
     with pytest.raises(BadInputError, match="gaps between tokens") as caught:
         read_served(path)
     assert caught.value.field == "row 2"
+
+
+@pytest.mark.parametrize("shown", [True, False], ids=["as its footer says", "whatever its footer says"])
+def test_a_small_file_of_very_many_equal_values_is_refused_before_they_are_read(
+    tmp_path: Path, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request with 30 million gaps of the same length: 1 kB of file, a gigabyte of values."""
+    import pyarrow as pa
+
+    from helmsman.schemas import parquet
+
+    count = 30_000_000
+    whole = served(1)
+    gaps = Gaps(np.array([0, count]), *(np.zeros(count, kind) for kind in (float, float, int, int, bool)))
+    path = tmp_path / "s.parquet"
+    path.write_bytes(written(replace(whole, gaps=gaps)))
+    assert path.stat().st_size < 2**20
+    if not shown:
+        monkeypatch.setattr(parquet, "_stated", lambda _: 0)
+    before = pa.default_memory_pool().max_memory()
+    with pytest.raises(BadInputError, match="as those of no table of its size do"):
+        read_served(path)
+    if shown:
+        assert pa.default_memory_pool().max_memory() - before < 2**26

@@ -1,16 +1,21 @@
 """helm-bench-serve: a table as simulations write it, and what goes wrong in one line."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from benchmarks.virtual_engine import VirtualEngine
-from http_service import background
+from http_service import OPTIONS, background
 
 from helmsman.cli import bench_serve
 from helmsman.schemas.served import FINISHED, read_served
+from helmsman.service.access import Access
 from helmsman.service.server import address, listen
 
 Command = Callable[..., tuple[int, str, str]]
@@ -57,7 +62,7 @@ def test_a_missed_slo_and_refused_requests(command: Command) -> None:
         code, out, err = command("--url", url, "--requests", LINE, "--slo", "ttft=0.1ms")
         assert code == 4 and "missed" in out and "ttft 100 us" in err
         code, out, err = command("--url", url, "--requests", "synthetic:n=1,input=9000,output=5")
-        assert code == 0 and "1 rejected" in out and "are the most here" in err
+        assert code == 6 and "1 rejected" in out and "are the most here" in err
         code, out, err = command("--url", url, "--requests", LINE, "--words", "--chat", "--plain", "--concurrency", "2")
         assert code == 0 and "12 finished" in out and err == ""
 
@@ -86,3 +91,66 @@ def test_no_server_answers(command: Command) -> None:
         url = address(listener)
     code, _, err = command("--url", url, "--requests", LINE)
     assert code == 6 and "no server answers" in err and err.count("\n") == 1
+
+
+def hostile(answer: Callable[[str], bytes]) -> Iterator[str]:
+    """The URL of a server that says `answer(path)`, over and over while it is read."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while piece := answer(self.path):
+                    self.wfile.write(piece)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda path: b"x" * 10_000,
+        lambda path: b"[" * 10_000 if path == "/v1/models" else b"",
+        lambda path: b"process_cpu_seconds_total nan\n" * 100 if path == "/metrics" else b"",
+        lambda path: b'helm:pass_seconds_total{part="\xff",source="priced"} 1e999\n' if path == "/metrics" else b"",
+        lambda path: b"data: {}\n\n",
+    ],
+    ids=["endless", "nested", "no numbers", "no labels", "endless events"],
+)
+def test_a_hostile_server_costs_neither_time_nor_memory(
+    answer: Callable[[str], bytes], command: Command, tmp_path: Path
+) -> None:
+    """Nothing was answered: one line, an exit code that is not 0, and a table where requests were sent at all."""
+    for url in hostile(answer):
+        code, _, err = command("--url", url, "--requests", "synthetic:n=3,input=4,output=4,rate=100", "-q")
+    asked = "no request was answered" in err.splitlines()[-1]
+    assert code == 6 and (asked or "an answer of more than" in err), err
+    assert (tmp_path / "served.parquet").exists() == asked
+
+
+@pytest.mark.parametrize("given", ["argument", "environment", "none"])
+def test_a_key_is_sent(given: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = replace(OPTIONS, access=Access(keys=("the-key",)))
+    argv = ("--api-key", "the-key") if given == "argument" else ()
+    if given == "environment":
+        monkeypatch.setenv("HELM_API_KEY", "the-key")
+    with background(VirtualEngine(step_s=0.002), options=options) as url:
+        code, _, err = command("--url", url, "--requests", LINE, "-q", *argv)
+    assert code == (6 if given == "none" else 0), err
+    assert ("401" in err) == (given == "none")

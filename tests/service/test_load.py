@@ -131,7 +131,7 @@ def answered(handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) ->
         await web.SockSite(runner, listener).start()
         try:
             async with ClientSession() as session:
-                return await observe(session, address(listener) + "/", {}, 0)
+                return await observe(session, address(listener) + "/", {"max_tokens": 8}, 0)
         finally:
             await runner.cleanup()
 
@@ -188,12 +188,54 @@ def test_tokens_of_chunks_that_say_them() -> None:
         (sending(b'data: {"error":{"message":"no"}}\n\ndata: [DONE]\n\n'), "failed"),
         (sending(b"data: {broken\n\n"), "failed"),
         (sending(b'data: [1]\n\ndata: {"choices":[1]}\n\n'), "failed"),
+        (sending(b"data: " + b"[" * 100_000 + b"\n\n"), "failed"),
+        (sending(b'data: {"choices":[{"token_ids":[1e3]}]}\n\ndata: [DONE]\n\n'), "failed"),
+        (sending(b'data: {"choices":[{"token_ids":[-1]}]}\n\ndata: [DONE]\n\n'), "failed"),
+        (sending(b'data: {"usage":{"completion_tokens":1' + b"0" * 300 + b"}}\n\ndata: [DONE]\n\n"), "failed"),
+        (sending(b'data: {"usage":{"prompt_tokens":1e400}}\n\ndata: [DONE]\n\n'), "failed"),
+        (sending(b"data: " + b"x" * 2**21), "failed"),
     ],
 )
 def test_answers_that_break_off_have_failed(
     handler: Callable[[web.Request], Awaitable[web.StreamResponse]], status: str
 ) -> None:
     assert answered(handler).status == status
+
+
+def endless(piece: bytes) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(piece)
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("piece", "said"),
+    [
+        (b'data: {"choices":[{"text":"b"}]}\n\n', "more than the 8 tokens"),
+        (b": still here\n\n" * 100, "no token in"),
+        (b"no end of a line", "an event of more than"),
+    ],
+    ids=["tokens", "comments", "an event"],
+)
+def test_answers_without_end_are_cut(piece: bytes, said: str) -> None:
+    found = answered(endless(piece))
+    assert found.status == "failed" and said in found.error
+    assert len(found.moments) < 30
+
+
+def test_of_an_endless_refusal_little_is_read() -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=429)
+        await response.prepare(request)
+        while True:
+            await response.write(b"no" * 1000)
+
+    found = answered(handler)
+    assert found.status == "rejected" and len(found.error) < 600
 
 
 def test_a_server_that_is_not_there_fails() -> None:

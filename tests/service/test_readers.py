@@ -18,7 +18,8 @@ def stalling(site: Site, asked: dict[str, object]) -> socket.socket:
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     found.connect((host, int(port)))
     body = json.dumps(asked).encode()
-    found.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    found.sendall(head + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
     return found
 
 

@@ -123,7 +123,8 @@ class _Sent:
 
 def head(**fields: Any) -> bytes:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in fields.items())
-    return f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n".encode()
+    said = "Host: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    return f"POST {COMPLETIONS} HTTP/1.1\r\n{said}{lines}\r\n".encode()
 
 
 LIMITED = replace(OPTIONS, bodies=BodyLimits(each=1000, together=1500, client=1500, seconds=60))

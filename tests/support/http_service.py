@@ -53,7 +53,8 @@ class Site:
     async def post(self, path: str, body: Any, **headers: str) -> tuple[int, Any, Any]:
         """(status, JSON, headers)."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with self.client.post(self.url + path, data=data, headers=headers) as answer:
+        said = {"Content-Type": "application/json"} | headers
+        async with self.client.post(self.url + path, data=data, headers=said) as answer:
             return answer.status, await answer.json(), answer.headers
 
     async def complete(self, **asked: Any) -> tuple[int, Any, Any]:

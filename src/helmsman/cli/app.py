@@ -4,18 +4,27 @@ import argparse
 import json
 import os
 import re
+import signal
+import stat
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from helmsman import __version__
-from helmsman.schemas.errors import HardwareUnavailableError, HelmError, UsageError, unwritable
+from helmsman.cli.places import check_outputs
+from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError, unwritable
 
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+
+PLACE = "PLACE"
+"""As --out is called where it may name a folder."""
 
 
 class OutputError(HardwareUnavailableError):
@@ -23,7 +32,10 @@ class OutputError(HardwareUnavailableError):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose mistakes are UsageErrors, so that --json covers them too."""
+    """An argument parser whose mistakes are UsageErrors, so that --json covers them too. `writes_file`: --out names a
+    file, not a folder."""
+
+    writes_file = True
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting."""
@@ -82,6 +94,7 @@ def command_parser(prog: str, description: str, example: str, out: str = "FILE")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     what = "also write the JSON document to FILE" if out == "FILE" else f"the {out.lower()} to write"
     parser.add_argument("-o", "--out", type=Path, metavar=out, required=out != "FILE", help=what)
+    parser.writes_file = out != PLACE
     volume = parser.add_mutually_exclusive_group()
     volume.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
     volume.add_argument("-v", "--verbose", action="store_true", help="print more; tracebacks on failure")
@@ -92,7 +105,8 @@ def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], ar
     """Parse, execute, and turn every failure into one line (or one JSON document) and its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _outcome(parser, execute, arguments)
+        with _ending_by_signals():
+            return _outcome(parser, execute, arguments)
     except OutputError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.exit_code
@@ -102,11 +116,44 @@ def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], ar
     except KeyboardInterrupt:
         print(f"{parser.prog}: interrupted", file=sys.stderr)
         return 130
+    except _EndedError as ended:
+        print(f"{parser.prog}: ended by {ended.signal.name}", file=sys.stderr)
+        return 128 + ended.signal
+
+
+class _EndedError(BaseException):
+    """The process was told to end: what is half written is removed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.signal = signal.Signals(number)
+
+
+@contextmanager
+def _ending_by_signals() -> Iterator[None]:
+    """Meanwhile SIGTERM and SIGHUP end the command as Ctrl-C does, where nobody has said otherwise."""
+
+    def end(number: int, _: object) -> NoReturn:
+        signal.signal(number, signal.SIG_IGN)  # once: a second one must not stop the cleaning up
+        raise _EndedError(number)
+
+    main = threading.current_thread() is threading.main_thread()
+    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(each) is signal.SIG_DFL]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], arguments: list[str]) -> int:
     try:
-        return execute(parser.parse_args(arguments))
+        args = parser.parse_args(arguments)
+        if parser.writes_file:
+            check_outputs(args)
+        return execute(args)
     except SystemExit:
         say("", end="")  # --help and --version have printed, but not flushed
         raise
@@ -114,6 +161,11 @@ def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], argum
         raise
     except HelmError as error:
         return _report(parser.prog, error, arguments)
+    except MemoryError:
+        remedy = "free some memory or allow more, or ask for less: a smaller batch, a shorter context"
+        return _report(parser.prog, HardwareUnavailableError("out of memory", remedy=remedy), arguments)
+    except RecursionError:
+        return _report(parser.prog, BadInputError("nested too deeply", remedy="name the right file"), arguments)
     except Exception as error:
         if "-v" in arguments or "--verbose" in arguments:
             raise
@@ -200,14 +252,17 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
         raise unwritable(error, str(path)) from None
 
 
-def _replace(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+def _replace(link: Path, write: Callable[[IO[bytes]], None]) -> None:
+    """A link stays, and what it leads to is written; a file that was there keeps its mode."""
+    path = Path(os.path.realpath(link))
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".helm-")
     try:
         with os.fdopen(handle, "wb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).chmod(mode)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -57,7 +57,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Plan or read the plan, load it, run the tests, print."""
     from helmsman.cli.isa import select_from_environment
-    from helmsman.cli.places import check_place
     from helmsman.executor.bench import check_tests, longest_prompt, run_tests, tests_of
     from helmsman.executor.engine import Engine
     from helmsman.executor.machine import Machine
@@ -65,7 +64,6 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.executor.profile.host import facts_here
 
     select_from_environment()
-    check_place(args.out)
     tests = tests_of(args.n_prompt, args.n_gen, args.n_depth)
     _check(args, tests)
     plan = _plan(args, tests)

@@ -5,9 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from helmsman.cli.access_arguments import add_key_arguments, keys_of
 from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
-from helmsman.schemas.errors import TargetMissedError, UsageError
+from helmsman.schemas.errors import HardwareUnavailableError, TargetMissedError, UsageError
 from helmsman.schemas.figures import DISTURBED
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def build_parser() -> Parser:
     add("--model", metavar="NAME", help="the model to ask for (default: the first that the server names)")
     add("--chat", action="store_true", help="conversations of one message instead of completions")
     add("--words", action="store_true", help="prompts are words: for servers that take no token ids, and with --chat")
+    add_key_arguments(add, "that the server asks for; the first is sent")
     plain = "send OpenAI's own fields only; answers may then end early, and chunks may hold several tokens"
     add("--plain", action="store_true", help=plain)
     parser.set_defaults(seed=0)
@@ -45,11 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def execute(args: argparse.Namespace) -> int:
-    """Read requests, replay them, write, print; 4 where the SLO is missed."""
+    """Read requests, replay them, write, print; 4 where the SLO is missed, 6 where nothing was answered."""
     import asyncio
 
     from helmsman.cli.open_files import allow_connections
-    from helmsman.cli.places import check_place
     from helmsman.schemas.served import write_served
     from helmsman.service.load.measured import measured
     from helmsman.service.load.server import describe
@@ -58,21 +59,22 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.simulator.serving.slo import parse_slo
     from helmsman.simulator.serving.text import report_text, slo_text
 
-    check_place(args.out)
     _check(args)
     slo = None if args.slo is None else parse_slo(args.slo)
     requests = _requests(args)
     allow_connections()
     args.url = args.url.rstrip("/")
-    server = asyncio.run(describe(args.url))
-    before = asyncio.run(told(args.url))
-    replayed = _replay(args, requests, server)
-    notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, asyncio.run(told(args.url)))}
+    key = next(iter(keys_of(args)), None)
+    server = asyncio.run(describe(args.url, key))
+    before = asyncio.run(told(args.url, key))
+    replayed = _replay(args, requests, server, key)
+    notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, asyncio.run(told(args.url, key)))}
     served = measured(requests, replayed, _info(args, server, notes))
     write_atomically(args.out, lambda stream: write_served(served, stream))
     found = report(served, slo)
     show(args, found.to_json(), lambda: report_text(found))
     _warn(args, served, replayed)
+    _check_answered(args, replayed)
     if found.goodput is None or found.goodput.met:
         return 0
     if args.json:
@@ -96,7 +98,7 @@ def _requests(args: argparse.Namespace) -> "Requests":
     return asking(args.requests, args.rate, arrivals, args.sort, args.limit).requests(args.seed)
 
 
-def _replay(args: argparse.Namespace, requests: "Requests", server: "Described") -> "Replayed":
+def _replay(args: argparse.Namespace, requests: "Requests", server: "Described", key: str | None) -> "Replayed":
     import asyncio
 
     from helmsman.cli.progress import progress
@@ -107,7 +109,8 @@ def _replay(args: argparse.Namespace, requests: "Requests", server: "Described")
     prompts = (word_prompts if args.words else id_prompts)(requests, args.seed)
     asking = Asking(requests, prompts, args.chat, args.model or server.model, args.plain)
     with progress(len(requests), args.quiet or args.json) as tell:
-        return asyncio.run(replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}")))
+        asked = replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}"), key)
+        return asyncio.run(asked)
 
 
 def _lag(requests: "Requests", replayed: "Replayed") -> float:
@@ -128,6 +131,17 @@ def _info(args: argparse.Namespace, server: "Described", notes: Mapping[str, flo
         requests=shown(args.requests),
         seed=args.seed,
         notes=dict(notes),
+    )
+
+
+def _check_answered(args: argparse.Namespace, replayed: "Replayed") -> None:
+    """Raise HardwareUnavailableError where the server answered nothing of what it was asked."""
+    if any(each.moments or each.status == "cancelled" for each in replayed.observed):
+        return
+    error = next((each.error for each in replayed.observed if each.error), "no token came")
+    remedy = "look at the server's log; --words and --plain are for servers that refuse token ids or other fields"
+    raise HardwareUnavailableError(
+        f"no request was answered: {error[:200]}", field="--url", value=args.url, remedy=remedy
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, run_command, say, to_json
+from helmsman.cli.app import PLACE, Parser, command_parser, run_command, say, to_json
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat
 from helmsman.schemas.units import format_bytes, parse_bytes
@@ -30,7 +30,7 @@ def _parser() -> Parser:
         "Write a random-weight checkpoint: config.json, safetensors and a byte-level tokenizer, or all of it in one "
         "GGUF file. Weights depend on the seed only; attention is peaked and a wrong model shows.",
         "helm-make-checkpoint --model Qwen3-0.6B --seed 1 -o checkpoints/qwen3-0.6b",
-        out="PLACE",
+        out=PLACE,
     )
     parser.add_argument("--model", required=True, help="catalogue name, directory, config.json or plan")
     parser.add_argument("--seed", type=int, default=0, help="selects the weights (default 0)")

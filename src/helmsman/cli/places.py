@@ -1,8 +1,8 @@
 """Places to write to, checked before long work begins."""
 
+import argparse
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
 from helmsman.schemas.errors import UsageError
@@ -11,29 +11,59 @@ from helmsman.schemas.errors import UsageError
 def check_place(path: Path | None, remedy: str = "choose another place") -> None:
     """Raise UsageError if a file `path` could not be written now; nothing is left behind.
 
-    Files are written beside their place and renamed, so the folder is what must be writable."""
+    Files are written beside their place and renamed, so the folder is what must be writable: that of the file to which
+    a link leads."""
     if path is None:
         return
     try:
         if path.exists() and not path.is_file():
             _check_special(path)
         else:
-            tempfile.TemporaryFile(dir=path.parent).close()
+            tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except OSError as error:
         raise UsageError(f"cannot be written: {error.strerror}", file=str(path), remedy=remedy) from None
 
 
-def check_places(places: Mapping[str, Path | None]) -> None:
-    """`check_place` for every place, by option; raises UsageError also where two files would be one."""
+def check_outputs(args: argparse.Namespace) -> None:
+    """`check_place` for every file that arguments say to write (`OUTPUTS`).
+
+    Raises UsageError also where two of them would be one, or one is also read."""
+    given = vars(args)
     named: dict[Path, str] = {}
-    for option, path in places.items():
+    for name in OUTPUTS:
+        path = given.get(name)
         check_place(path)
         if path is None or (path.exists() and not path.is_file()):
             continue
-        other = named.setdefault(path.resolve(), option)
+        option = _option(name)
+        other = named.setdefault(Path(os.path.realpath(path)), option)
         if other != option:
             remedy = "choose two places"
             raise UsageError(f"is written by {other} too", field=option, value=str(path), remedy=remedy)
+        reader = next((each for each, value in given.items() if each not in OUTPUTS and _is_file(value, path)), None)
+        if reader is not None:
+            message = f"is read as {_option(reader)} too"
+            raise UsageError(message, field=option, value=str(path), remedy="choose another place")
+
+
+OUTPUTS = ("out", "plot", "write_table", "trace", "timeline", "export_vllm", "export_aiperf")
+"""Arguments, of all commands, that name a file to write."""
+
+
+def _is_file(value: object, path: Path) -> bool:
+    """Whether an argument's value, or one of its values, names the existing file `path`."""
+    if isinstance(value, list | tuple):
+        return any(_is_file(each, path) for each in value)
+    if not isinstance(value, str | Path) or not path.exists():
+        return False
+    try:
+        return path.samefile(value)
+    except (OSError, ValueError):
+        return False
+
+
+def _option(name: str) -> str:
+    return "-o" if name == "out" else "PLAN" if name == "plan" else f"--{name.replace('_', '-')}"
 
 
 def make_folder(path: Path, remedy: str) -> None:

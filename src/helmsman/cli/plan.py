@@ -56,10 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
     from helmsman.analysis.disturbance import unmarked_record
-    from helmsman.cli.places import check_places
 
     _check_plot(args)
-    check_places({"--out": args.out, "--plot": args.plot, "--write-table": args.write_table})
     question = question_of(args)
     if compares(args):
         warn_of_disturbed(args, question.hardware)

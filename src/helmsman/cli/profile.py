@@ -44,7 +44,6 @@ def execute(args: argparse.Namespace) -> int:
     A minute of measuring is not lost to a place that cannot be written: all are tried before it begins."""
     from datetime import UTC, datetime
 
-    from helmsman.cli.places import check_place
     from helmsman.cli.profile_table import question
     from helmsman.executor.profile.settings import Loopback
 
@@ -52,7 +51,6 @@ def execute(args: argparse.Namespace) -> int:
     loopback = None if args.loopback is None else Loopback.parse(args.loopback)
     now = datetime.now(UTC)
     kept = _kept(f"profile-{now:%Y%m%dT%H%M%S%f}.json")
-    check_place(args.out)
     if asked is not None:
         return _execute_table(args, asked, loopback or Loopback(), f"{now:%Y-%m-%d}", kept)
     hardware = _measure(loopback, f"{now:%Y-%m-%d}", args.quiet)

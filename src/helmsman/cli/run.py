@@ -111,12 +111,9 @@ def _accepted(args: argparse.Namespace) -> "Plan":
     """The plan, after everything that can be refused before a checkpoint is read."""
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
-    from helmsman.cli.places import check_place
     from helmsman.executor.executed import check_executed
 
     select_from_environment()
-    for place in (args.trace, args.out):
-        check_place(place)
     plan = plan_of(args)
     check_executed(plan)
     _check_checkpoint(args.checkpoint)

@@ -1,12 +1,13 @@
 """`helm-serve`: a plan behind OpenAI's HTTP interface, on this machine."""
 
 import argparse
-import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from helmsman.cli.access_arguments import access_of, add_access_arguments, encryption_of
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
 from helmsman.cli.serving_arguments import add_limit_arguments, check_limit_arguments
 from helmsman.schemas.errors import UsageError
@@ -42,6 +43,7 @@ def build_parser() -> Parser:
     caches.add_argument("--prefix-cache", action=argparse.BooleanOptionalAction, default=True, help=alike)
     parser.set_defaults(replicas=None, router=None, tensor_parallel=None, pipeline_parallel=None)
     parser.set_defaults(mispredict=[])  # what helm-sim may vary
+    add_access_arguments(parser)
     limits = parser.add_argument_group("limits")
     add = limits.add_argument
     queue = "requests that may wait beside those that run; others are told to come again (default 256)"
@@ -99,14 +101,19 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.service.server import listen, serve
 
     _check(args)
+    access, tls = access_of(args), encryption_of(args)
     plan = _accepted(args)
     allow_connections()
     with listen(args.host, args.port) as listener:
         served = _served(args, plan)
         generator = open_generator(args, plan)
         try:
-            options = _options(args, generator.capacity)
-            asyncio.run(serve(listener, generator, served, options, lambda url: _say(args, url, served, generator)))
+            options = replace(_options(args, generator.capacity), access=access)
+
+            def say(url: str) -> None:
+                _say(args, url, served, generator)
+
+            asyncio.run(serve(listener, generator, served, options, say, tls))
         finally:
             generator.close()
             if served.template is not None:
@@ -130,10 +137,8 @@ def _check(args: argparse.Namespace) -> None:
 def _accepted(args: argparse.Namespace) -> "Plan":
     from helmsman.cli.documents import plan_of
     from helmsman.cli.isa import select_from_environment
-    from helmsman.cli.places import check_place
 
     select_from_environment()
-    check_place(args.out)
     return plan_of(args)
 
 
@@ -166,9 +171,6 @@ def _options(args: argparse.Namespace, capacity: "Capacity") -> "Options":
 def _say(args: argparse.Namespace, url: str, served: "Served", generator: "Generator") -> None:
     """That it is ready, and for what."""
     most = generator.capacity
-    if args.host not in ("127.0.0.1", "::1", "localhost"):
-        warning = "whoever reaches this address may ask: put something before it that knows who they are"
-        print(f"helm-serve: warning: {warning}", file=sys.stderr)
     content = {
         "url": url,
         "model": served.name,
@@ -176,4 +178,6 @@ def _say(args: argparse.Namespace, url: str, served: "Served", generator: "Gener
         "sequences": most.sequences,
         "kv_tokens": dict(most.homes),
     }
-    emit(args, to_json(content), lambda: f"{served.name} under {args.policy} at {url} (Ctrl-C stops)")
+    caches = " and ".join(f"{tokens} tokens ({home})" for home, tokens in most.homes.items())
+    text = f"{served.name} under {args.policy} at {url}, caches of {caches} (Ctrl-C stops)"
+    emit(args, to_json(content), lambda: text)

@@ -1,22 +1,20 @@
-"""One safetensors file, checked before it is mapped: a bad file is an error, never a crash."""
+"""One safetensors file: its header, checked before anything else of it is used, and the places of its tensors."""
 
-import mmap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
+from helmsman.hwdb.file_bytes import FileBytes
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.read import parse_json
+from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
 
-if TYPE_CHECKING:
-    import numpy as np
-
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 HEADER_LIMIT = 16 * 2**20
 DTYPES: dict[str, Format] = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
-NUMPY_DTYPES: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 _DAMAGED = "the file is damaged: write or download it again"
 
 
@@ -31,34 +29,15 @@ class Entry:
 
 
 class SafetensorsFile:
-    """A memory-mapped file; values are views of the mapping and never copied whole."""
+    """An open file and its tensors, `entries`, by name."""
 
     def __init__(self, path: Path) -> None:
-        """Map `path`. Raises BadInputError when it is unreadable, truncated or inconsistent."""
-        self.path = path
-        try:
-            with path.open("rb") as stream:
-                size = stream.seek(0, 2)
-                stream.seek(0)
-                self.entries = _read_entries(stream.read(8), stream.read, size, str(path))
-                self._map = mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ)
-        except OSError as error:
-            raise BadInputError(f"cannot be read: {error.strerror}", file=str(path)) from None
-
-    def array(self, name: str, expected: tuple[int, ...]) -> "tuple[Format, np.ndarray[Any, Any]]":
-        """The tensor's format and a read-only view of its values, aligned; bf16 is given as uint16.
-
-        Raises BadInputError when the stored type is not supported or the shape is not `expected`."""
-        import numpy as np
-
-        entry = self.checked(name, expected)
-        fmt = DTYPES[entry.dtype]
-        values = np.frombuffer(self._map, NUMPY_DTYPES[fmt], prod(entry.shape), entry.start)
-        aligned = values if values.flags.aligned else values.copy()  # an odd header length shifts every value
-        return fmt, aligned.reshape(entry.shape)
+        """Open `path`. Raises BadInputError when it is unreadable, truncated or inconsistent."""
+        self.path, self.bytes = path, FileBytes(path)
+        self.entries = _read_entries(self.bytes.read, self.bytes.size, str(path))
 
     def checked(self, name: str, expected: tuple[int, ...]) -> Entry:
-        """The entry of `name`, if its type is supported and its shape is `expected`."""
+        """The entry of `name`, if its type is supported and its shape is `expected`. Raises BadInputError."""
         entry = self.entries[name]
         if entry.shape != expected:
             raise self._wrong(name, f"shape {list(expected)} expected", list(entry.shape))
@@ -66,26 +45,51 @@ class SafetensorsFile:
             raise self._wrong(name, f"data type {', '.join(DTYPES)} expected", entry.dtype)
         return entry
 
-    def release(self, name: str) -> None:
-        """Let the system take back the memory that holds this tensor's pages; they can be read again."""
-        entry = self.entries[name]
-        first = entry.start - entry.start % mmap.PAGESIZE
-        if entry.end > first:
-            self._map.madvise(mmap.MADV_DONTNEED, first, entry.end - first)
+    def close(self) -> None:
+        """Close it."""
+        self.bytes.close()
 
     def _wrong(self, name: str, message: str, got: object) -> BadInputError:
         remedy = "use the checkpoint of the plan's model"
         return BadInputError(message, file=str(self.path), field=name, value=got, remedy=remedy)
 
 
-def _read_entries(prefix: bytes, read: Any, size: int, file: str) -> dict[str, Entry]:
-    length = int.from_bytes(prefix, "little")
-    if len(prefix) < 8 or length > size - 8:
+def shards_of(index: Path) -> dict[str, str]:
+    """Tensor -> name of the file that holds it, as `index` says. Raises BadInputError."""
+    content = parse_json(read_bytes(index, JSON_LIMIT), str(index))
+    found = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(found, dict) or not all(_is_file_name(shard) for shard in found.values()):
+        message = "an object of tensor name to file name in the same directory is expected"
+        raise BadInputError(message, file=str(index), field="weight_map", remedy="download it again")
+    return found
+
+
+def names_in(folder: Path) -> tuple[str, ...]:
+    """The tensors of a model's directory, by name: none where its weights are not there, or not yet all."""
+    try:
+        if (folder / INDEX).exists():
+            return tuple(shards_of(folder / INDEX))
+        if not (folder / SINGLE).exists():
+            return ()
+        file = SafetensorsFile(folder / SINGLE)
+    except (BadInputError, OSError):  # whoever reads weights says what is wrong with them
+        return ()
+    file.close()
+    return tuple(file.entries)
+
+
+def _is_file_name(shard: object) -> bool:
+    return isinstance(shard, str) and shard not in ("", ".", "..") and not {"/", "\\", "\0"} & set(shard)
+
+
+def _read_entries(read: Callable[[int, int, str], bytes], size: int, file: str) -> dict[str, Entry]:
+    length = int.from_bytes(read(0, 8, "header"), "little") if size >= 8 else size
+    if length > size - 8:
         raise BadInputError("truncated: its header does not fit", file=file, value=size, remedy=_DAMAGED)
     if length > HEADER_LIMIT:
         message = f"header larger than the limit of {HEADER_LIMIT} bytes"
         raise BadInputError(message, file=file, value=length, remedy=_DAMAGED)
-    header = parse_json(read(length), file)
+    header = parse_json(read(8, 8 + length, "header"), file)
     if not isinstance(header, dict):
         raise BadInputError("its header is not a JSON object", file=file, remedy=_DAMAGED)
     items = ((name, item) for name, item in header.items() if name != "__metadata__")

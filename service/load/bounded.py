@@ -1,0 +1,31 @@
+"""How servers that nobody knows are asked: with a key where they want one, their answers read no further than what is
+of use."""
+
+from aiohttp import ClientError, ClientResponse
+
+
+class EndlessError(ClientError):
+    """An answer that is longer than any that is of use."""
+
+
+async def read_bounded(response: ClientResponse, limit: int) -> bytes:
+    """The body of `response`. Raises EndlessError where it has more than `limit` bytes."""
+    found = bytearray()
+    while data := await response.content.readany():
+        found += data
+        if len(found) > limit:
+            raise EndlessError(f"an answer of more than {limit} bytes")
+    return bytes(found)
+
+
+async def text_of(response: ClientResponse, limit: int) -> str:
+    """The first `limit` bytes of a body as text, whatever its encoding says."""
+    found = bytearray()
+    while len(found) < limit and (data := await response.content.readany()):
+        found += data
+    return bytes(found[:limit]).decode("utf-8", "replace")
+
+
+def key_header(key: str | None) -> dict[str, str]:
+    """The header that brings a key."""
+    return {} if key is None else {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,96 @@
+"""Arguments of helm-serve about who may ask, and the key that helm-bench-serve asks with."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from helmsman.schemas.errors import BadInputError, UsageError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from helmsman.service.access import Access
+
+KEY_VARIABLE = "HELM_API_KEY"
+_KEYS_LIMIT = 2**16
+"""Bytes of a file of keys."""
+
+
+def add_access_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the group of arguments that `access_of` and `encryption_of` read."""
+    add = parser.add_argument_group("who may ask").add_argument
+    add_key_arguments(add, "that requests must have one of, as 'Authorization: Bearer KEY'")
+    anonymous = "serve without a key where other machines can reach it, too"
+    add("--allow-anonymous", action="store_true", help=anonymous)
+    host = "a name by which requests may call this server, beside localhost and addresses"
+    add("--allow-host", action="append", default=[], metavar="NAME", help=host)
+    origin = "pages that may ask from a browser, as https://example.org; those of this machine may"
+    add("--allow-origin", action="append", default=[], metavar="ORIGIN", help=origin)
+    add("--tls-cert", type=Path, metavar="FILE", help="serve over TLS with this chain of certificates (PEM)")
+    add("--tls-key", type=Path, metavar="FILE", help="its key (PEM; default: in the file of the chain)")
+
+
+def add_key_arguments(add: Callable[..., object], what: str) -> None:
+    """Add what `keys_of` reads; `what`: what keys are for."""
+    seen = f"other users see it in lists of processes, not so in --api-key-file or the variable {KEY_VARIABLE}"
+    add("--api-key", action="append", default=[], metavar="KEY", help=f"a key {what}; {seen}")
+    add("--api-key-file", type=Path, metavar="FILE", help="a file with a key a line")
+
+
+def keys_of(args: argparse.Namespace) -> tuple[str, ...]:
+    """The keys that arguments, file and environment give. Raises UsageError for what cannot be a key."""
+    given = [("--api-key", key) for key in args.api_key]
+    if args.api_key_file is not None:
+        given += [("--api-key-file", key) for key in _lines(args.api_key_file)]
+    if os.environ.get(KEY_VARIABLE):
+        given.append((KEY_VARIABLE, os.environ[KEY_VARIABLE]))
+    for field, key in given:
+        if not (key.isascii() and key.isprintable() and key and " " not in key):
+            raise UsageError("not a key", field=field, remedy="use printable ASCII without spaces")
+    return tuple(dict.fromkeys(key for _, key in given))
+
+
+def _lines(path: Path) -> list[str]:
+    from helmsman.schemas.read import read_bytes
+
+    try:
+        text = read_bytes(path, _KEYS_LIMIT).decode()
+    except UnicodeDecodeError:
+        raise BadInputError("not text", file=str(path), remedy="write a key a line") from None
+    keys = [line.strip() for line in text.splitlines() if line.strip()]
+    if not keys:
+        raise BadInputError("no key in it", file=str(path), remedy="write a key a line")
+    return keys
+
+
+def access_of(args: argparse.Namespace) -> "Access":
+    """Who may ask. Raises UsageError where other machines could without a key, and nobody said so."""
+    from helmsman.service.access import Access, is_loopback
+
+    keys = keys_of(args)
+    if not keys and not args.allow_anonymous and not is_loopback(args.host):
+        raise UsageError(
+            "other machines could ask without a key",
+            field="--host",
+            value=args.host,
+            remedy="give --api-key-file, or --allow-anonymous where something before it knows who asks",
+        )
+    for origin in args.allow_origin:
+        scheme, separator, rest = origin.partition("://")
+        if scheme not in ("http", "https") or not separator or not rest or "/" in rest:
+            remedy = "write it as browsers do: https://example.org, or http://127.0.0.1:3000"
+            raise UsageError("not an origin", field="--allow-origin", value=origin, remedy=remedy)
+    return Access(keys, frozenset(name.lower() for name in args.allow_host), frozenset(args.allow_origin))
+
+
+def encryption_of(args: argparse.Namespace) -> "ssl.SSLContext | None":
+    """TLS, where it is asked for. Raises BadInputError for files that cannot be used."""
+    from helmsman.service.server import encryption
+
+    if args.tls_cert is None:
+        if args.tls_key is not None:
+            raise UsageError("a key without a certificate", field="--tls-key", remedy="add --tls-cert")
+        return None
+    return encryption(args.tls_cert, args.tls_key)

@@ -1,0 +1,244 @@
+"""Runs many damaged inputs through what reads them, in forked workers that a hang, a crash or too much memory cannot
+take along: `python tests/fuzz/harness.py --help`.
+
+A case is its number: the same target, seed and number make the same input. Of every case one of two things is true
+afterwards: it was accepted, or it was refused with an error of ours, one line that names a remedy or a place. Anything
+else is a failure: another exception, more than SECONDS, more than MEMORY bytes, the end of the process."""
+
+import argparse
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import FrameType
+from typing import NoReturn
+
+from helmsman.cli.app import say
+from helmsman.schemas.errors import HelmError
+
+SECONDS = 2.0
+"""That a case may take, of processor time: machines that run tests are busy."""
+MEMORY = 2**30
+"""Bytes of address space that a case may need beyond what its worker has."""
+CHUNK = 250
+"""Cases between two workers: what one leaves behind does not grow."""
+
+Case = Callable[[Random], Callable[[], object]]
+"""Makes a case's input, and what reads it."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is tried: `prepare(folder)`, called once a worker, returns what makes cases."""
+
+    name: str
+    prepare: Callable[[Path], Case]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A case that ended as none may."""
+
+    target: str
+    seed: int
+    number: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.target}, seed {self.seed}, case {self.number}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many cases were accepted and how many refused, and what failed."""
+
+    accepted: int
+    refused: int
+    failures: tuple[Failure, ...]
+
+
+class _HangError(BaseException):
+    """A case that does not end."""
+
+
+def fuzz(target: Target, cases: int, seed: int, first: int = 0) -> Outcome:
+    """Try cases `first` to `first + cases` of a target."""
+    accepted = refused = 0
+    failures: list[Failure] = []
+    at, end = first, first + cases
+    while at < end:
+        stop = min(end, at + CHUNK)
+        reached, counted, found = _in_worker(target, seed, at, stop)
+        accepted, refused = accepted + counted[0], refused + counted[1]
+        failures += found
+        at = reached
+    return Outcome(accepted, refused, tuple(failures))
+
+
+def _in_worker(target: Target, seed: int, first: int, stop: int) -> tuple[int, tuple[int, int], list[Failure]]:
+    """(the case to go on with, (accepted, refused), failures) of a forked process that tries cases in order."""
+    reader, writer = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _work(target, seed, first, stop, writer)
+    os.close(writer)
+    at, counted, failures = first, [0, 0], []
+    with os.fdopen(reader, "rb") as stream:
+        while (found := _next(stream)) is not None:
+            at = found[0] + 1
+            if found[1] in ("accepted", "refused"):
+                counted[found[1] == "refused"] += 1
+            else:
+                failures.append(Failure(target.name, seed, found[0], found[1]))
+    _, status = os.waitpid(child, 0)
+    if status != 0:
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        what = f"the process ended by {signal.Signals(number).name}" if number else f"exit {os.WEXITSTATUS(status)}"
+        failures.append(Failure(target.name, seed, at, what))
+        at += 1
+    return at, (counted[0], counted[1]), failures
+
+
+def _next(stream: object) -> tuple[int, str] | None:
+    try:
+        found: tuple[int, str] = pickle.load(stream)  # type: ignore[arg-type]
+    except EOFError:
+        return None
+    return found
+
+
+def _work(target: Target, seed: int, first: int, stop: int, writer: int) -> NoReturn:
+    """A worker's life: one message a case; whatever it has open is left as it is at the end."""
+    code = 1
+    try:
+        with os.fdopen(writer, "wb") as stream, tempfile.TemporaryDirectory(prefix="helm-fuzz-") as folder:
+            case = target.prepare(Path(folder))
+            signal.signal(signal.SIGPROF, _hang)
+            for number in range(first, stop):
+                pickle.dump((number, _tried(case, Random(f"{target.name} {seed} {number}"))), stream)
+                stream.flush()
+        code = 0
+    except BaseException:
+        traceback.print_exc()  # of the harness or of what makes cases, not of what is tried
+        raise
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _tried(case: Case, chance: Random) -> str:
+    """What became of one case."""
+    read = case(chance)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, hard))
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        read()
+    except HelmError as error:
+        return _checked(error)
+    except _HangError:
+        return f"took more than {SECONDS:g} s"
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error)[:300]}{_place(error)}"
+    except BaseException as error:  # a panic of a library in Rust is none of the exceptions that people catch
+        return f"{type(error).__name__}: {str(error)[:300]}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    return "accepted"
+
+
+def _checked(error: HelmError) -> str:
+    """An error of ours is one line, of a length that can be read, and its code is not that of a failure of ours."""
+    line = str(error)
+    if type(error) is HelmError or error.exit_code == 1:
+        return f"an internal error: {line[:300]}"
+    if "\n" in line or len(line) > 3000:
+        return f"an error of {len(line)} letters: {line[:100]}"
+    return "refused"
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})"
+
+
+def _hang(number: int, frame: FrameType | None) -> NoReturn:
+    raise _HangError
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def of_bytes(seeds: Callable[[Path], Sequence[bytes]], change: Callable[[bytes, Random], bytes],
+             read: Callable[[bytes], object]) -> Callable[[Path], Case]:  # fmt: skip
+    """A target's `prepare` whose cases are changed seeds, given to `read` as bytes."""
+
+    def prepare(folder: Path) -> Case:
+        found = seeds(folder)
+
+        def case(chance: Random) -> Callable[[], object]:
+            data = change(chance.choice(found), chance)
+            return lambda: read(data)
+
+        return case
+
+    return prepare
+
+
+def of_files(seeds: Callable[[Path], Sequence[bytes]], change: Callable[[bytes, Random], bytes],
+             read: Callable[[Path], object], name: str = "case") -> Callable[[Path], Case]:  # fmt: skip
+    """The same, given to `read` as a file that is called `name`."""
+
+    def prepare(folder: Path) -> Case:
+        found, inside = seeds(folder), folder / "cases"
+        inside.mkdir()
+
+        def case(chance: Random) -> Callable[[], object]:
+            (inside / name).write_bytes(change(chance.choice(found), chance))
+            return lambda: read(inside / name)
+
+        return case
+
+    return prepare
+
+
+def main() -> int:
+    """Try targets; print what failed and how fast it went."""
+    from targets import TARGETS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)} (default: all)")
+    parser.add_argument("--cases", type=int, default=2000, metavar="N", help="of each target")
+    parser.add_argument("--first", type=int, default=0, metavar="N")
+    parser.add_argument("--seed", type=int, default=21)
+    args = parser.parse_args()
+    failed = 0
+    for name in args.targets or TARGETS:
+        began = time.monotonic()
+        found = fuzz(TARGETS[name], args.cases, args.seed, args.first)
+        failed += len(found.failures)
+        took = time.monotonic() - began
+        say(f"{name:24} {found.accepted:7} accepted {found.refused:7} refused {took:7.1f} s")
+        for failure in found.failures[:20]:
+            say(f"  {failure}")
+    say(f"{failed} failures")
+    return 4 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
