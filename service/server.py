@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import signal
 import socket
 import ssl
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError
 from helmsman.service.connections import Connections
@@ -24,6 +26,19 @@ _SEND_BUFFER = 2**16
 """Bytes that the kernel keeps for a reader; it would let them grow to megabytes, and a slow one go unnoticed."""
 _LINGER_S = 1.0
 _POLL_S = 0.02
+
+
+class _OfUse(logging.Filter):
+    """Leaves out what strangers send that is no HTTP: its traceback, for every one of them, would bury the rest."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is kept."""
+        error = record.exc_info[1] if record.exc_info else None
+        return not isinstance(error, HttpProcessingError)
+
+
+_log = logging.getLogger("helmsman.service")
+_log.addFilter(_OfUse())
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -76,6 +91,7 @@ async def serving(
         keepalive_timeout=options.idle_s,
         lingering_time=_LINGER_S,
         shutdown_timeout=_LINGER_S,
+        logger=_log,
     )
     await runner.setup()
     site = web.SockSite(runner, listener, backlog=_BACKLOG, ssl_context=tls)

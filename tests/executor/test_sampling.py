@@ -210,3 +210,11 @@ def test_runs_are_sampled_by_seed_and_end_at_stops(checkpoints: Callable[[str], 
         assert len(stopped[0]) < 12 and text.decode(stopped[0]).endswith(stop)
         assert stopped[0] == greedy[0][: len(stopped[0])]
         assert len(stopped[1]) == 12 or stop in whole[1]
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 1e-310, 1e-30])
+def test_the_least_temperatures_take_the_largest_without_a_word(temperature: float) -> None:
+    """Quotients by them are infinite; numpy's warnings are errors here."""
+    scores = logits(100)
+    for more in ({}, {"top_p": 0.5}, {"top_k": 5}):
+        assert Sampler(Sampling(temperature=temperature, **more), 3).choose(scores) == int(scores.argmax())

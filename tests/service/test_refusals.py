@@ -1,6 +1,7 @@
 """What is refused: with which status, in which words, and before what work."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import Any
 
@@ -197,3 +198,31 @@ def test_what_is_not_http_is_refused(line: bytes) -> None:
         assert (await site.get("/health"))[0] == 200
 
     on_site(test, VirtualEngine(), options=LIMITED)
+
+
+MALFORMED = {
+    "no method": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "a second one": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n\x00\x01 x\r\n\r\n",
+    "a header": b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header\x00: x\r\n\r\n",
+    "a line": b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n\r\n",
+    "a version": b"GET / HTTP/9.9\r\nHost: localhost\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+    "chunks": b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("case", MALFORMED)
+def test_what_is_no_http_leaves_no_traceback(case: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(site: Site) -> None:
+        host, _, port = site.url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(MALFORMED[case])
+        answer = await asyncio.wait_for(reader.readline(), 30)
+        writer.close()
+        assert answer.startswith(b"HTTP/1.") and b" 500 " not in answer
+        assert (await site.get("/health"))[0] == 200
+
+    with caplog.at_level(logging.WARNING):
+        on_site(test)
+    assert not caplog.records, caplog.text
