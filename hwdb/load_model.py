@@ -16,7 +16,7 @@ from helmsman.schemas.read import CONFIG_LIMIT, parse_document, parse_json, read
 
 _CATALOGUE = Path(__file__).parent / "models"
 _UNCOVERED = _CATALOGUE / "uncovered"
-_BLOCK = re.compile(r"\blayers\.([0-9]{1,9})\.")
+_BLOCK = re.compile(r"(?:model\.)?(?:decoder\.)?layers\.([0-9]{1,9})\..*")
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/([\w.-]+)")
 
 
@@ -148,7 +148,7 @@ def _read_config(content: dict[str, Any], size: int, path: Path) -> Model:
 def _check_blocks(path: Path, model: Model) -> None:
     """That weights beside `config.json` have no more blocks than it says: with fewer it would be another model."""
     for name in names_in(path.parent):
-        block = _BLOCK.search(name)
+        block = _BLOCK.fullmatch(name)
         if block is not None and int(block[1]) >= model.layers:
             message = f"the weights beside it have a tensor of block {int(block[1])}, {name}"
             remedy = "use the config.json and the files of one model"

@@ -3,9 +3,10 @@
 Within `utilisation` of its capacity an accelerator holds weights and caches; activations of a pass are in what is then
 left of what is available, so beyond what driver and context take. The host's cache has all that is available there,
 which leaves the record's reserve to the system. Where native devices serve, whose memory is the machine's and whose
-engine touches all of what it allocates, no cache has more than as many requests as may run need."""
+engine touches all of what it allocates, no cache has more than as many requests as may run need; the one of the device
+that computes has room for a request of any length, in half of what there is at most."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from helmsman.lowering.placement import Placement
@@ -79,7 +80,13 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
     )
     rooms = {memory.name: within - staying_bytes(plan, device)}
-    gpu = _gpu_tokens(rooms, {memory.name: each}, options, needed)
+    context = replica.model.longest_context
+
+    def most(room: int) -> int:
+        """What as many requests as may run need, and one of any length in half of the room at most."""
+        return max(needed, min(context, room // 2))
+
+    gpu = _gpu_tokens(rooms, {memory.name: each}, options, most)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -100,13 +107,17 @@ def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
 
 
 def _gpu_tokens(
-    rooms: Mapping[str, int], each: Mapping[str, float], options: ReplicaOptions, needed: int | None = None
+    rooms: Mapping[str, int],
+    each: Mapping[str, float],
+    options: ReplicaOptions,
+    most: Callable[[int], int | None] = lambda room: None,
 ) -> int:
-    """Tokens for whose every part there is room, those that are `needed` at most unless more are asked for.
+    """Tokens for whose every part there is room, at most those that are asked for.
 
     Raises InfeasibleError where that is no block."""
     here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
-    gpu = _tokens(min(here.values()), needed if options.gpu_tokens is None else options.gpu_tokens, options)
+    room = min(here.values())
+    gpu = _tokens(room, most(room) if options.gpu_tokens is None else options.gpu_tokens, options)
     if gpu < options.block:
         raise _no_room({m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
     return gpu

@@ -19,13 +19,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPEN_PATHS = ("/health",)
 """What whoever watches a server reads without a key."""
 
-_PREFLIGHT = {
-    hdrs.ACCESS_CONTROL_ALLOW_METHODS: "GET, POST",
-    hdrs.ACCESS_CONTROL_ALLOW_HEADERS: "Authorization, Content-Type",
-}
-"""What a browser asks about before it sends a page's request."""
-
-_BEARER = "Bearer "
+_SCHEME = "bearer"
 _JSON = "application/json"
 
 
@@ -47,7 +41,7 @@ class Access:
             self.check(request)
             page = request.headers.get(hdrs.ORIGIN)
             if request.method == hdrs.METH_OPTIONS and page is not None:
-                return web.Response(status=204, headers=_PREFLIGHT)
+                return web.Response(status=204, headers=_preflight(request))
             self.check_key(request)
             _check_type(request)
             return await handler(request)
@@ -64,7 +58,9 @@ class Access:
     def check(self, request: web.Request) -> None:
         """Raise RefusedError where the server is called by a name, or from a page, that is not one of its own."""
         host = request.headers.get(hdrs.HOST, "")
-        if not self._is_own(_name_in(host)):
+        if not host and request.path in OPEN_PATHS:
+            return  # probes of HTTP/1.0
+        if not self._is_own(name_in(host)):
             message = f"this server is not called {host[:100]!r}; --allow-host lets it be called so"
             raise RefusedError(403, "host", message)
         page = request.headers.get(hdrs.ORIGIN)
@@ -77,7 +73,8 @@ class Access:
         if not self.keys or request.path in OPEN_PATHS:
             return
         said = request.headers.get(hdrs.AUTHORIZATION, "")
-        given = said.removeprefix(_BEARER).encode() if said.startswith(_BEARER) else b""
+        scheme, _, rest = said.partition(" ")
+        given = rest.encode("utf-8", "surrogateescape") if scheme.lower() == _SCHEME else b""
         found = [hmac.compare_digest(given, key.encode()) for key in self.keys]  # all, in a time that tells nothing
         if not any(found):
             message = "a key is needed: send 'Authorization: Bearer KEY'" if not said else "not a key of this server"
@@ -87,14 +84,22 @@ class Access:
         return bool(self.keys) or _is_local(name) or _is_address(name) or name in self.hosts
 
     def _may_ask(self, page: str, host: str) -> bool:
-        """A page of this server itself, of this machine, or one that was named."""
-        if page in self.origins:
+        """A page of this server itself, of this machine, or one that was named; any, where a key is asked for."""
+        if self.keys or "*" in self.origins or page in self.origins:
             return True
         try:
             found = urlsplit(page)
         except ValueError:
             return False
-        return found.scheme in ("http", "https") and (found.netloc == host or _is_local(found.hostname or ""))
+        return found.scheme in ("http", "https") and (
+            found.netloc.lower() == host.lower() or _is_local(found.hostname or "")
+        )
+
+
+def _preflight(request: web.Request) -> dict[str, str]:
+    """What a browser asks about before it sends a page's request: clients have headers of their own."""
+    asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
+    return {str(hdrs.ACCESS_CONTROL_ALLOW_METHODS): "GET, POST", str(hdrs.ACCESS_CONTROL_ALLOW_HEADERS): asked}
 
 
 def _check_type(request: web.Request) -> None:
@@ -109,8 +114,8 @@ def is_loopback(host: str) -> bool:
     return _is_local(host) or (_is_address(host) and ip_address(host.split("%")[0]).is_loopback)
 
 
-def _name_in(host: str) -> str:
-    """The name in a `Host` header, without its port."""
+def name_in(host: str) -> str:
+    """The name in a `Host` header, in small letters and without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -127,7 +127,8 @@ async def serve(
     on_ready: Callable[[str], None],
     tls: ssl.SSLContext | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, tell `on_ready` the address; a second signal ends the grace of those that run."""
+    """Serve until SIGINT, SIGTERM or SIGHUP, tell `on_ready` the address; a second signal ends the grace of those that
+    run."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     async with serving(listener, engine, served, options, tls) as service:
@@ -137,7 +138,7 @@ async def serve(
                 service.end_all()
             stop.set()
 
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, asked)
         on_ready(address(listener, "http" if tls is None else "https"))
         await stop.wait()

@@ -47,11 +47,12 @@ class Weights:
         tensor = device.empty(tuple(like.shape), like.dtype, name)
         for first, read in in_steps(rows, like[0].numel()):
             source = torch.from_numpy(read.view(np.int16) if fmt == "bf16" else read)
-            tensor[first : first + len(read)].copy_(source.view(torch.bfloat16) if fmt == "bf16" else source)
-        if not torch.isfinite(tensor).all():
-            message = "values that are not finite: every token would be nonsense"
-            remedy = "download the checkpoint again"
-            raise BadInputError(message, file=str(file.path), field=stored, remedy=remedy)
+            values = (source.view(torch.bfloat16) if fmt == "bf16" else source).to(like.dtype)
+            if not torch.isfinite(values).all():
+                message = "values that are not finite: every token would be nonsense"
+                remedy = "download the checkpoint again"
+                raise BadInputError(message, file=str(file.path), field=stored, remedy=remedy)
+            tensor[first : first + len(read)].copy_(values)
         self._on_bytes(rows.nbytes)
         return tensor
 

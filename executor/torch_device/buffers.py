@@ -108,10 +108,10 @@ class TorchMemory:
         buffer = self.alloc(-(-rows // 16) * 16 * columns * dtype.itemsize, what)
         held = held_in(buffer).view(dtype, rows, columns)
         for first, read in in_steps(source, columns):
-            values = _values(read, source_format, columns)
+            values = _values(read, source_format, columns).to(dtype)
+            if not torch.isfinite(values).all():
+                raise FloatingPointError(f"values that are not finite in {fmt}")
             held[first : first + len(values)].copy_(values)
-        if not torch.isfinite(held).all():
-            raise FloatingPointError(f"values that are not finite in {fmt}")
         return buffer
 
     def _packed(self, source: Rows, source_format: str, fmt: StoredFormat, columns: int, what: str) -> Buffer:

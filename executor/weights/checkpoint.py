@@ -15,8 +15,8 @@ from helmsman.schemas.model import Model
 
 NUMPY_DTYPES: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
-_LEFT_OUT = re.compile(r"(?:.*\.)?rotary_emb\.inv_freq")
-"""Tensors that files of older transformers have, and models compute instead."""
+_LEFT_OUT = re.compile(r"(?:.*\.)?(?:rotary_emb\.(?:inv_freq|cos_cached|sin_cached)|decoder\.version)")
+"""Tensors that files of older libraries have, and models compute instead."""
 
 
 class Checkpoint:
@@ -98,6 +98,11 @@ def _sharded(directory: Path) -> dict[str, SafetensorsFile]:
         if name not in files[shard].entries:
             message = "missing, although the index places it here"
             raise BadInputError(message, file=str(directory / shard), field=name, remedy="download it again")
+    for shard, file in files.items():
+        unnamed = next((name for name in file.entries if name not in shard_of), None)
+        if unnamed is not None:
+            message, remedy = "a tensor that the index does not name", "download it again"
+            raise BadInputError(message, file=str(directory / shard), field=unnamed, remedy=remedy)
     return {name: files[shard] for name, shard in shard_of.items()}
 
 

@@ -26,6 +26,7 @@ async def text_of(response: ClientResponse, limit: int) -> str:
     return bytes(found[:limit]).decode("utf-8", "replace")
 
 
-def key_header(key: str | None) -> dict[str, str]:
-    """The header that brings a key."""
-    return {} if key is None else {"Authorization": f"Bearer {key}"}
+def headers_of(key: str | None) -> dict[str, str]:
+    """The headers of a request: a key, where there is one, and that answers come as they are."""
+    plain = {"Accept-Encoding": "identity"}
+    return plain if key is None else plain | {"Authorization": f"Bearer {key}"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from helmsman.service.load.asking import Asking
-from helmsman.service.load.bounded import key_header
+from helmsman.service.load.bounded import headers_of
 from helmsman.service.load.client import SILENCE_S, Observed, observe
 
 _LEAD_S = 0.05
@@ -38,7 +38,7 @@ async def replay(
         connector=TCPConnector(limit=0, force_close=False),
         timeout=ClientTimeout(total=None, sock_connect=60, sock_read=SILENCE_S),
         auto_decompress=False,
-        headers=key_header(key),
+        headers=headers_of(key),
     )
     gate = asyncio.Semaphore(concurrency) if concurrency else None
     start = loop.time() + _LEAD_S

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
-from helmsman.service.load.bounded import key_header, read_bounded
+from helmsman.service.load.bounded import headers_of, read_bounded
 
 _TIMEOUT = ClientTimeout(total=30)
 _LIMIT = 2**20
@@ -27,7 +27,7 @@ async def describe(url: str, key: str | None = None) -> Described:
     """What answers at `url`. Raises UsageError for what is no URL, HardwareUnavailableError where nothing answers."""
     try:
         async with (
-            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=key_header(key)) as session,
+            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=headers_of(key)) as session,
             session.get(f"{url}/v1/models") as answer,
         ):
             return _described(await read_bounded(answer, _LIMIT)) if answer.status == 200 else Described()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from helmsman.service.load.bounded import key_header, read_bounded
+from helmsman.service.load.bounded import headers_of, read_bounded
 from helmsman.service.load.pass_prices import PassSeconds, parse_passes, price_notes
 from helmsman.service.load.processors import ProcessorUse, on_this_machine, parse_use, use_notes
 
@@ -26,7 +26,7 @@ async def told(url: str, key: str | None = None) -> Told:
     """Ask the server at `url`."""
     try:
         async with (
-            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=key_header(key)) as session,
+            ClientSession(timeout=_TIMEOUT, auto_decompress=False, headers=headers_of(key)) as session,
             session.get(f"{url}/metrics") as answer,
         ):
             text = (await read_bounded(answer, _LIMIT)).decode("utf-8", "replace") if answer.status == 200 else ""

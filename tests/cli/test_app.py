@@ -181,7 +181,9 @@ def test_a_file_keeps_its_mode(mode: int, tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == mode
 
 
-def test_two_outputs_and_what_is_read_are_three_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_outputs_and_what_is_read_are_three_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "plan.json").write_text("plan")
     (tmp_path / "link").symlink_to(tmp_path / "plan.json")
 
@@ -190,8 +192,12 @@ def test_two_outputs_and_what_is_read_are_three_files(tmp_path: Path, capsys: py
         parser.add_argument("plan", type=Path)
         parser.add_argument("--trace", type=Path)
         parser.add_argument("--requests", action="append")
+        parser.add_argument("--model")
         return run_command(parser, lambda args: 0, [str(tmp_path / "plan.json"), *argv])
 
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / "config.json").write_text("config")
     same = str(tmp_path / "new.json")
     assert code("-o", same, "--trace", str(tmp_path / "other")) == 0
     for argv, said in (
@@ -199,7 +205,12 @@ def test_two_outputs_and_what_is_read_are_three_files(tmp_path: Path, capsys: py
         (("-o", str(tmp_path / "plan.json")), "-o: is read as PLAN too"),
         (("--trace", str(tmp_path / "link")), "--trace: is read as PLAN too"),
         (("-o", str(tmp_path / "link"), "--requests", "x"), "-o: is read as PLAN too"),
+        (("--model", str(folder), "-o", str(folder / "config.json")), "-o: is read as --model too"),
     ):
         assert code(*argv) == 2
         assert said in capsys.readouterr().err
     assert (tmp_path / "plan.json").read_text() == "plan"
+    name = tmp_path / "Qwen3-0.6B"
+    name.write_text("a plan that was written before")
+    monkeypatch.chdir(tmp_path)
+    assert code("--model", "Qwen3-0.6B", "-o", "Qwen3-0.6B") == 0, "a name of the catalogue is no file"

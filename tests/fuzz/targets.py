@@ -257,6 +257,43 @@ def _read_trace(path: Path) -> None:
     read_trace(path)
 
 
+def _served(folder: Path) -> Sequence[bytes]:
+    from io import BytesIO
+
+    from helmsman.schemas.served import Gaps, Served, ServedInfo, write_served
+
+    row = np.arange(12)
+    counts = dict.fromkeys(("request", "prompt_tokens", "output_tokens", "produced"), row + 1)
+    others = dict.fromkeys(("cpu_tokens", "preemptions", "reused_tokens", "replica", "status"), row * 0)
+    times = {name: row + place for place, name in enumerate(("arrival_s", "started_s", "first_token_s", "finish_s"))}
+    gaps = Gaps(np.arange(13), row + 0.5, row * 0.0, row * 0 + 1, row * 0 + 1, row > 5)
+    info = ServedInfo(source="simulated", plan_sha256="0" * 64, policy="neo", requests="a.csv")
+    stream = BytesIO()
+    write_served(
+        Served(info, **{name: 1.0 * each for name, each in times.items()}, **counts, **others, gaps=gaps), stream
+    )
+    return [stream.getvalue()]
+
+
+def _read_served(path: Path) -> None:
+    from helmsman.schemas.served import read_served
+
+    read_served(path)
+
+
+def _read_index(path: Path) -> None:
+    from helmsman.hwdb.safetensors_file import names_in, shards_of
+
+    shards_of(path)
+    names_in(path.parent)
+
+
+INDEX = {
+    "metadata": {"total_size": 10},
+    "weight_map": {"a.weight": "model-1.safetensors", "b.weight": "model-2.safetensors"},
+}
+
+
 def _requests_file(path: Path) -> None:
     from helmsman.simulator.serving.requests.asking import asking
 
@@ -391,6 +428,8 @@ _TARGETS = (
     Target("safetensors", of_files(_safetensors, damaged, _read_safetensors)),
     Target("tokenizer", of_files(_tokenizers, _either, _read_tokenizer, "tokenizer.json")),
     Target("trace", of_files(_traces, damaged, _read_trace)),
+    Target("served", of_files(_served, damaged, _read_served)),
+    Target("index", of_files(_json(INDEX), _either, _read_index, "model.safetensors.index.json")),
     Target("azure", of_files(_fixed(AZURE), damaged, _requests_file, "requests.csv")),
     Target("mooncake", of_files(_fixed(MOONCAKE), damaged, _requests_file, "requests.jsonl")),
     Target("words", of_bytes(_fixed(*WORDS), damaged, _words)),

@@ -13,7 +13,7 @@ from two_cpus import TWO_CPUS
 
 from helmsman.schemas.errors import BadInputError
 
-CASES = {"plan-executed": 60, "plan": 400, "plan-rules": 1000, "gguf": 1000, "trace": 1000}
+CASES = {"plan-executed": 60, "plan": 400, "plan-rules": 1000, "gguf": 1000, "trace": 1000, "served": 1000}
 """Of targets that take milliseconds a case; 2,000 of others."""
 
 SEED = 21

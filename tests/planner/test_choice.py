@@ -78,6 +78,11 @@ def test_assumed_crossings_count_in_what_is_expected():
     assert choose([shared(8.0, 4.0, assumed=True), layers(10.0)]).chosen.complexity == Complexity.MATRICES
 
 
+def test_what_repeated_runs_differ_by_is_much_where_it_may_be_far_more():
+    best, skewed = shared(10.0, 0.1), Made(Complexity.LAYERS, 10.25, 50.0, assumed=True)
+    assert choose([best, skewed]).chosen is best
+
+
 def test_no_plan_is_recommended_that_is_worse_at_all_three_ends():
     better, worse = shared(8.0, 3.0, assumed=True), layers(10.0, 2.0)
     ends = [(each.seconds.low, each.seconds.mid, each.seconds.high) for each in (better, worse)]

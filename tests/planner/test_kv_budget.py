@@ -108,9 +108,12 @@ def test_native_caches_hold_what_as_many_requests_as_run_need() -> None:
     plan = make_plan(load_model("Qwen3-0.6B"), 0, kv="f16", workload=work, hardware=make_hardware(vram=4 * GIB))
     most = _limits(plan, cpu_tokens=10**9).cpu_tokens
     assert _limits(plan).cpu_tokens == 64 * 112 < most, "whole blocks of the plan's longest context"
-    assert _limits(plan).gpu_tokens == 64 * 112 < _limits(plan, gpu_tokens=10**9).gpu_tokens
+    room = _limits(plan, gpu_tokens=10**9).gpu_tokens
+    assert 64 * 112 == _limits(plan).gpu_tokens < room
+    one = _limits(plan, sequences=1).gpu_tokens
+    assert 112 < one <= _limits(plan, sequences=1, gpu_tokens=10**9).gpu_tokens // 2, "a long one has half of the room"
     whole = _limits(layer_split("opt-125m", "epyc9554-cpu", 14))
-    assert whole.gpu_tokens < 64 * 2048, "not nine tenths of a machine"
+    assert whole.gpu_tokens == 64 * 256, "not nine tenths of a machine"
     assert _limits(plan, sequences=8).cpu_tokens == 8 * 112
     assert _limits(plan, cpu_tokens=10_000).cpu_tokens == 10_000
     long = plan.model_copy(update={"workload": work.model_copy(update={"context": 2**15})})

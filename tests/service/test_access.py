@@ -91,8 +91,10 @@ def test_pages_that_may_ask_are_answered(page: str) -> None:
     async def test(site: Site) -> None:
         status, _, headers = await site.post("/v1/completions", ASKED, Origin=page)
         assert (status, headers["Access-Control-Allow-Origin"]) == (200, page)
-        async with site.client.options(site.url + "/v1/completions", headers={"Origin": page}) as asked:
-            assert asked.status == 204 and "Content-Type" in asked.headers["Access-Control-Allow-Headers"]
+        preflight = {"Origin": page, "Access-Control-Request-Headers": "content-type,x-stainless-os"}
+        async with site.client.options(site.url + "/v1/completions", headers=preflight) as asked:
+            assert asked.status == 204 and asked.headers["Access-Control-Allow-Origin"] == page
+            assert asked.headers["Access-Control-Allow-Headers"] == preflight["Access-Control-Request-Headers"]
         asked_for = {"prompt": "a", "max_tokens": 2, "stream": True}
         async with site.client.post(site.url + "/v1/completions", json=asked_for, headers={"Origin": page}) as answer:
             assert answer.headers["Access-Control-Allow-Origin"] == page, "streams, too"
@@ -107,7 +109,9 @@ def test_a_page_of_the_server_itself_may_ask() -> None:
     admitting(test)
 
 
-@pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", "Bearer wrong", "one-key", "Basic b25lLWtleQ==", "bearer x"])
+@pytest.mark.parametrize(
+    "said", ["", "Bearer", "Bearer ", "Bearer wrong", "one-key", "Basic b25lLWtleQ==", "bearer x", "Bearer \udcff"]
+)
 def test_without_a_key_nothing_is_told(said: str) -> None:
     async def test(site: Site) -> None:
         headers = {"Authorization": said} if said else {}
@@ -122,11 +126,14 @@ def test_without_a_key_nothing_is_told(said: str) -> None:
     admitting(test, keys=KEYS)
 
 
-def test_each_key_lets_in_under_any_name() -> None:
+def test_each_key_lets_in_under_any_name_and_from_any_page() -> None:
+    """Who has a key needs no other leave: names and pages are checked for those who have none."""
+
     async def test(site: Site) -> None:
-        for key in KEYS:
-            headers = {"Authorization": f"Bearer {key}", "Host": "box.example"}
-            assert (await site.post("/v1/completions", ASKED, **headers))[0] == 200
+        for key, scheme in zip(KEYS, ("Bearer", "bearer"), strict=True):
+            headers = {"Authorization": f"{scheme} {key}", "Host": "box.example", "Origin": "app://obsidian.md"}
+            status, _, told = await site.post("/v1/completions", ASKED, **headers)
+            assert (status, told["Access-Control-Allow-Origin"]) == (200, "app://obsidian.md")
 
     admitting(test, keys=KEYS)
 
@@ -175,7 +182,11 @@ def test_keys_come_from_arguments_files_and_the_environment(tmp_path: Path, monk
     (tmp_path / "keys").write_text("two\n\n three \none\n")
     monkeypatch.setenv(KEY_VARIABLE, "four")
     found = keys_of(arguments("--api-key", "one", "--api-key-file", str(tmp_path / "keys")))
-    assert found == ("one", "two", "three", "four")
+    assert found == ("one", "two", "three"), "the environment speaks where nothing else does"
+    assert keys_of(arguments()) == ("four",)
+    monkeypatch.setenv(KEY_VARIABLE, "")
+    with pytest.raises(UsageError, match=KEY_VARIABLE):
+        keys_of(arguments())
 
 
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff"])
@@ -192,7 +203,33 @@ def test_what_no_header_can_carry_is_no_key(key: str) -> None:
     assert repr(key) not in str(caught.value), "keys are not printed"
 
 
-@pytest.mark.parametrize("origin", ["example.org", "https://", "https://a/b", "ftp://a"])
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("https://Example.org", "https://example.org"), ("https://x.org:443", "https://x.org"), ("null", "null"),
+     ("http://x.org:8080", "http://x.org:8080"), ("chrome-extension://abc", "chrome-extension://abc"), ("*", "*")],
+)  # fmt: skip
+def test_origins_are_kept_as_browsers_write_them(given: str, kept: str) -> None:
+    assert access_of(arguments("--allow-origin", given)).origins == {kept}
+
+
+def test_names_are_kept_without_ports_and_the_own_one_is_among_them() -> None:
+    found = access_of(arguments("--allow-host", "Box.LAN:8000", "--allow-anonymous", host="gpu-box.lan"))
+    assert found.hosts == {"box.lan", "gpu-box.lan"}
+
+
+def test_probes_without_a_name_are_told_of_health_alone() -> None:
+    async def test(site: Site) -> None:
+        host, _, port = site.url.removeprefix("http://").partition(":")
+        for path, status in (("/health", b" 200 "), ("/metrics", b" 403 ")):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            assert status in await asyncio.wait_for(reader.readline(), 10)
+            writer.close()
+
+    admitting(test)
+
+
+@pytest.mark.parametrize("origin", ["example.org", "https://", "https://a/b"])
 def test_what_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(UsageError, match="--allow-origin"):
         access_of(arguments("--allow-origin", origin))

@@ -1,6 +1,10 @@
 """helm-bench-serve: a table as simulations write it, and what goes wrong in one line."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -142,6 +146,20 @@ def test_a_hostile_server_costs_neither_time_nor_memory(
     asked = "no request was answered" in err.splitlines()[-1]
     assert code == 6 and (asked or "an answer of more than" in err), err
     assert (tmp_path / "served.parquet").exists() == asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_load(number: signal.Signals, tmp_path: Path) -> None:
+    """Where an exception of a signal's handler would be one of a callback, and lost."""
+    code = "import sys; from helmsman.cli.bench_serve import main; sys.exit(main())"
+    with background(VirtualEngine(step_s=0.05)) as url:
+        argv = ["--url", url, "--requests", "synthetic:n=400,input=20,output=200,rate=50", "-o", str(tmp_path / "s")]
+        process = subprocess.Popen([sys.executable, "-c", code, *argv, "-q"], stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (128 + number, f"helm-bench-serve: ended by {number.name}\n")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("given", ["argument", "environment", "none"])

@@ -40,12 +40,12 @@ def add_key_arguments(add: Callable[..., object], what: str) -> None:
 
 
 def keys_of(args: argparse.Namespace) -> tuple[str, ...]:
-    """The keys that arguments, file and environment give. Raises UsageError for what cannot be a key."""
+    """The keys that arguments and a file give, or else the environment. Raises UsageError for what cannot be a key."""
     given = [("--api-key", key) for key in args.api_key]
     if args.api_key_file is not None:
         given += [("--api-key-file", key) for key in _lines(args.api_key_file)]
-    if os.environ.get(KEY_VARIABLE):
-        given.append((KEY_VARIABLE, os.environ[KEY_VARIABLE]))
+    if not given and KEY_VARIABLE in os.environ:
+        given = [(KEY_VARIABLE, os.environ[KEY_VARIABLE])]
     for field, key in given:
         if not (key.isascii() and key.isprintable() and key and " " not in key):
             raise UsageError("not a key", field=field, remedy="use printable ASCII without spaces")
@@ -67,7 +67,7 @@ def _lines(path: Path) -> list[str]:
 
 def access_of(args: argparse.Namespace) -> "Access":
     """Who may ask. Raises UsageError where other machines could without a key, and nobody said so."""
-    from helmsman.service.access import Access, is_loopback
+    from helmsman.service.access import Access, is_loopback, name_in
 
     keys = keys_of(args)
     if not keys and not args.allow_anonymous and not is_loopback(args.host):
@@ -77,12 +77,24 @@ def access_of(args: argparse.Namespace) -> "Access":
             value=args.host,
             remedy="give --api-key-file, or --allow-anonymous where something before it knows who asks",
         )
-    for origin in args.allow_origin:
-        scheme, separator, rest = origin.partition("://")
-        if scheme not in ("http", "https") or not separator or not rest or "/" in rest:
-            remedy = "write it as browsers do: https://example.org, or http://127.0.0.1:3000"
-            raise UsageError("not an origin", field="--allow-origin", value=origin, remedy=remedy)
-    return Access(keys, frozenset(name.lower() for name in args.allow_host), frozenset(args.allow_origin))
+    hosts = {name_in(name) for name in args.allow_host}
+    if "" in hosts:
+        raise UsageError(
+            "not a name", field="--allow-host", value=args.allow_host, remedy="write box.lan, for instance"
+        )
+    return Access(keys, {args.host.lower(), *hosts}, {_origin(each) for each in args.allow_origin})
+
+
+def _origin(text: str) -> str:
+    """An origin as browsers write it: small letters, without a port that its scheme has anyway."""
+    scheme, separator, rest = text.lower().partition("://")
+    if text in ("null", "*"):
+        return text
+    if not scheme or not separator or not rest or "/" in rest:
+        remedy = "write it as browsers do: https://example.org, http://127.0.0.1:3000, app://name, null, or * for all"
+        raise UsageError("not an origin", field="--allow-origin", value=text, remedy=remedy)
+    usual = {"http": ":80", "https": ":443"}.get(scheme, ":")
+    return f"{scheme}://{rest.removesuffix(usual)}"
 
 
 def encryption_of(args: argparse.Namespace) -> "ssl.SSLContext | None":

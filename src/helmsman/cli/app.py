@@ -9,11 +9,11 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, TypeVar
 
 from helmsman import __version__
 from helmsman.cli.places import check_outputs
@@ -22,6 +22,8 @@ from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, Hel
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+
+ResultT = TypeVar("ResultT")
 
 PLACE = "PLACE"
 """As --out is called where it may name a folder."""
@@ -121,6 +123,44 @@ def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], ar
         return 128 + ended.signal
 
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command."""
+
+
+def run_loop(work: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    """What the coroutine of `work` returns, in an event loop of its own. Signals that end the command cancel it: an
+    exception that their handler raised would be one of a callback there, and lost."""
+    import asyncio
+
+    before = {number: signal.getsignal(number) for number in ENDING}
+    ended = list[int]()
+
+    async def run() -> ResultT:
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None, "within a task"
+
+        def end(number: int) -> None:
+            ended.append(number)
+            task.cancel()
+
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                loop.add_signal_handler(number, end, number)
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if ended:
+                raise _EndedError(ended[0]) from None
+            raise
+
+    try:
+        return asyncio.run(run())
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
 class _EndedError(BaseException):
     """The process was told to end: what is half written is removed on the way out."""
 
@@ -134,11 +174,10 @@ def _ending_by_signals() -> Iterator[None]:
     """Meanwhile SIGTERM and SIGHUP end the command as Ctrl-C does, where nobody has said otherwise."""
 
     def end(number: int, _: object) -> NoReturn:
-        signal.signal(number, signal.SIG_IGN)  # once: a second one must not stop the cleaning up
         raise _EndedError(number)
 
     main = threading.current_thread() is threading.main_thread()
-    numbers = [each for each in (signal.SIGTERM, signal.SIGHUP) if main and signal.getsignal(each) is signal.SIG_DFL]
+    numbers = [each for each in ENDING if main and signal.getsignal(each) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, end)
     try:

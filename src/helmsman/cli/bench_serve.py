@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import add_key_arguments, keys_of
-from helmsman.cli.app import Parser, command_parser, run_command, show, write_atomically
+from helmsman.cli.app import Parser, command_parser, run_command, run_loop, show, write_atomically
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.schemas.errors import HardwareUnavailableError, TargetMissedError, UsageError
 from helmsman.schemas.figures import DISTURBED
@@ -48,8 +48,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def execute(args: argparse.Namespace) -> int:
     """Read requests, replay them, write, print; 4 where the SLO is missed, 6 where nothing was answered."""
-    import asyncio
-
     from helmsman.cli.open_files import allow_connections
     from helmsman.schemas.served import write_served
     from helmsman.service.load.measured import measured
@@ -65,10 +63,11 @@ def execute(args: argparse.Namespace) -> int:
     allow_connections()
     args.url = args.url.rstrip("/")
     key = next(iter(keys_of(args)), None)
-    server = asyncio.run(describe(args.url, key))
-    before = asyncio.run(told(args.url, key))
+    server = run_loop(lambda: describe(args.url, key))
+    before = run_loop(lambda: told(args.url, key))
     replayed = _replay(args, requests, server, key)
-    notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, asyncio.run(told(args.url, key)))}
+    after = run_loop(lambda: told(args.url, key))
+    notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, after)}
     served = measured(requests, replayed, _info(args, server, notes))
     write_atomically(args.out, lambda stream: write_served(served, stream))
     found = report(served, slo)
@@ -99,8 +98,6 @@ def _requests(args: argparse.Namespace) -> "Requests":
 
 
 def _replay(args: argparse.Namespace, requests: "Requests", server: "Described", key: str | None) -> "Replayed":
-    import asyncio
-
     from helmsman.cli.progress import progress
     from helmsman.service.load.asking import Asking
     from helmsman.service.load.prompts import id_prompts, word_prompts
@@ -109,8 +106,9 @@ def _replay(args: argparse.Namespace, requests: "Requests", server: "Described",
     prompts = (word_prompts if args.words else id_prompts)(requests, args.seed)
     asking = Asking(requests, prompts, args.chat, args.model or server.model, args.plain)
     with progress(len(requests), args.quiet or args.json) as tell:
-        asked = replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}"), key)
-        return asyncio.run(asked)
+        return run_loop(
+            lambda: replay(args.url, asking, args.concurrency, lambda ended: tell(f"request {ended.row}"), key)
+        )
 
 
 def _lag(requests: "Requests", replayed: "Replayed") -> float:

@@ -40,7 +40,8 @@ def check_outputs(args: argparse.Namespace) -> None:
         if other != option:
             remedy = "choose two places"
             raise UsageError(f"is written by {other} too", field=option, value=str(path), remedy=remedy)
-        reader = next((each for each, value in given.items() if each not in OUTPUTS and _is_file(value, path)), None)
+        others = ((each, value) for each, value in given.items() if each not in OUTPUTS)
+        reader = next((each for each, value in others if _is_file(value, path, each in _FOLDERS)), None)
         if reader is not None:
             message = f"is read as {_option(reader)} too"
             raise UsageError(message, field=option, value=str(path), remedy="choose another place")
@@ -50,16 +51,26 @@ OUTPUTS = ("out", "plot", "write_table", "trace", "timeline", "export_vllm", "ex
 """Arguments, of all commands, that name a file to write."""
 
 
-def _is_file(value: object, path: Path) -> bool:
-    """Whether an argument's value, or one of its values, names the existing file `path`."""
+def _is_file(value: object, path: Path, whole: bool) -> bool:
+    """Whether an argument's value, or one of its values, names the existing file `path`; or its folder, where all of
+    that is read (`whole`)."""
     if isinstance(value, list | tuple):
-        return any(_is_file(each, path) for each in value)
+        return any(_is_file(each, path, whole) for each in value)
+    if isinstance(value, str) and Path(value).suffix not in _READ and os.sep not in value:
+        return False  # a name of the catalogue, of the database, or a text
     if not isinstance(value, str | Path) or not path.exists():
         return False
     try:
-        return path.samefile(value)
+        return path.samefile(value) or (whole and Path(os.path.realpath(path)).parent.samefile(value))
     except (OSError, ValueError):
         return False
+
+
+_FOLDERS = ("checkpoint", "model")
+"""Arguments that may name a folder of which everything is read."""
+
+_READ = (".json", ".jsonl", ".csv", ".parquet", ".gguf")
+"""Endings of files that arguments may name beside what are no files."""
 
 
 def _option(name: str) -> str:
