@@ -2,6 +2,7 @@
 metadata, because page checksums cover neither page headers nor the footer."""
 
 import hashlib
+import resource
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,6 @@ from helmsman.schemas.errors import BadInputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,51 +72,44 @@ def reading(kind: Kind, path: Path) -> Iterator[None]:
 def read_table(kind: Kind, path: Path, schema: "pa.Schema", most: int, texts: Sequence[str] = ()) -> Stored:
     """A file of this kind with at most `most` rows; columns `texts` stay dictionaries. Use within `reading`.
 
-    A file of equal values is small and may stand for any number of them: none is read beyond `_room`."""
-    import pyarrow as pa
+    A file of equal values is small and may stand for any number of them: `_within` bounds what they take."""
     import pyarrow.parquet as pq
 
-    room = _room(path)
     with pq.ParquetFile(path) as file:
         metadata = file.schema_arrow.metadata or {}
         if kind.key not in metadata or not file.schema_arrow.equals(schema):
             raise BadInputError(f"not a {kind.name}", file=str(path), remedy=kind.written_by)
         if file.metadata.num_rows > most:
             raise BadInputError(f"more than {most} rows", file=str(path))
-        _check_room(_stated(file.metadata), room, path)
-    batches, taken = [], 0
-    with pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts)) as file:
-        read_as = file.schema_arrow
-        for batch in file.iter_batches(_BATCH_ROWS):
-            batches.append(batch)
-            taken += batch.nbytes
-            _check_room(taken, room, path)
-    table = pa.Table.from_batches(batches, batches[0].schema if batches else read_as).unify_dictionaries()
+    with _within(path), pq.ParquetFile(path, page_checksum_verification=True, read_dictionary=list(texts)) as file:
+        table = file.read(use_threads=False)
     table.validate(full=True)
     return Stored(table, dict(metadata))
 
 
-def _room(path: Path) -> int:
-    """Bytes that the values of a file may take in memory: those of tables take at most some ten times their size."""
-    return _FREE_BYTES + _MOST_TIMES * path.stat().st_size
+@contextmanager
+def _within(path: Path) -> Iterator[None]:
+    """Meanwhile this process may take no more memory than the values of a table of the file's size do: a limit of the
+    system holds whatever the file says of itself, and its footer may say anything. Raises BadInputError beyond it."""
+    size = path.stat().st_size
+    room = _FREE_BYTES + _MOST_TIMES * size
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = int(_STATM.read_text().split()[0]) * resource.getpagesize() + room if _STATM.exists() else soft
+    if soft != resource.RLIM_INFINITY:
+        limit = min(limit, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    try:
+        yield
+    except MemoryError:
+        message = f"its values take more than {room} bytes, as those of no table of {size} bytes do"
+        raise BadInputError(message, file=str(path), remedy="write the table again") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _stated(metadata: "pq.FileMetaData") -> int:
-    """Bytes that all values take, by what the footer says of them; each at least one of 8 bytes."""
-    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
-    columns = (group.column(index) for group in groups for index in range(group.num_columns))
-    return sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns)
-
-
-def _check_room(taken: int, room: int, path: Path) -> None:
-    if taken > room:
-        message = f"its values take more than {room} bytes, as those of no table of its size do"
-        raise BadInputError(message, file=str(path), value=taken, remedy="write the table again")
-
-
-_FREE_BYTES = 2**26
+_FREE_BYTES = 2**28
 _MOST_TIMES = 200
-_BATCH_ROWS = 2**16
+_STATM = Path("/proc/self/statm")
 
 
 def verified(kind: Kind, stored: Stored, parts: Iterable[bytes], path: Path) -> bytes:
