@@ -35,7 +35,7 @@ def records(folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("number", range(20))
+@pytest.mark.parametrize("number", range(10))
 def test_questions_about_small_models(number: int, folder: Path, records: list[Path]) -> None:
     found = checked(folder, records, SEED, 0.7e9, 1, number)
     assert not found.failures, "\n".join(found.failures)
