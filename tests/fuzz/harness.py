@@ -1,14 +1,16 @@
 """Runs many damaged inputs through what reads them, in forked workers that a hang, a crash or too much memory cannot
-take along: `python tests/fuzz/harness.py --help`.
+take along: `python tests/fuzz/harness.py --help`. A process of its own, with one thread: what other threads hold when
+a process forks is held for ever in the child.
 
 A case is its number: the same target, seed and number make the same input. Of every case one of two things is true
 afterwards: it was accepted, or it was refused with an error of ours, one line that names a remedy or a place. Anything
 else is a failure: another exception, more than SECONDS, more than MEMORY bytes, the end of the process."""
 
 import argparse
+import json
 import os
-import pickle
 import resource
+import select
 import signal
 import sys
 import tempfile
@@ -16,6 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from types import FrameType
@@ -28,6 +31,8 @@ SECONDS = 2.0
 """That a case may take, of processor time: machines that run tests are busy."""
 MEMORY = 2**30
 """Bytes of address space that a case may need beyond what its worker has."""
+SILENCE = float(os.environ.get("HELM_FUZZ_SILENCE", "60"))
+"""Seconds without a word from a worker after which it is taken to wait for ever: cases take milliseconds."""
 CHUNK = 250
 """Cases between two workers: what one leaves behind does not grow."""
 
@@ -93,40 +98,44 @@ def _in_worker(target: Target, seed: int, first: int, stop: int) -> tuple[int, t
         os.close(reader)
         _work(target, seed, first, stop, writer)
     os.close(writer)
-    at, counted, failures = first, [0, 0], []
-    with os.fdopen(reader, "rb") as stream:
-        while (found := _next(stream)) is not None:
-            at = found[0] + 1
-            if found[1] in ("accepted", "refused"):
-                counted[found[1] == "refused"] += 1
-            else:
-                failures.append(Failure(target.name, seed, found[0], found[1]))
+    at, counted, failures, silent = first, [0, 0], list[Failure](), False
+    with os.fdopen(reader, "rb", buffering=0) as stream:
+        rest = b""
+        while not (silent := not select.select([stream], [], [], SILENCE)[0]) and (read := stream.read(2**16)):
+            *lines, rest = (rest + read).split(b"\n")
+            for line in lines:
+                number, what = json.loads(line)
+                at = number + 1
+                if what in ("accepted", "refused"):
+                    counted[what == "refused"] += 1
+                else:
+                    failures.append(Failure(target.name, seed, number, what))
+    if silent:
+        os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if status != 0:
-        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
-        what = f"the process ended by {signal.Signals(number).name}" if number else f"exit {os.WEXITSTATUS(status)}"
-        failures.append(Failure(target.name, seed, at, what))
+        failures.append(Failure(target.name, seed, at, f"waits for {SILENCE:g} s" if silent else _end(status)))
         at += 1
     return at, (counted[0], counted[1]), failures
 
 
-def _next(stream: object) -> tuple[int, str] | None:
-    try:
-        found: tuple[int, str] = pickle.load(stream)  # type: ignore[arg-type]
-    except EOFError:
-        return None
-    return found
+def _end(status: int) -> str:
+    """How a worker ended, by what waiting for it told."""
+    if os.WIFSIGNALED(status):
+        return f"the process ended by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"exit {os.WEXITSTATUS(status)}"
 
 
 def _work(target: Target, seed: int, first: int, stop: int, writer: int) -> NoReturn:
     """A worker's life: one message a case; whatever it has open is left as it is at the end."""
     code = 1
     try:
-        with os.fdopen(writer, "wb") as stream, tempfile.TemporaryDirectory(prefix="helm-fuzz-") as folder:
+        with os.fdopen(writer, "w") as stream, tempfile.TemporaryDirectory(prefix="helm-fuzz-") as folder:
             case = target.prepare(Path(folder))
             signal.signal(signal.SIGPROF, _hang)
             for number in range(first, stop):
-                pickle.dump((number, _tried(case, Random(f"{target.name} {seed} {number}"))), stream)
+                what = _tried(case, Random(f"{target.name} {seed} {number}"))
+                stream.write(json.dumps((number, what)) + "\n")
                 stream.flush()
         code = 0
     except BaseException:
@@ -218,26 +227,35 @@ def of_files(seeds: Callable[[Path], Sequence[bytes]], change: Callable[[bytes, 
 
 
 def main() -> int:
-    """Try targets; print what failed and how fast it went."""
-    from targets import TARGETS
-
+    """Try targets; print what failed and how fast it went, or (`--json`) a line of JSON for each target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)} (default: all)")
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="names in that module (default: all)")
+    parser.add_argument("--module", default="targets", metavar="NAME", help="what has TARGETS (default: targets)")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--cases", type=int, default=2000, metavar="N", help="of each target")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=21)
     args = parser.parse_args()
+    known: dict[str, Target] = import_module(args.module).TARGETS
     failed = 0
-    for name in args.targets or TARGETS:
+    for name in args.targets or known:
         began = time.monotonic()
-        found = fuzz(TARGETS[name], args.cases, args.seed, args.first)
+        found = fuzz(known[name], args.cases, args.seed, args.first)
         failed += len(found.failures)
-        took = time.monotonic() - began
+        if args.json:
+            say(json.dumps({"accepted": found.accepted, "refused": found.refused, "failures": _lines(found.failures)}))
+            continue
+        took = time.monotonic() - began  # of the printed line alone
         say(f"{name:24} {found.accepted:7} accepted {found.refused:7} refused {took:7.1f} s")
         for failure in found.failures[:20]:
             say(f"  {failure}")
-    say(f"{failed} failures")
+    if not args.json:
+        say(f"{failed} failures")
     return 4 if failed else 0
+
+
+def _lines(failures: Sequence[Failure]) -> list[str]:
+    return [str(failure) for failure in failures]
 
 
 if __name__ == "__main__":
