@@ -8,7 +8,7 @@ from helmsman.schemas.errors import BadInputError
 
 
 class FileBytes:
-    """An open file of `size` bytes, as it was when it was opened. Read by one thread at a time."""
+    """An open file that had `size` bytes when it was opened. One thread at a time may read it."""
 
     def __init__(self, path: Path) -> None:
         """Open `path`. Raises BadInputError where it cannot be read, or is no file."""
@@ -28,9 +28,9 @@ class FileBytes:
 
     def read(self, start: int, stop: int, field: str) -> bytes:
         """Bytes [start, stop), which are for `field`. Raises BadInputError where the file does not have them."""
-        found = bytearray(stop - start)
-        self.read_into(memoryview(found), start, field)
-        return bytes(found)
+        content = bytearray(stop - start)
+        self.read_into(memoryview(content), start, field)
+        return bytes(content)
 
     def read_into(self, target: memoryview, start: int, field: str) -> None:
         """Fill `target`, contiguous bytes, with those from `start` on. Raises BadInputError as `read` does."""

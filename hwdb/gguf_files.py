@@ -80,7 +80,10 @@ class GgufFile:
 
 
 def _beginning(file: FileBytes) -> tuple[bytes, Header]:
-    """What precedes the data, and is needed of it later."""
+    """Read and check the header of a GGUF file.
+
+    Returns the file's first bytes, up to the last array of the metadata (arrays are decoded when they are asked for),
+    and the header. Raises BadInputError as `read_header` does."""
     length = FIRST_READ
     while True:
         data = file.read(0, min(length, file.size), "header")

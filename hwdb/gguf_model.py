@@ -82,14 +82,14 @@ def _family(header: Header) -> tuple[Family, Fields]:
 
 
 def _check_tensors(header: Header, family: Family, layers: int) -> None:
-    """That the file has no tensor which the family's operations, in so many blocks, would leave out."""
-    block = re.compile(rf"blk\.(0|[1-9][0-9]*)\.(?:{'|'.join(_IN_BLOCK[family])})\.(?:weight|bias)")
+    """Raise BadInputError for a tensor that the family's operations, in `layers` blocks, would leave out."""
+    in_block = re.compile(rf"blk\.(0|[1-9][0-9]*)\.(?:{'|'.join(_IN_BLOCK[family])})\.(?:weight|bias)")
     for name in header.tensors:
-        found = block.fullmatch(name)
-        if found is not None and int(found[1]) >= layers:
+        block = in_block.fullmatch(name)
+        if block is not None and int(block[1]) >= layers:
             message = f"a tensor of a block beyond the {layers} of block_count"
             raise _wrong(header, name, message, None, "the file is damaged: write or download it again")
-        if name not in _ENDS and found is None:
+        if name not in _ENDS and block is None:
             message = f"a tensor that models of {header.metadata['general.architecture']} do not have here"
             raise _wrong(header, name, f"not covered: {message}", None, "choose a model that is covered")
 

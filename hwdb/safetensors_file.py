@@ -55,17 +55,19 @@ class SafetensorsFile:
 
 
 def shards_of(index: Path) -> dict[str, str]:
-    """Tensor -> name of the file that holds it, as `index` says. Raises BadInputError."""
+    """Read the index of a checkpoint in several files (shards): by tensor the name of the file that holds it.
+
+    Raises BadInputError where `index` is no such document."""
     content = parse_json(read_bytes(index, JSON_LIMIT), str(index))
-    found = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(found, dict) or not all(_is_file_name(shard) for shard in found.values()):
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not all(_is_file_name(shard) for shard in weight_map.values()):
         message = "an object of tensor name to file name in the same directory is expected"
         raise BadInputError(message, file=str(index), field="weight_map", remedy="download it again")
-    return found
+    return weight_map
 
 
 def names_in(folder: Path) -> tuple[str, ...]:
-    """The tensors of a model's directory, by name: none where its weights are not there, or not yet all."""
+    """List the names of the tensors in a checkpoint's directory; none where its weights are missing or damaged."""
     try:
         if (folder / INDEX).exists():
             return tuple(shards_of(folder / INDEX))

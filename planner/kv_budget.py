@@ -83,7 +83,8 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     context = replica.model.longest_context
 
     def most(room: int) -> int:
-        """What as many requests as may run need, and one of any length in half of the room at most."""
+        """Limit the cache to the tokens of all requests that may run, or of one request of the model's longest context
+        where that takes no more than half of `room`, the tokens that fit."""
         return max(needed, min(context, room // 2))
 
     gpu = _gpu_tokens(rooms, {memory.name: each}, options, most)

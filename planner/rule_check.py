@@ -99,16 +99,16 @@ def _check_replicas(field: str, rule: Residence) -> None:
 
 
 def _check_whole(plan: Plan) -> None:
-    """Vectors of a norm are read whole where the norm is, and one device makes all logits."""
+    """Raise BadInputError where a rule divides the vector of a norm, which its device reads whole, or the head."""
     for tensor in tensors(plan.model):
         pieces = homes(plan, tensor) if tensor.op in _NORMS else ()
         if len(pieces) > 1:
             place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
             raise _divided(f"residence.{_index(plan.residence, pieces)}", place)
     for phase in PHASES:
-        found = places(plan, "head", None, phase, plan.model.vocab, "rows")
-        if len(found) > 1:
-            raise _divided(f"compute.{_index(plan.compute, found)}", "head")
+        slices = places(plan, "head", None, phase, plan.model.vocab, "rows")
+        if len(slices) > 1:
+            raise _divided(f"compute.{_index(plan.compute, slices)}", "head")
 
 
 def _index(rules: Sequence[RuleT], pieces: Sequence[Slice[RuleT]]) -> int:

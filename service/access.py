@@ -1,7 +1,8 @@
-"""Who may ask: under which names of this machine, from which web pages, with which key.
+"""Access control of the HTTP server: it checks API keys and the headers Host, Origin and Content-Type of every request.
 
-A page of any site can make a browser on this machine send requests to a local server. A name of its own that it lets
-point to 127.0.0.1 is not one of this server's (`Host`), and what it sends from its own name says so (`Origin`)."""
+A web page of any site can make a browser on this machine send requests to a local server. Two headers give that away:
+Host has the name that the page used (DNS rebinding lets a name of its own point to 127.0.0.1), and Origin has the site
+of the page (CORS)."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Collection
@@ -17,7 +18,7 @@ from helmsman.service.refusals import RefusedError
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 OPEN_PATHS = ("/health",)
-"""What whoever watches a server reads without a key."""
+"""Paths that need no API key: monitoring reads them."""
 
 _SCHEME = "bearer"
 _JSON = "application/json"
@@ -25,8 +26,11 @@ _JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`keys`: of which requests must have one, where there are any. `hosts`: names by which this server may be called
-    beside `localhost` and addresses. `origins`: of pages that may ask, as browsers write them (https://example.org)."""
+    """The rules by which a server lets requests in.
+
+    `keys`: API keys, of which a request must have one; with none every request is let in that its headers allow.
+    `hosts`: host names that Host may have beside `localhost` and IP addresses. `origins`: sites whose pages may send
+    requests, as browsers write them in Origin (https://example.org)."""
 
     keys: tuple[str, ...] = ()
     hosts: Collection[str] = ()

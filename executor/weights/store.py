@@ -125,8 +125,8 @@ class Store:
         key = (tensor, memory)
         if key not in self._stored:
             fmt, values = self._checkpoint.tensor(tensor)
-            found = self._as_f32(tensor, fmt, values[:])
-            self._stored[key] = self._storage.write(memory, found.nbytes, lambda to: _fill(to, found))
+            vector = self._as_f32(tensor, fmt, values[:])
+            self._stored[key] = self._storage.write(memory, vector.nbytes, lambda to: _fill(to, vector))
             self._on_bytes(values.nbytes)
         return self._stored[key]
 
@@ -175,12 +175,14 @@ class Store:
         return kept
 
     def _as_f32(self, tensor: Tensor, fmt: str, values: NDArray[Any]) -> NDArray[np.float32]:
-        found = as_f32(fmt, values)
-        if not np.isfinite(found).all():
+        """Convert values of a norm, a bias or a table to f32. Raises BadInputError where one is not finite."""
+        converted = as_f32(fmt, values)
+        if not np.isfinite(converted).all():
             raise self._not_finite(tensor, "f32")
-        return found
+        return converted
 
     def _not_finite(self, tensor: Tensor, fmt: str) -> BadInputError:
+        """Make the error that names the file and the tensor whose values are not finite in `fmt`."""
         file, name = self._checkpoint.place(tensor)
         message = f"values that are not finite, or not in {fmt}: every token would be nonsense"
         remedy = "download the checkpoint again, or keep it in a format of more range (bf16, f32)"

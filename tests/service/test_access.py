@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import subprocess
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -235,28 +234,17 @@ def test_what_is_no_origin_is_refused(origin: str) -> None:
         access_of(arguments("--allow-origin", origin))
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate of localhost, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    chain, key = folder / "chain.pem", folder / "key.pem"
-    made = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(chain)]
-    try:
-        subprocess.run(["openssl", *made, *names], check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl, which makes the certificate, is not installed")
-    return chain, key
+TLS = Path(__file__).parents[1] / "cases" / "tls"
+CHAIN, KEY = TLS / "chain.pem", TLS / "key.pem"
+"""A self-signed certificate of localhost that is valid until 2126, and its key, which protects nothing."""
 
 
-def test_requests_go_over_tls(certificate: tuple[Path, Path]) -> None:
-    chain, key = certificate
-
+def test_requests_go_over_tls() -> None:
     async def run() -> None:
         listener, engine, offered = listen("127.0.0.1", 0), VirtualEngine(), served()
-        tls = encryption_of(arguments("--tls-cert", str(chain), "--tls-key", str(key)))
+        tls = encryption_of(arguments("--tls-cert", str(CHAIN), "--tls-key", str(KEY)))
         url = address(listener, "https")
-        trusting = ssl.create_default_context(cafile=str(chain))
+        trusting = ssl.create_default_context(cafile=str(CHAIN))
         async with (
             serving(listener, engine, offered, OPTIONS, tls),
             ClientSession() as client,
@@ -270,12 +258,11 @@ def test_requests_go_over_tls(certificate: tuple[Path, Path]) -> None:
     asyncio.run(run())
 
 
-def test_certificates_that_cannot_be_used_are_refused(certificate: tuple[Path, Path], tmp_path: Path) -> None:
-    chain, key = certificate
+def test_certificates_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("not a certificate")
     for argv in (("--tls-cert", str(tmp_path / "none")), ("--tls-cert", str(tmp_path / "other")),
-                 ("--tls-cert", str(chain)), ("--tls-cert", str(chain), "--tls-key", str(chain))):  # fmt: skip
+                 ("--tls-cert", str(CHAIN)), ("--tls-cert", str(CHAIN), "--tls-key", str(CHAIN))):  # fmt: skip
         with pytest.raises(BadInputError, match="--tls-cert"):
             encryption_of(arguments(*argv))
     with pytest.raises(UsageError, match="without a certificate"):
-        encryption_of(arguments("--tls-key", str(key)))
+        encryption_of(arguments("--tls-key", str(KEY)))

@@ -152,10 +152,12 @@ def test_a_hostile_server_costs_neither_time_nor_memory(
 def test_a_signal_ends_a_load(number: signal.Signals, tmp_path: Path) -> None:
     """Where an exception of a signal's handler would be one of a callback, and lost."""
     code = "import sys; from helmsman.cli.bench_serve import main; sys.exit(main())"
-    with background(VirtualEngine(step_s=0.05)) as url:
+    engine = VirtualEngine(step_s=0.05)
+    with background(engine) as url:
         argv = ["--url", url, "--requests", "synthetic:n=400,input=20,output=200,rate=50", "-o", str(tmp_path / "s")]
         process = subprocess.Popen([sys.executable, "-c", code, *argv, "-q"], stderr=subprocess.PIPE, text=True)
-        time.sleep(3)
+        while process.poll() is None and not engine.load().running:
+            time.sleep(0.01)
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (128 + number, f"helm-bench-serve: ended by {number.name}\n")
