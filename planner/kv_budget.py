@@ -6,7 +6,7 @@ which leaves the record's reserve to the system. Where native devices serve, who
 engine touches all of what it allocates, no cache has more than as many requests as may run need; the one of the device
 that computes has room for a request of any length, in half of what there is at most."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from helmsman.lowering.placement import Placement
@@ -79,15 +79,11 @@ def _of_native(replica: Replica, options: ReplicaOptions, device: Device) -> Lim
     within = min(
         int(options.utilisation * memory.capacity), memory.available - working_bytes(plan, limits, host=cpu > 0)
     )
-    rooms = {memory.name: within - staying_bytes(plan, device)}
-    context = replica.model.longest_context
-
-    def most(room: int) -> int:
-        """Limit the cache to the tokens of all requests that may run, or of one request of the model's longest context
-        where that takes no more than half of `room`, the tokens that fit."""
-        return max(needed, min(context, room // 2))
-
-    gpu = _gpu_tokens(rooms, {memory.name: each}, options, most)
+    room = within - staying_bytes(plan, device)
+    most = options.gpu_tokens
+    if most is None:  # all requests that may run, or one of the longest context where that takes half the room at most
+        most = max(needed, min(replica.model.longest_context, room // each // 2))
+    gpu = _gpu_tokens({memory.name: room}, {memory.name: each}, most, options)
     return replace(limits, gpu_tokens=gpu, cpu_tokens=cpu)
 
 
@@ -104,21 +100,15 @@ def _of_gpus(replica: Replica, options: ReplicaOptions) -> Limits:
 
 def _stage_tokens(replica: Replica, options: ReplicaOptions, stage: int) -> int:
     """Tokens for whose part of a stage's layers there is room beside its weights."""
-    return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options)
+    return _gpu_tokens(_rooms(replica, options, stage), _token_bytes(replica, stage), options.gpu_tokens, options)
 
 
-def _gpu_tokens(
-    rooms: Mapping[str, int],
-    each: Mapping[str, float],
-    options: ReplicaOptions,
-    most: Callable[[int], int | None] = lambda room: None,
-) -> int:
-    """Tokens for whose every part there is room, at most those that are asked for.
+def _gpu_tokens(rooms: Mapping[str, int], each: Mapping[str, float], most: int | None, options: ReplicaOptions) -> int:
+    """Tokens for whose every part there is room, `most` of them at most.
 
     Raises InfeasibleError where that is no block."""
     here = {memory: int(rooms[memory] // size) for memory, size in each.items()}
-    room = min(here.values())
-    gpu = _tokens(room, most(room) if options.gpu_tokens is None else options.gpu_tokens, options)
+    gpu = _tokens(min(here.values()), most, options)
     if gpu < options.block:
         raise _no_room({m: round(options.block * each[m] - rooms[m]) for m in each if here[m] < options.block})
     return gpu
