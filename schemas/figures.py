@@ -1,11 +1,16 @@
 """Numbers with a source and a spread: what every rate, share and delay of a machine is written as."""
 
+from math import inf
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from helmsman.schemas.base import Frozen, Index, Name, NonNegative, mistake
 
+SHARES = LEAST_SHARE, MOST_SHARE = 1e-6, 100.0
+"""Of a rate: beyond these it was measured beside something else."""
+SLOWINGS = 0.0, 100.0
+"""What may be added to a duration, as a part of it."""
 DISTURBED = 0.08
 """Share of the time taken by others beyond which a measurement means little (rule 2 of measuring)."""
 MOST_DISTURBED = 0.9
@@ -49,10 +54,12 @@ def scaled_figure(figure: Figure, factor: float) -> Figure:
     return figure.model_copy(update={end: factor * getattr(figure, end) for end in ("value", "p10", "p90")})
 
 
-def disturbed_figure(figure: Figure, share: float) -> Figure:
-    """`figure`, from whose measurement others took `share` of the time, with the wider spread."""
+def disturbed_figure(figure: Figure, share: float, limits: tuple[float, float] = (0.0, inf)) -> Figure:
+    """`figure`, from whose measurement others took `share` of the time, with the wider spread, which ends at `limits`:
+    the least and most that a figure of its kind may be (`SHARES`, `SLOWINGS`)."""
     share = min(share, MOST_DISTURBED)
-    wider = {"p10": figure.p10 * (1.0 - share), "p90": figure.p90 / (1.0 - share), "disturbed": share}
+    p10, p90 = max(limits[0], figure.p10 * (1.0 - share)), min(limits[1], figure.p90 / (1.0 - share))
+    wider = {"p10": min(figure.value, p10), "p90": max(figure.value, p90), "disturbed": share}
     return figure.model_copy(update=wider)
 
 
@@ -71,8 +78,6 @@ def _rate(figure: Figure) -> Figure:
     return figure
 
 
-LEAST_SHARE, MOST_SHARE = 1e-6, 100.0
-"""Of a rate: beyond these it was measured beside something else."""
 
 
 def _share(figure: Figure) -> Figure:
@@ -90,7 +95,7 @@ def _delay(figure: Figure) -> Figure:
 
 
 def _slowing(figure: Figure) -> Figure:
-    if figure.p90 > 100.0:
+    if figure.p90 > SLOWINGS[1]:
         raise mistake(
             "too much: a hundred times as long", "write 0.4 for work that takes 1.4 times as long", "p90", figure.p90
         )

@@ -1,6 +1,7 @@
 """Figures of a record that others disturbed: a wider spread, and a mark that says how much others took."""
 
 from collections.abc import Callable, Iterable, Iterator
+from math import inf
 from statistics import fmean
 
 from helmsman.executor.profile.readings import MEASURED, Conditions, cuda_lane
@@ -13,7 +14,7 @@ from helmsman.executor.profile.samples import (
 )
 from helmsman.hwdb.fit import exact, figure
 from helmsman.schemas.between_passes import BetweenPasses
-from helmsman.schemas.figures import DISTURBED, Figure, disturbed_figure
+from helmsman.schemas.figures import DISTURBED, SHARES, SLOWINGS, Figure, disturbed_figure
 from helmsman.schemas.hardware import LEFT, Device, Efficiency, Hardware, Interrupts, Link, Memory, Reading
 
 DISTURBANCE = "disturbance"
@@ -39,13 +40,14 @@ def marked(hardware: Hardware, profile: Profile) -> Hardware:
     return hardware.model_copy(update=parts)
 
 
-def _wider(figure: Figure | None, share: float) -> Figure | None:
-    return None if figure is None else disturbed_beyond(figure, share)
+def _wider(figure: Figure | None, share: float, limits: tuple[float, float] = (0.0, inf)) -> Figure | None:
+    return None if figure is None else disturbed_beyond(figure, share, limits)
 
 
-def disturbed_beyond(figure: Figure, share: float) -> Figure:
-    """`figure`, wider and marked where others took more than `DISTURBED` of the time it was measured in."""
-    return figure if share <= DISTURBED else disturbed_figure(figure, share)
+def disturbed_beyond(figure: Figure, share: float, limits: tuple[float, float] = (0.0, inf)) -> Figure:
+    """`figure`, wider (within `limits`) and marked where others took more than `DISTURBED` of the time it was measured
+    in."""
+    return figure if share <= DISTURBED else disturbed_figure(figure, share, limits)
 
 
 def _device(device: Device, profile: Profile) -> Device:
@@ -88,7 +90,7 @@ def _curves(device: Device, share: _Shares) -> tuple[Efficiency, ...]:
         curve.model_copy(
             update={
                 "share": tuple(
-                    _wider(figure, share(curve, at)) for at, figure in zip(curve.at, curve.share, strict=True)
+                    _wider(figure, share(curve, at), SHARES) for at, figure in zip(curve.at, curve.share, strict=True)
                 )
             }
         )
@@ -109,9 +111,9 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
         return memory
     bandwidth = _wider(memory.bandwidth, _mean(reader.samples.reads_disturbed))
     together = profile.joint.disturbed if profile.joint is not None else 0.0
-    joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together)}
+    joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together, SHARES)}
     products = tuple(
-        each.model_copy(update={"share": disturbed_beyond(each.share, together)}) for each in memory.joint_products
+        each.model_copy(update={"share": disturbed_beyond(each.share, together, SHARES)}) for each in memory.joint_products
     )
     return memory.model_copy(update={"bandwidth": bandwidth, "joint_products": products, **joint})
 
@@ -124,12 +126,14 @@ def _link(link: Link, profile: Profile) -> Link:
     slows = None
     if link.slows is not None and profile.busy is not None:
         beside = _mean(profile.busy.host.disturbed.values())
-        slows = {name: _wider(figure, beside) for name, figure in link.slows.items()}
+        slows = {name: _wider(figure, beside, SLOWINGS) for name, figure in link.slows.items()}
     bandwidth, latency = _wider(link.bandwidth, share), _wider(link.latency, share)
     handed = _handed(profile)
     times = {"overhead": _wider(link.overhead, handed), "handover": _wider(link.handover, handed)}
     interrupts = link.interrupts and {
-        name: Interrupts(small=disturbed_beyond(each.small, handed), large=disturbed_beyond(each.large, handed))
+        name: Interrupts(
+            small=disturbed_beyond(each.small, handed, SLOWINGS), large=disturbed_beyond(each.large, handed, SLOWINGS)
+        )
         for name, each in link.interrupts.items()
     }
     rates = {"bandwidth": bandwidth, "latency": latency}

@@ -19,7 +19,7 @@ from helmsman.executor.profile.samples import (
     Left,
     LinkSamples,
 )
-from helmsman.schemas.figures import Figure, disturbed_figure, undisturbed_figure
+from helmsman.schemas.figures import SHARES, SLOWINGS, Figure, disturbed_figure, undisturbed_figure
 from helmsman.schemas.hardware import LEFT, Hardware
 from helmsman.schemas.read import parse_document
 
@@ -330,6 +330,27 @@ def test_all_that_a_disturbed_hand_over_says_is_wider():
         interrupts = [getattr(each, size) for each in link.interrupts.values() for size in ("small", "large")]
         figures = [link.overhead, link.handover, hardware.device("cpu").join, *interrupts]
         assert {each.disturbed for each in figures} == marks
+
+
+def test_what_copies_take_beside_much_other_work_is_still_a_record():
+    """Work stood still in most of its time, and others took nine tenths: more than any record may say."""
+    ends = {name: [1e-6] for name in ("cpu", "loopback")}
+    lanes = {name: [25e-6] for name in ("h2d", "d2h")}
+    taken = {(link, name, size): [(4e-5, 4e-5)] * 5 for link in lanes for name in ends for size in (BYTES, LARGE)}
+    profile = synthetic_profile(handovers=HandoverSamples(2e-5, ends, ends, lanes, lanes, lanes, taken, disturbed=0.9))
+    for processor in profile.processors:
+        processor.samples.disturbed = {("linear", "bf16", 10**6): 0.9}
+    hardware = marked(record(profile), profile)
+    assert hardware.link("dram", "vram").interrupts["cpu"].large.p90 == SLOWINGS[1]
+    assert parse_document(Hardware, hardware.to_json().encode(), "record") == hardware
+
+
+@pytest.mark.parametrize("limits", [SHARES, SLOWINGS])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+def test_a_wider_spread_ends_where_figures_of_its_kind_do(limits, share):
+    for value in (limits[0], 1.0, limits[1]):
+        wider = disturbed_figure(Figure(value=value, p10=value, p90=value, source="measured"), share, limits)
+        assert limits[0] <= wider.p10 <= wider.value == value <= wider.p90 <= limits[1]
 
 
 def test_a_record_says_how_many_points_stayed_disturbed_or_unsteady():
