@@ -44,7 +44,7 @@ def test_dividing_more_is_never_slower(batches, batch, compress):
     assert took == sorted(took, reverse=True)
 
 
-@pytest.mark.parametrize(("batches", "batch", "parts"), [(2, 25, 1), (1, 25, 4)])
+@pytest.mark.parametrize(("batches", "batch", "parts"), [(2, 25, 1), pytest.param(1, 25, 4, marks=pytest.mark.nightly)])
 def test_a_free_choice_is_never_slower_than_one_made_before(batches, batch, parts):
     best = {storage: seconds(question(batches, batch, parts, "best", storage)) for storage in (False, True)}
     assert best[True] <= best[False]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from math import inf
 from pathlib import Path
 from threading import Thread
 
@@ -27,8 +28,10 @@ LINE = "synthetic:n=12,input=20,output=10,rate=100"
 
 
 @pytest.fixture
-def command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
-    """command(*arguments) -> (exit code, stdout, stderr)."""
+def command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    """command(*arguments) -> (exit code, stdout, stderr), without warnings that a busy machine causes."""
+    monkeypatch.setattr(bench_serve, "DISTURBED", 1.0)
+    monkeypatch.setattr(bench_serve, "_LATE_S", inf)
 
     def call(*arguments: str) -> tuple[int, str, str]:
         code = bench_serve.main([*arguments, "-o", str(tmp_path / "served.parquet")])
@@ -49,6 +52,14 @@ def test_a_table_and_a_report(command: Command, tmp_path: Path) -> None:
     assert report["latency"]["ttft"]["p50"] >= 0.002 and report["latency"]["tpot"]["p50"] > 0
     assert (served.reused_tokens == served.prompt_tokens // 16 * 16).all() and served.reused_tokens.any()
     assert served.info.notes["sent_late_s"] >= 0
+
+
+def test_a_busy_server_and_a_late_client_are_said(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_serve, "DISTURBED", -1.0)
+    monkeypatch.setattr(bench_serve, "_LATE_S", -1.0)
+    with background(VirtualEngine(step_s=0.0)) as url:
+        code, _, err = command("--url", url, "--requests", LINE)
+    assert code == 0 and "disturbed: others used" in err and "requests were sent up to" in err
 
 
 def test_the_same_seed_asks_the_same(command: Command, tmp_path: Path) -> None:
