@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor.devices.base import DeviceMemory
 from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.memory import BoundedMemory, view
+from helmsman.executor.devices.memory import BoundedMemory, Ram, view
 from helmsman.executor.devices.opening import Devices
 from helmsman.executor.kv import Caches, Heads
 from helmsman.executor.loading import Loaded, prepare
@@ -60,7 +60,8 @@ class Growing:
     def grown(self, old: Loaded, past: int, context: int) -> Loaded:
         """What runs a pass to `context`; `past` tokens are copied."""
         capacity = rounded(self.plan, context) if past else self.first
-        memories = {name: self._room(name) for name in self.base}
+        ram = Ram(max(0, self.devices.ram.capacity - sum(map(self._used, self.base))))
+        memories = {name: self._room(name, ram) for name in self.base}
         for device in self.devices.by_name.values():
             assert isinstance(device, CpuDevice), "caches of others do not grow"
             device.memory = memories[device.memory.name]
@@ -75,12 +76,15 @@ class Growing:
         self.capacity = capacity
         return new
 
-    def _room(self, name: str) -> BoundedMemory:
-        """An arena for all but weights: what these and the caches before leave."""
-        base, now = self.base[name], self.devices.memories[name]
-        used = base.used + (now.used if now is not base else 0)
+    def _room(self, name: str, ram: Ram) -> BoundedMemory:
+        """A memory for all but weights, in RAM as in itself what these and the caches before leave."""
         record = self.plan.hardware.memory(name)
-        return BoundedMemory(record, max(1, base.capacity - used))
+        return BoundedMemory(record, max(0, self.base[name].capacity - self._used(name)), ram)
+
+    def _used(self, name: str) -> int:
+        """Bytes of weights, and of the caches before, in a memory."""
+        base, now = self.base[name], self.devices.memories[name]
+        return base.used + (now.used if now is not base else 0)
 
 
 def rounded(plan: Plan, tokens: int) -> int:

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
+from helmsman.executor._kernels import Buffer, CopyEngine, Pool, packed_size, time_linear, time_read
 from helmsman.executor.devices.base import LinkSample
-from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.machine import beyond_caches
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
@@ -46,7 +46,7 @@ def probe_pieces(cache_bytes: int) -> list[Buffer]:
 
 def noise_pieces(sizes: Sequence[int]) -> list[Buffer]:
     """Buffers of noise of such sizes, in bytes, in one arena, as matrices lie."""
-    arena = Arena(sum(size + APART for size in sizes))
+    arena = arena_beside(sum(size + APART for size in sizes))
     return [_filled(arena.alloc(size, "probe")) for size in sizes]
 
 

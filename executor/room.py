@@ -1,4 +1,5 @@
-"""Tells how many bytes of memory this process may use (`capacity`), and how many of them are still free (`room`).
+"""Tells how many bytes of memory this process may use (`capacity`), and how many of them are still free (`room`);
+refuses what takes more (`check_room`).
 
 Three limits, of which the least is taken: what the system has, what the control groups of the process allow (versions 1
 and 2, their ancestors included), and its address space (`ulimit -v`). Pages of files that a group holds do not count as
@@ -10,6 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from helmsman.schemas.errors import HardwareUnavailableError
+from helmsman.schemas.units import format_bytes
+
+RESERVE = 64 << 20
+"""Bytes of free memory that are left to the interpreter, threads and what is on its way from files to its place."""
 _UNLIMITED = 2**60
 """Limits of more bytes than this are none: version 1 writes the largest number of pages."""
 _FILES = {"memory.max": ("inactive_file", "active_file"),
@@ -46,6 +52,14 @@ def room(system: System = THIS) -> int:
     left = (group.limit - group.used for group in limits(system))
     limit, used = _address_space()
     return max(0, min(_available(system), *left, limit - used))
+
+
+def check_room(size: int, what: str, remedy: str, system: System = THIS) -> None:
+    """Raise HardwareUnavailableError where `size` bytes more, which are for `what`, have no room beside the reserve."""
+    left = max(0, room(system) - RESERVE)
+    if size > left:
+        message = f"{what} take {format_bytes(size)} of memory, and {format_bytes(left)} are free"
+        raise HardwareUnavailableError(message, remedy=remedy)
 
 
 def limits(system: System = THIS) -> list[Group]:

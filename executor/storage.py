@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from helmsman.executor._kernels import Arena, Buffer, DiskFile, packed_size
+from helmsman.executor._kernels import Buffer, DiskFile, packed_size
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.formats import F32_BYTES
 from helmsman.lowering.rules import Slice, homes
 from helmsman.lowering.tensors import Tensor, tensors
@@ -35,7 +36,8 @@ class Storage:
 
     def write(self, memory: str, size: int, fill: Callable[[Buffer], None]) -> int:
         """Append `size` bytes that `fill` makes; where they begin. Raises what `unwritable` says."""
-        buffer = Arena(size).alloc(size, "a weight on its way to storage")
+        what = "a weight on its way to storage"
+        buffer = arena_beside(size, what).alloc(size, what)
         fill(buffer)
         offset = self._ends[memory]
         self._ends[memory] = offset + in_blocks(size)

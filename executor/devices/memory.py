@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, packed_size
+from helmsman.executor.room import check_room
 from helmsman.executor.weights.conversion import Rows, pack_rows
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import StoredFormat
@@ -20,37 +21,79 @@ def view(buffer: Buffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[Sc
     return np.frombuffer(memoryview(buffer), dtype)
 
 
+def arena_beside(size: int, what: str = "buffers to measure with") -> Arena:
+    """An arena of `size` bytes beside those of plans.
+
+    Raises HardwareUnavailableError where memory has no room for `what`."""
+    check_room(size, what, "free some memory, or allow this process more")
+    return Arena(size)
+
+
+_REGION = 64 << 20
+"""Bytes of address space that are reserved at a time: all that a memory may hold, at once, would leave none for threads
+where the address space is limited."""
+_ALIGNMENT = 64
+"""Buffers begin at a multiple of so many bytes."""
+
+
+def _aligned(size: int) -> int:
+    """`size` up to where the next buffer may begin."""
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class Ram:
+    """RAM of this machine that memories share: one that a loopback accelerator calls its own is the host's too."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.used = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still be allocated."""
+        return self.capacity - self.used
+
+
 class BoundedMemory:
-    """Allocates from one arena; what goes beyond `capacity` bytes fails, as on a GPU that is full.
+    """Allocates from arenas; what goes beyond `capacity` bytes, or beyond the `ram` that it is part of, fails, as on a
+    GPU that is full.
 
     `matrices`: the buffers of those that are kept here, in the order in which they came."""
 
-    def __init__(self, record: Memory, capacity: int) -> None:
-        self.name = record.name
-        self.arena = Arena(capacity)
+    def __init__(self, record: Memory, capacity: int, ram: Ram | None = None) -> None:
+        self.name, self.capacity, self.used = record.name, capacity, 0
         self.matrices: list[Buffer] = []
-
-    @property
-    def capacity(self) -> int:
-        """Bytes that may be allocated."""
-        return self.arena.capacity
-
-    @property
-    def used(self) -> int:
-        """Bytes that are."""
-        return self.arena.used
+        self._ram = ram or Ram(capacity)
+        self._arena: Arena | None = None
 
     def alloc(self, size: int, what: str) -> Buffer:
         """A zeroed buffer of `size` bytes. Raises InfeasibleError when it does not fit."""
+        stop = _aligned(self.used) + size
+        if stop > self.capacity:
+            raise self._full(size, what, self.used, self.capacity)
+        if stop - self.used > self._ram.left:
+            raise self._full(size, what, self._ram.used, self._ram.capacity)
         try:
-            return self.arena.alloc(size, what)
-        except MemoryError:
-            raise InfeasibleError(
-                f"out of memory: {what} needs {format_bytes(size)}, "
-                f"{format_bytes(self.arena.used)} of {format_bytes(self.arena.capacity)} are in use",
-                field=f"memory {self.name}",
-                remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
-            ) from None
+            buffer = self._arena_for(size).alloc(size, what)
+        except MemoryError:  # the system refuses
+            raise self._full(size, what, self.used, self.used) from None
+        self._ram.used += stop - self.used
+        self.used = stop
+        return buffer
+
+    def _arena_for(self, size: int) -> Arena:
+        """The latest arena, or a new one where that has no room for `size` bytes more."""
+        if self._arena is None or _aligned(self._arena.used) + size > self._arena.capacity:
+            self._arena = Arena(max(size, _REGION))
+        return self._arena
+
+    def _full(self, size: int, what: str, used: int, capacity: int) -> InfeasibleError:
+        return InfeasibleError(
+            f"out of memory: {what} needs {format_bytes(size)}, "
+            f"{format_bytes(used)} of {format_bytes(capacity)} are in use",
+            field=f"memory {self.name}",
+            remedy="plan again with fewer units, a shorter context or a smaller batch in this memory",
+        )
 
     def share(self, size: int, what: str) -> Buffer:
         """A buffer that the host reads and writes too: all of them are."""

@@ -8,22 +8,25 @@ from helmsman.executor._kernels import CopyEngine
 from helmsman.executor.devices.accelerators import Accelerators, open_accelerators
 from helmsman.executor.devices.base import Device, DeviceMemory, Lane, LinkSample
 from helmsman.executor.devices.cpu import CpuDevice
-from helmsman.executor.devices.memory import BoundedMemory
+from helmsman.executor.devices.memory import BoundedMemory, Ram
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import copy_buffers, link_sample
+from helmsman.executor.room import RESERVE
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError
 from helmsman.schemas.hardware import Device as DeviceRecord
-from helmsman.schemas.hardware import Hardware, Link, Memory, activation_lane, lane_owner
+from helmsman.schemas.hardware import Hardware, Link, activation_lane, lane_owner
 from helmsman.schemas.storage import STORAGE
 
 
 @dataclass(frozen=True)
 class Devices:
-    """The open devices of a plan by name, their memories, and the lanes that copy between memories."""
+    """The open devices of a plan by name, their memories, the lanes that copy between memories, and the RAM that
+    memories share."""
 
     by_name: dict[str, Device]
     memories: dict[str, DeviceMemory]
     lanes: dict[str, Lane]
+    ram: Ram
     accelerators: Accelerators = field(default_factory=Accelerators)
 
     @property
@@ -43,8 +46,11 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
     records = [_record(hardware, name) for name in owners if name not in links]
     _check_exclusive(records)
     others = open_accelerators(hardware, records, machine)
+    ram = Ram(max(0, machine.memory - RESERVE))
     bounded = {
-        m.name: _memory(m, machine) for m in hardware.memories if m.kind != STORAGE and m.name not in others.memories
+        m.name: BoundedMemory(m, m.available, ram)
+        for m in hardware.memories
+        if m.kind != STORAGE and m.name not in others.memories
     }
     memories: dict[str, DeviceMemory] = {**bounded, **others.memories}
     by_name: dict[str, Device] = {
@@ -58,7 +64,7 @@ def open_devices(hardware: Hardware, resources: Iterable[str], machine: Machine,
         for name, link in copied.items()
         if link.source_memory in memories
     }
-    return Devices(by_name, memories, lanes, others)
+    return Devices(by_name, memories, lanes, ram, others)
 
 
 def _record(hardware: Hardware, name: str) -> DeviceRecord:
@@ -106,11 +112,6 @@ def assign_cpus(hardware: Hardware, record: DeviceRecord, machine: Machine) -> t
 def _cpus(hardware: Hardware, record: DeviceRecord, machine: Machine, threads: int | None) -> tuple[int, ...]:
     cpus = assign_cpus(hardware, record, machine)
     return cpus[:threads] if record.name == hardware.devices[0].name else cpus
-
-
-def _memory(record: Memory, machine: Machine) -> BoundedMemory:
-    """A loopback's memory ends where its record says; the host's also where RAM does."""
-    return BoundedMemory(record, min(record.available, machine.memory))
 
 
 def _check_exclusive(records: list[DeviceRecord]) -> None:

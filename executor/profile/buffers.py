@@ -5,8 +5,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from helmsman.executor._kernels import Arena, Buffer
-from helmsman.executor.devices.memory import ScalarT, view
+from helmsman.executor._kernels import Buffer
+from helmsman.executor.devices.memory import ScalarT, arena_beside, view
 from helmsman.executor.machine import beyond_caches
 from helmsman.schemas.formats import Format, StoredFormat, is_plain
 
@@ -54,7 +54,7 @@ class Regions:
             region = self._free.pop(place)
         else:
             del self._free[-1:]
-            (region,) = filled([Arena(size).alloc(size, "profile")])
+            (region,) = filled([arena_beside(size).alloc(size, "profile")])
         self._taken.append(region)
         return region
 

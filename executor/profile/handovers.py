@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from helmsman.executor._kernels import Arena, Buffer, CopyEngine, Event, Pool, Queue, Stage
+from helmsman.executor._kernels import Buffer, CopyEngine, Event, Pool, Queue, Stage
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.profile.inplace import MODEL, synthetic_stage
 from helmsman.executor.profile.samples import HandoverSamples
 from helmsman.executor.profile.settings import Loopback
@@ -137,5 +138,5 @@ def _pass_by(
 
 
 def _buffers() -> tuple[Buffer, Buffer]:
-    arena = Arena(3 * LARGE)
+    arena = arena_beside(3 * LARGE)
     return arena.alloc(LARGE, "profile"), arena.alloc(LARGE, "profile")

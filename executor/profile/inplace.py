@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
-from helmsman.executor.devices.memory import view
+from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.samples import InplaceSamples
 from helmsman.lowering.ops import Formats, Operation, operations
@@ -47,7 +47,7 @@ SMALL = ("norm", "append")
 
 def measure_stage(pool: Pool) -> InplaceSamples:
     """Run the synthetic stage for every prompt length, several times."""
-    arena = Arena(256 << 20)
+    arena = arena_beside(256 << 20)
     stage = _stage(pool, arena)
     samples = InplaceSamples()
     for tokens in TOKENS:
@@ -59,7 +59,7 @@ def measure_stage(pool: Pool) -> InplaceSamples:
 
 def synthetic_stage(pool: Pool) -> Stage:
     """That stage on `pool`, in memory of its own."""
-    return _stage(pool, Arena(256 << 20))
+    return _stage(pool, arena_beside(256 << 20))
 
 
 def _stage(pool: Pool, arena: Arena) -> Stage:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from helmsman.executor._kernels import Arena, Buffer, Pool, Stage, packed_size
+from helmsman.executor._kernels import Buffer, Pool, Stage, packed_size
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.machine import beyond_caches
@@ -38,7 +39,7 @@ class Layers:
         self.question = question
         sizes = buffer_sizes(question, question.format)
         self.count = copies(question, cache_bytes)
-        arena = Arena(self.count * sum(in_blocks(size) for size in sizes.values()))
+        arena = arena_beside(self.count * sum(in_blocks(size) for size in sizes.values()))
         self.blocks: list[Mapping[str, Buffer]] = [
             {name: arena.alloc(in_blocks(size), name).part(0, size) for name, size in sizes.items()}
             for _ in range(self.count)
@@ -61,7 +62,7 @@ class Running:
         spec = _spec(layers)
         size = Stage.workspace_size(spec)
         hidden = F32_BYTES * question.batch * question.model.hidden
-        arena = Arena(size + 2 * hidden + 4 * BLOCK)
+        arena = arena_beside(size + 2 * hidden + 4 * BLOCK)
         self.pool = pool
         self._past = question.context - 1
         states = [arena.alloc(hidden, "hidden states") for _ in range(2)]

@@ -3,7 +3,8 @@
 import time
 from dataclasses import dataclass, field
 
-from helmsman.executor._kernels import Arena, Pool, turn_rows
+from helmsman.executor._kernels import Pool, turn_rows
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
 from helmsman.executor.profile.processor import Bench
@@ -37,7 +38,8 @@ def measure_reshape(layers: Layers, pool: Pool, bench: Bench, traffic: LayerTraf
     row = size_of(width, question.kv_format)
     line = size_of(tokens, question.kv_format)
     came, to = (tokens * heads * row, row, heads * row), (heads * width * line, width * line, line)
-    target = Arena(batch * heads * width * line).alloc(batch * heads * width * line, "turned keys")
+    size = batch * heads * width * line
+    target = arena_beside(size).alloc(size, "turned keys")
     found = TurnTimes(size_of(2 * batch * tokens * heads * width, question.kv_format))
 
     def turn(number: int) -> float:

@@ -8,7 +8,8 @@ from itertools import cycle
 from threading import Event
 from typing import Literal
 
-from helmsman.executor._kernels import Arena, CopyEngine, packed_size
+from helmsman.executor._kernels import CopyEngine, packed_size
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.profile.copies import feeding
 from helmsman.executor.profile.layer import Layers, Seconds, matrices, matrix_shape, vectors
@@ -67,7 +68,7 @@ class LayerTraffic:
         self._rate, self._latency = link.bandwidth.value, link.latency.value
         self.loads = list(_loads(layers))
         size = max(load.target + _blocks(load) for load in self.loads)
-        arena = Arena(SETS * size)
+        arena = arena_beside(SETS * size)
         self.sets = [arena.alloc(size, "arrivals") for _ in range(SETS)]
         self._last = {(load.column, load.op): load for load in self.loads}
         self._rounds = cycle(range(layers.count * SETS))

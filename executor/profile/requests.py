@@ -12,6 +12,7 @@ import numpy as np
 
 from helmsman.executor._kernels import Arena, Pool, Stage
 from helmsman.executor.attending import attending_block
+from helmsman.executor.devices.memory import arena_beside
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.buffers import filled_as
 from helmsman.executor.profile.inplace import KV_FORMAT, MODEL
@@ -31,7 +32,7 @@ ROUNDS = 9
 
 def measure_requests(pool: Pool, read: Callable[[Pool], float]) -> list[float]:
     """Seconds a request and layer, by round. `read`: reads more than caches hold."""
-    arena = Arena(48 << 20)
+    arena = arena_beside(48 << 20)
     spec = _spec(arena)
     stage = Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
     return list(_rounds(stage, lambda: read(pool)))

@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
-from helmsman.executor.machine import Machine
+from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.profile import processor
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
@@ -39,12 +39,16 @@ from helmsman.executor.profile.throughout import Throughout
 from helmsman.schemas.errors import HardwareUnavailableError
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.units import format_bytes
 
 TOOL = "helm-profile"
 BUSY_PAIRS = 5
 """Fewer than elsewhere: what a busy link costs is the difference between two figures, not a figure of its own."""
 BUSY_FORMATS: tuple[StoredFormat, ...] = ("bf16", "q8_0")
 """Fewer, too: one figure, the median of all products, says what the busy link costs the host."""
+LEAST_REGIONS, LEAST_BYTES = 2, 768 << 20
+"""Regions beyond the caches, and bytes beside them, without which no profile is begun: one took 1.5 GiB in all beside a
+cache of 32 MiB, and 2 GB beside one of 480 MiB. More is refused where it is asked for (`arena_beside`)."""
 PASSES_S = 6.0
 """Seconds of the budget that are kept for the time between passes, which needs a record of all else."""
 
@@ -75,7 +79,8 @@ def profile(
     Every point is measured in a quiet spell if there is one, and again while it was disturbed and 90 s last; figures
     that stayed disturbed have a wider spread and say so.
 
-    Raises HardwareUnavailableError when the loopback would leave no core, or no memory, to the host."""
+    Raises HardwareUnavailableError when measuring has no room in memory, or the loopback would leave no core, or no
+    memory, to the host."""
     _check(machine, loopback)
     watch = watch or Watch()
     before = cpu_times()
@@ -288,6 +293,12 @@ def _while_flowing(traffic: Traffic, point: Point[SamplesT]) -> Point[SamplesT]:
 
 
 def _check(machine: Machine, loopback: Loopback | None) -> None:
+    needed = LEAST_REGIONS * beyond_caches(machine.cache_bytes) + LEAST_BYTES
+    if needed > machine.memory:
+        raise HardwareUnavailableError(
+            f"measuring takes at least {format_bytes(needed)} of memory, and {format_bytes(machine.memory)} are free",
+            remedy="free some memory, or allow this process more",
+        )
     if loopback is None:
         return
     if loopback.cores >= len(machine.cpus):

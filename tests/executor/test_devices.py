@@ -1,5 +1,7 @@
 """Devices: which CPUs and memories they get, and what is not there."""
 
+import resource
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from helmsman.executor.devices.memory import BoundedMemory, view
 from helmsman.executor.devices.opening import assign_cpus, open_devices
 from helmsman.executor.interference import CpuTimes, others_share
 from helmsman.executor.machine import Machine
+from helmsman.executor.room import RESERVE
 from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, InfeasibleError
 
 FOUR = Machine(cpus=(2, 3, 6, 7), memory=1 << 30, cache_bytes=1 << 20)
@@ -77,6 +80,34 @@ def test_a_memory_ends_where_its_record_says() -> None:
     with pytest.raises(InfeasibleError, match="memory vram: out of memory: second needs 1.05 MB, 524.29 kB of"):
         memory.alloc(1 << 20, "second")
     memory.alloc(1 << 18, "third")
+
+
+def test_memories_share_what_ram_there_is() -> None:
+    """Each alone has room for what both together have not."""
+    machine = Machine(cpus=FOUR.cpus, memory=RESERVE + (3 << 20), cache_bytes=1 << 20)
+    memories = open_devices(make_hardware(), [], machine).memories
+    memories["dram"].alloc(2 << 20, "weights")
+    with pytest.raises(InfeasibleError, match="memory vram: out of memory: caches needs 2.10 MB, 2.10 MB of 3.15 MB"):
+        memories["vram"].alloc(2 << 20, "caches")
+    memories["vram"].alloc(1 << 20, "fewer")
+
+
+def test_a_machine_without_room_says_so() -> None:
+    memories = open_devices(make_hardware(), [], Machine(cpus=(0,), memory=0, cache_bytes=1)).memories
+    with pytest.raises(InfeasibleError, match="out of memory"):
+        memories["dram"].alloc(1, "a weight")
+
+
+def test_address_space_is_taken_as_it_is_needed() -> None:
+    """Not all that a memory may hold: where it is limited, threads need some of it."""
+
+    def reserved() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+    before, memory = reserved(), BoundedMemory(make_hardware().memory("dram"), 1 << 40)
+    buffers = [memory.alloc(size, "a weight") for size in (1 << 20, 3, 1 << 27)]
+    assert reserved() - before < 1 << 28
+    assert [buffer.size for buffer in buffers] == [1 << 20, 3, 1 << 27] and memory.used == (1 << 20) + 64 + (1 << 27)
 
 
 def test_a_placed_array_is_copied() -> None:

@@ -296,7 +296,7 @@ def test_half_stages_need_half_the_room(checkpoints: Callable[[str], Path]) -> N
         changes = {"stage": stage, "overlap": overlap, "prefetch": prefetch}
         schedule = plan.schedule.model_copy(update=changes)
         with Engine.load(plan.model_copy(update={"schedule": schedule}), checkpoints("llama"), two_cpus()) as engine:
-            arrived[stage, overlap] = engine.devices.memories["vram"].arena.used
+            arrived[stage, overlap] = engine.devices.memories["vram"].used
     halves, blocks, one = arrived.values()
     assert one < halves < blocks
 

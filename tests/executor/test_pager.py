@@ -70,7 +70,7 @@ def outcome(plan: Plan, checkpoint: Path) -> tuple[Any, Any, dict[str, int]]:
     work = accept(plan).workload
     tokens = prompts(work)
     with Engine.load(plan, checkpoint, two_cpus()) as engine:
-        used = {name: memory.arena.used for name, memory in engine.devices.memories.items()}
+        used = {name: memory.used for name, memory in engine.devices.memories.items()}
         assert all(used[use.memory] <= use.used for use in memory_use(plan))
         made = engine.generate(tokens, work.output_tokens, ignore_eos=True)
         assert len(made.chosen) == work.output_tokens

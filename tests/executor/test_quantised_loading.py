@@ -71,7 +71,7 @@ def home_of(fmt: StoredFormat) -> tuple[BoundedMemory, int]:
 def test_a_home_as_large_as_the_plan_says_is_enough(checkpoint: Path, fmt: StoredFormat) -> None:
     home, size = home_of(fmt)
     read = load_into(home, checkpoint, fmt)
-    assert size <= home.arena.used
+    assert size <= home.used
     assert read == sum(size_of(tensor.elements, "bf16") for tensor in tensors(MODEL))
 
 

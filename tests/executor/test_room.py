@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from control_groups import limited_group
 
 from helmsman.executor.machine import Machine
-from helmsman.executor.room import Group, System, capacity, limits, room
+from helmsman.executor.room import RESERVE, Group, System, capacity, check_room, limits, room
+from helmsman.schemas.errors import HardwareUnavailableError
 
 GIB = 2**30
 
@@ -85,38 +87,21 @@ def test_the_address_space_is_a_limit_too() -> None:
     assert whole == min(2**32, capacity()) and 0 < left < 2**32
 
 
-OWN = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
-
-
-def _made_group(limit: int) -> Path | None:
-    """A control group of this test's own with a limit; None where none may be made."""
-    for root, name in zip(OWN, ("memory.limit_in_bytes", "memory.max"), strict=True):
-        place = root / f"helm-test-{os.getpid()}"
-        try:
-            place.mkdir()
-        except OSError:
-            continue
-        try:
-            (place / name).write_text(str(limit))
-        except OSError:
-            place.rmdir()
-            continue
-        return place
-    return None
-
-
 def test_a_real_control_group_is_seen() -> None:
-    group = _made_group(GIB // 2)
-    if group is None:
-        pytest.skip("this user may make no control group with a limit; the tests above read such groups from files")
-    try:
-        script = (
-            "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
-            "from helmsman.executor.room import capacity, room; print(capacity(), room())"
-        )
-        asked = [sys.executable, "-c", script, str(group / "cgroup.procs")]
+    script = (
+        "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
+        "from helmsman.executor.room import capacity, room; print(capacity(), room())"
+    )
+    with limited_group(GIB // 2) as group:
+        asked = [sys.executable, "-c", script, str(group)]
         done = subprocess.run(asked, check=True, capture_output=True, text=True)
-        whole, left = map(int, done.stdout.split())
-        assert whole == GIB // 2 and 0 < left <= GIB // 2
-    finally:
-        group.rmdir()
+    whole, left = map(int, done.stdout.split())
+    assert whole == GIB // 2 and 0 < left <= GIB // 2
+
+
+def test_what_has_no_room_beside_the_reserve_is_refused(system: Callable[..., System]) -> None:
+    found = system({"a/memory.max": GIB, "a/memory.current": GIB // 2, "a/memory.stat": ""})
+    check_room(GIB // 2 - RESERVE, "buffers", "buy more", found)
+    with pytest.raises(HardwareUnavailableError) as caught:
+        check_room(GIB // 2 - RESERVE + 1, "buffers", "buy more", found)
+    assert str(caught.value) == "buffers take 469.76 MB of memory, and 469.76 MB are free; buy more"
