@@ -1,6 +1,7 @@
 """What every command shares, as a shell sees it: standard output, exit codes, one line or one JSON document."""
 
 import argparse
+import errno
 import json
 import os
 import subprocess
@@ -145,6 +146,44 @@ def test_too_little_memory_and_too_deep_input_are_errors_of_their_own(
 
     assert run_command(command_parser("helm-test", "A test.", "helm-test"), execute, ["--json"]) in (5, 6)
     assert json.loads(capsys.readouterr().out)["error"]["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory"),
+        (ImportError("libarrow.so: failed to map segment from shared object"), "out of memory"),
+        (RuntimeError("can't start new thread"), "no thread can be started"),
+        (RuntimeError("Resource temporarily unavailable"), "no thread can be started"),
+    ],
+)
+def test_what_the_system_refuses_is_no_internal_error(
+    error: Exception, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def execute(args: argparse.Namespace) -> int:
+        raise error
+
+    assert run_command(command_parser("helm-test", "A test.", "helm-test"), execute, ["--json"]) == 6
+    assert json.loads(capsys.readouterr().out)["error"]["message"] == message
+
+
+def test_threads_that_the_system_refuses_are_said_so() -> None:
+    """As Python's and C++'s libraries say it."""
+    script = (
+        "import resource, threading; from helmsman.cli.app import _lack; from helmsman.executor import _kernels\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 2**22, used + 2**22))\n"
+        "for start in (threading.Thread(target=print).start, _kernels.Queue, lambda: _kernels.Pool([0])):\n"
+        "    try: start()\n"
+        "    except RuntimeError as error: print(_lack(error).message)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "no thread can be started\n" * 3
+
+
+def test_a_zero_byte_is_in_no_argument(failure: Run) -> None:
+    error = failure("--model", "a\0b")
+    assert (error["code"], error["value"]) == ("usage", "a\0b")
 
 
 def test_an_error_is_a_line_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:

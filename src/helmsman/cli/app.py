@@ -1,6 +1,7 @@
 """What every command shares: parsing, one-line errors, exit codes, one JSON document, atomic files."""
 
 import argparse
+import errno
 import json
 import os
 import re
@@ -189,6 +190,7 @@ def _ending_by_signals() -> Iterator[None]:
 
 def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], arguments: list[str]) -> int:
     try:
+        _check_zero_bytes(arguments)
         args = parser.parse_args(arguments)
         if parser.writes_file:
             check_outputs(args)
@@ -200,15 +202,47 @@ def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], argum
         raise
     except HelmError as error:
         return _report(parser.prog, error, arguments)
-    except MemoryError:
-        remedy = "free some memory or allow more, or ask for less: a smaller batch, a shorter context"
-        return _report(parser.prog, HardwareUnavailableError("out of memory", remedy=remedy), arguments)
     except RecursionError:
         return _report(parser.prog, BadInputError("nested too deeply", remedy="name the right file"), arguments)
     except Exception as error:
+        lack = _lack(error)
+        if lack is not None:
+            return _report(parser.prog, lack, arguments)
         if "-v" in arguments or "--verbose" in arguments:
             raise
         return _report(parser.prog, HelmError(f"internal error: {error!r}", remedy="run again with -v"), arguments)
+
+
+def _check_zero_bytes(arguments: Sequence[str]) -> None:
+    """Raise UsageError where an argument holds a zero byte, which no name of a file does: programs that call `main` may
+    pass one."""
+    wrong = next((argument for argument in arguments if "\0" in argument), None)
+    if wrong is not None:
+        raise UsageError("an argument holds a zero byte", value=wrong, remedy="leave it out")
+
+
+def _lack(error: Exception) -> HardwareUnavailableError | None:
+    """The memory or the thread that the system refused, if that is what `error` says: from Python, from libraries, or
+    from the loader of their native parts."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return _out_of_memory()
+    if isinstance(error, ImportError) and any(refusal in str(error) for refusal in _NO_MAPPING):
+        return _out_of_memory()
+    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
+        remedy = "allow this process more memory (ulimit -v) or more threads (ulimit -u, pids.max)"
+        return HardwareUnavailableError("no thread can be started", remedy=remedy)
+    return None
+
+
+def _out_of_memory() -> HardwareUnavailableError:
+    remedy = "free some memory or allow more, or ask for less: a smaller batch, a shorter context"
+    return HardwareUnavailableError("out of memory", remedy=remedy)
+
+
+_NO_THREAD = ("can't start new thread", os.strerror(errno.EAGAIN))
+"""As Python says it, and as C++ does."""
+_NO_MAPPING = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
+"""As the dynamic loader says it of a library that has no room."""
 
 
 def say(text: str, end: str = "\n") -> None:
