@@ -90,6 +90,8 @@ def _config_in(folder: Path) -> Path:
         raise BadInputError(
             "neither config.json nor GGUF files in this directory", file=str(folder), remedy="give a model's directory"
         )
+    if not path.is_file():  # a pipe would be waited for
+        raise BadInputError("it is not a file", file=str(path), remedy="give a model's directory")
     return path
 
 

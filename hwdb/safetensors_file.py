@@ -58,6 +58,8 @@ def shards_of(index: Path) -> dict[str, str]:
     """Read the index of a checkpoint in several files (shards): by tensor the name of the file that holds it.
 
     Raises BadInputError where `index` is no such document."""
+    if not index.is_file():  # a pipe would be waited for
+        raise BadInputError("it is not a file", file=str(index), remedy="download it again")
     content = parse_json(read_bytes(index, JSON_LIMIT), str(index))
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not all(_is_file_name(shard) for shard in weight_map.values()):

@@ -60,8 +60,12 @@ def reading(kind: Kind, path: Path) -> Iterator[None]:
     """Whatever a corrupt file makes Arrow say becomes BadInputError."""
     import pyarrow as pa
 
-    if not path.is_file():
-        raise BadInputError("cannot be read: no such file", file=str(path))
+    try:
+        there = path.is_file()
+    except OSError as error:  # a name that no file system takes
+        raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy="check the path") from None
+    if not there:
+        raise BadInputError("cannot be read: no such file", file=str(path), remedy="check the path")
     try:
         yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:

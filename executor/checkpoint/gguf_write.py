@@ -148,9 +148,9 @@ def _aligned(size: int) -> int:
 
 def _complete_or_nothing(path: Path, size: int, fill: Callable[[IO[bytes]], None]) -> None:
     """A temporary beside `path` that becomes it once it is complete, and vanishes otherwise."""
-    if path.exists():
-        raise UsageError("already exists", file=str(path), remedy="choose a new name")
     try:
+        if path.exists():
+            raise UsageError("already exists", file=str(path), remedy="choose a new name")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
             place = Path(stream.name)

@@ -103,10 +103,10 @@ def stream_name(tensor: Tensor) -> str:
 @contextmanager
 def _complete_or_nothing(directory: Path, size: int) -> Iterator[Path]:
     """A temporary directory that becomes `directory` when the block ends well, and vanishes otherwise."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        remedy = "choose a new or empty directory"
-        raise UsageError("already exists and is not an empty directory", file=str(directory), remedy=remedy)
     try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            remedy = "choose a new or empty directory"
+            raise UsageError("already exists and is not an empty directory", file=str(directory), remedy=remedy)
         directory.parent.mkdir(parents=True, exist_ok=True)
         place = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
         try:

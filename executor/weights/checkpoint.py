@@ -72,8 +72,10 @@ def check_config(directory: Path, model: Model) -> None:
     """Compare `config.json` with `model`. Raises BadInputError naming the first field that differs."""
     from helmsman.hwdb.load_model import load_model
 
-    config = str(directory / "config.json")
-    check_agreement(load_model(config), model, config)
+    path = directory / "config.json"
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise BadInputError("it is not a file", file=str(path), remedy="use the checkpoint of the plan's model")
+    check_agreement(load_model(str(path)), model, str(path))
 
 
 def stored_files(directory: Path) -> dict[str, SafetensorsFile]:

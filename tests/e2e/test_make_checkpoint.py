@@ -55,6 +55,14 @@ def test_mistakes_are_one_line(
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 2500 + "y", "x" * 300 + ".gguf"])
+def test_a_name_that_no_file_system_takes(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    form = ["--gguf"] if name.endswith(".gguf") else []
+    assert main(["--model", "Qwen3-0.6B", *form, "-o", str(tmp_path / name)]) == 2
+    errors = capsys.readouterr().err
+    assert "cannot be written: File name too long" in errors and errors.count("\n") == 1
+
+
 def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))

@@ -1,6 +1,7 @@
 """Reading checkpoints: every tensor of every family as the safetensors library reads it; bad files are errors."""
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import torch
 from family_models import FAMILIES, family_model
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from shapes import small_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from helmsman.executor.checkpoint.config import hf_config
@@ -370,3 +372,17 @@ def test_weights_that_are_not_there_yet_can_be_planned_for(copy: Callable[[str],
     assert load_model(str(place)).layers == family_model("llama").layers
     (place / "model.safetensors").unlink()
     assert load_model(str(place)).layers == family_model("llama").layers
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.safetensors.index.json"])
+def test_a_pipe_in_a_directory_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    model = small_model("llama")
+    write_checkpoint(model, tmp_path / "checkpoint", seed=1)
+    pipe = tmp_path / "checkpoint" / name
+    pipe.unlink(missing_ok=True)
+    os.mkfifo(pipe)
+    with pytest.raises(BadInputError, match="it is not a file"):
+        Checkpoint.open(tmp_path / "checkpoint", model)
+    if name == "config.json":
+        with pytest.raises(BadInputError, match="it is not a file"):
+            load_model(str(tmp_path / "checkpoint"))

@@ -2,6 +2,7 @@
 
 import errno
 import json
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -13,6 +14,7 @@ from helmsman.schemas.errors import BadInputError, unwritable
 from helmsman.schemas.model import LearnedPositions, Rope
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document, parse_json, read_document
+from helmsman.schemas.trace import read_trace
 from helmsman.schemas.workload import Workload
 
 GOOD = {"schema": "helm.workload/1", "prompt_tokens": 5, "output_tokens": 3, "context": 8}
@@ -202,3 +204,10 @@ def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(BadInputError, match="nothing.json: cannot be read") as caught:
         read_document(Workload, tmp_path / "nothing.json")
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 2500])
+def test_names_that_no_file_system_takes(name: str) -> None:
+    for read_it in (lambda: read_document(Workload, Path(name)), lambda: read_trace(Path(name))):
+        with pytest.raises(BadInputError, match=r"cannot be read: (File name too long|No such file)"):
+            read_it()

@@ -27,12 +27,15 @@ def csv_header(path: Path) -> tuple[str, ...]:
 
 
 def read_start(path: Path) -> str:
-    """The first letters of a file that is not too large. Raises BadInputError."""
+    """The first letters of a file that is not too large. Raises BadInputError, also for a pipe or a device, of which
+    the beginning can be read once, or the end never."""
+    remedy = "check the path and its permissions"
     try:
+        if path.exists() and not path.is_file():
+            raise BadInputError("cannot be read: it is not a file", file=str(path), remedy=remedy)
         with path.open("rb") as stream:
             start, size = stream.read(_HEADER_BYTES), path.stat().st_size
     except OSError as error:
-        remedy = "check the path and its permissions"
         raise BadInputError(f"cannot be read: {error.strerror}", file=str(path), remedy=remedy) from None
     if size > MAX_BYTES:
         raise BadInputError(f"larger than {MAX_BYTES} bytes", file=str(path), remedy="use a part of it")

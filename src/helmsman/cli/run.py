@@ -261,7 +261,11 @@ def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[
 def _check_checkpoint(path: Path) -> None:
     from helmsman.hwdb.gguf_files import is_gguf
 
-    if not path.is_dir() and not (is_gguf(path) and path.exists()):
+    try:
+        there = path.is_dir() or (is_gguf(path) and path.exists())
+    except OSError:  # a name that no file system takes
+        there = False
+    if not there:
         message = "neither a directory nor a GGUF file"
         raise BadInputError(message, file=str(path), remedy="name a checkpoint's directory or file")
 
