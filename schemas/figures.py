@@ -78,8 +78,6 @@ def _rate(figure: Figure) -> Figure:
     return figure
 
 
-
-
 def _share(figure: Figure) -> Figure:
     if figure.p10 < LEAST_SHARE:
         raise mistake("too small for a share", f"use at least {LEAST_SHARE:g}", "p10", figure.p10)

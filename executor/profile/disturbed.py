@@ -113,7 +113,8 @@ def _memory(memory: Memory, profile: Profile) -> Memory:
     together = profile.joint.disturbed if profile.joint is not None else 0.0
     joint = {"joint": _wider(memory.joint, together), "joint_compute": _wider(memory.joint_compute, together, SHARES)}
     products = tuple(
-        each.model_copy(update={"share": disturbed_beyond(each.share, together, SHARES)}) for each in memory.joint_products
+        each.model_copy(update={"share": disturbed_beyond(each.share, together, SHARES)})
+        for each in memory.joint_products
     )
     return memory.model_copy(update={"bandwidth": bandwidth, "joint_products": products, **joint})
 

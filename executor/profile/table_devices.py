@@ -32,7 +32,9 @@ def with_turning(device: Device, turned: TurnTimes, fmt: Format) -> tuple[Effici
     read = quantile(turned.reads, 0.5)
     shares = [turned.size / max(each - overhead, each / 2) / read for each in turned.idle]
     new = curve("memory", "reshape", fmt, {float(turned.size): shares}, NOW)
-    new = new.model_copy(update={"share": tuple(disturbed_beyond(share, turned.disturbed, SHARES) for share in new.share)})
+    new = new.model_copy(
+        update={"share": tuple(disturbed_beyond(share, turned.disturbed, SHARES) for share in new.share)}
+    )
     known = next((each for each in device.efficiency if _alike(each, new)), None)
     others = (each for each in device.efficiency if each is not known)
     return (*others, new if known is None else _joined(known, new))
