@@ -19,6 +19,15 @@ constexpr size_t kBounce = size_t{4} << 20;
 
 size_t blocks(size_t size) { return (size + DiskFile::kBlock - 1) / DiskFile::kBlock * DiskFile::kBlock; }
 
+// What `call` returns once no signal has interrupted it.
+template <class Call>
+int uninterrupted(const Call& call) {
+  int result;
+  do result = call();
+  while (result < 0 && errno == EINTR);
+  return result;
+}
+
 // What file systems say that have no direct transfers.
 bool refused(int code) { return code == EINVAL || code == EOPNOTSUPP; }
 
@@ -43,19 +52,20 @@ DiskFile::~DiskFile() {
 
 void DiskFile::open_file(bool direct, bool create) {
   const int flags = O_RDWR | O_CLOEXEC | (create ? O_CREAT | O_TRUNC : 0);
-  if (direct) file_ = open(path_.c_str(), flags | O_DIRECT, 0644);
+  const auto opened = [&](int more) { return uninterrupted([&] { return open(path_.c_str(), flags | more, 0644); }); };
+  if (direct) file_ = opened(O_DIRECT);
   opened_direct_ = direct_ = file_ >= 0;
   if (direct && !direct_ && !refused(errno)) throw DiskError(errno, path_);
-  if (!direct_) file_ = open(path_.c_str(), flags, 0644);
+  if (!direct_) file_ = opened(0);
   if (file_ < 0) throw DiskError(errno, path_);
 }
 
 void DiskFile::reserve(bool create) {
   const auto length = static_cast<off_t>(blocks(size_));
   if (create) {
-    if (length > 0 && fallocate(file_, 0, 0, length) == 0) return;
+    if (length > 0 && uninterrupted([&] { return fallocate(file_, 0, 0, length); }) == 0) return;
     if (length > 0 && errno != EOPNOTSUPP) throw DiskError(errno, path_);
-    if (ftruncate(file_, length) != 0) throw DiskError(errno, path_);
+    if (uninterrupted([&] { return ftruncate(file_, length); }) != 0) throw DiskError(errno, path_);
     return;
   }
   struct stat found;
@@ -126,7 +136,7 @@ void DiskFile::write(size_t offset, const char* source, size_t size) {
     moved += n;
   }
   if (direct_) return;
-  if (fdatasync(file_) != 0) throw DiskError(errno, path_);
+  if (uninterrupted([&] { return fdatasync(file_); }) != 0) throw DiskError(errno, path_);
   posix_fadvise(file_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_DONTNEED);  // advice
 }
 

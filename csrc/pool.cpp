@@ -6,6 +6,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "affinity.h"
 #include "clock.h"
@@ -111,10 +112,12 @@ void Pool::reserve(size_t floats) {
   const std::lock_guard<std::mutex> one_call(calls_);
   if (floats <= scratch_floats_) return;
   const size_t bytes = (floats * sizeof(float) + 63) / 64 * 64;
-  for (auto& piece : scratch_) {
+  std::vector<std::unique_ptr<float[], Free>> larger(scratch_.size());
+  for (auto& piece : larger) {
     piece.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
     if (piece == nullptr) throw std::bad_alloc();
   }
+  scratch_ = std::move(larger);  // only once all are there: what was reserved before stays in force
   scratch_floats_ = floats;
 }
 

@@ -215,6 +215,9 @@ void Stage::check_ragged(const Ragged& rows, size_t count, bool ids, size_t firs
 
 void Stage::run_ragged(const Ragged& rows, size_t count, const int32_t* ids, int32_t* chosen, size_t first, size_t last,
                        double* stamps) {
+  size_t runs = 0;
+  for (const RaggedSequence& sequence : rows.sequences) runs = std::max(runs, sequence.runs);
+  for (auto& spans : spans_) spans.reserve(runs);  // here: what a thread of the pool throws ends the process
   run({embeds(first) ? ids : nullptr, chooses(last) ? chosen : nullptr, count, 0, first, last, true, &rows}, {0, count},
       stamps);
 }

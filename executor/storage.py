@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from helmsman.executor._kernels import Buffer, DiskFile, packed_size
 from helmsman.executor.devices.memory import arena_beside
@@ -12,6 +11,7 @@ from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.storage import STORAGE, in_blocks
+from helmsman.schemas.write import temporary
 
 
 class Storage:
@@ -76,8 +76,8 @@ def open_storage(plan: Plan, folders: Sequence[Path]) -> Storage:
 def _create(folder: Path, size: int) -> DiskFile:
     """A file without a name: whoever opens it has it, and it ends with them. (NFS keeps one until then.)"""
     try:
-        with TemporaryDirectory(prefix=".helm-run-", dir=folder, ignore_cleanup_errors=True) as inside:
-            return DiskFile(str(Path(inside) / "weights"), size, direct=True, create=True)
+        with temporary(folder / "weights") as place:
+            return DiskFile(str(place), size, direct=True, create=True)
     except OSError as error:
         raise unwritable(error, str(folder)) from None
 

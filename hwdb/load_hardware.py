@@ -81,6 +81,11 @@ def profiles(cache_dir: Path) -> Iterator[Hardware]:
             yield read_document(Hardware, path)
 
 
+def newest_ns(cache_dir: Path) -> int:
+    """When the newest profile was written, in nanoseconds of the system's clock; 0 where there is none."""
+    return next((path.stat().st_mtime_ns for path in _profiles(cache_dir)), 0)
+
+
 def _profiles(cache_dir: Path | None) -> list[Path]:
     """The newest first."""
     found = list(cache_dir.glob("*.json")) if cache_dir is not None and cache_dir.is_dir() else []

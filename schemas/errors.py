@@ -97,15 +97,23 @@ class HardwareUnavailableError(HelmError):
     exit_code = 6
 
 
-def unwritable(error: OSError, file: str) -> HelmError:
+def unwritable(error: OSError, file: str, remedy: str = "choose another place") -> HelmError:
     """What a failed write to `file` is to the user: a full disk, or a place that cannot be written."""
     if error.errno in _FULL:
-        remedy = "free some space or choose another place"
-        return HardwareUnavailableError("no room on the disk", file=file, remedy=remedy)
-    return UsageError(f"cannot be written: {error.strerror}", file=file, remedy="choose another place")
+        return HardwareUnavailableError("no room on the disk", file=file, remedy=f"free some space or {remedy}")
+    return UsageError(f"cannot be written: {error.strerror}", file=file, remedy=remedy)
+
+
+def refused_by_system(error: OSError) -> HardwareUnavailableError | None:
+    """What the system has none left of, or cannot do, to the user; None for what is a mistake of whoever asked."""
+    if error.errno not in (*_FULL, *_SPENT):
+        return None
+    remedy = "free what is in use, or allow more (ulimit -a)"
+    return HardwareUnavailableError(f"the system refuses: {error.strerror}", file=error.filename, remedy=remedy)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SPENT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO)
 
 
 def _one_line(text: str) -> str:

@@ -6,9 +6,9 @@ from typing import Literal, Protocol
 
 from helmsman.executor.sampling import GREEDY, Sampling
 
-Ended = Literal["stop", "length", "cancelled", "failed"]
+Ended = Literal["stop", "length", "cancelled", "refused", "failed"]
 """Why no more tokens come: an end-of-sequence token (which came, as the last), as many as were asked for, a
-cancellation, or a fault of the engine."""
+cancellation, no room for this one, or a fault of the engine."""
 OnToken = Callable[[int], None]
 OnEnd = Callable[[Ended], None]
 

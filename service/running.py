@@ -63,7 +63,7 @@ class Running:
         """What came of it."""
         started, first = self._started, self._first
         return Outcome(
-            reason=self._finish or ("error" if self.failed else "abort"),
+            reason=self._finish or ("error" if self.delivery.ended in ("failed", "refused") else "abort"),
             prompt_tokens=len(self._wanted.job.prompt),
             answer_tokens=self.reply.count,
             latency_s=time.monotonic() - started,
@@ -83,4 +83,6 @@ class Running:
 def _interrupted(delivery: Delivery) -> RefusedError:
     if delivery.ended == "failed":
         return RefusedError(503, "device_fault", "a device failed; nothing is served until a canary passes", retry_s=5)
+    if delivery.ended == "refused":
+        return RefusedError(503, "memory", "the engine has no room for this request; come again", retry_s=5)
     return RefusedError(503, "stopping", "the server is stopping", retry_s=5)

@@ -1,4 +1,6 @@
 // Pool, Arena and Buffer.
+#include <system_error>
+
 #include "bindings.h"
 
 namespace helm {
@@ -9,6 +11,9 @@ void register_memory(py::module_& module) {
       if (error) std::rethrow_exception(error);
     } catch (const OutOfMemory& e) {
       PyErr_SetString(PyExc_MemoryError, e.what());
+    } catch (const std::system_error& e) {  // a thread that the system does not start
+      errno = e.code().value();
+      PyErr_SetFromErrno(PyExc_OSError);
     }
   });
 

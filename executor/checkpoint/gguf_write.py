@@ -1,7 +1,6 @@
 """Writing a random-weight GGUF file: streamed tensor by tensor, complete or not at all."""
 
 import struct
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
@@ -11,7 +10,7 @@ from helmsman.executor.checkpoint.blocks import formats_of, quantise
 from helmsman.executor.checkpoint.gguf_facts import architecture, facts, rope_tensors
 from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
-from helmsman.executor.checkpoint.write import Written, check_room, stream_name
+from helmsman.executor.checkpoint.write import Written, stream_name
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
 from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
 from helmsman.executor.weights.stored_rows import halves
@@ -21,6 +20,7 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain
 from helmsman.schemas.model import Model
+from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,14 +44,13 @@ def write_gguf(
     header = _header(model, stored, formats, fmt)
     sizes = {item.name: _size(item.shape, formats[item.name]) for item in stored}
 
-    def fill(stream: IO[bytes]) -> None:
+    _make_place(path)
+    with whole_file(path, len(header) + sum(sizes.values())) as stream:
         stream.write(header)
         for values in rope_tensors(model).values():
             _write_aligned(stream, iter([struct.pack(f"<{len(values)}f", *values)]))
         for item in stored:
             _write_aligned(stream, _told(_stored_bytes(model, item, formats[item.name], seed), progress))
-
-    _complete_or_nothing(path, len(header) + sum(sizes.values()), fill)
     return Written(path, (path.name,), sum(sizes.values()), sum(prod(item.shape) for item in stored))
 
 
@@ -146,21 +145,11 @@ def _aligned(size: int) -> int:
     return -(-size // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
 
 
-def _complete_or_nothing(path: Path, size: int, fill: Callable[[IO[bytes]], None]) -> None:
-    """A temporary beside `path` that becomes it once it is complete, and vanishes otherwise."""
+def _make_place(path: Path) -> None:
+    """The folder of a new file. Raises UsageError where there is one of that name."""
     try:
         if path.exists():
             raise UsageError("already exists", file=str(path), remedy="choose a new name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            place = Path(stream.name)
-            try:
-                check_room(place.parent, size)
-                fill(stream)
-                stream.flush()
-                place.chmod(0o644)
-                place.rename(path)
-            finally:
-                place.unlink(missing_ok=True)
     except OSError as error:
         raise unwritable(error, str(path)) from None

@@ -3,10 +3,9 @@
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from helmsman.planner.balance import Balanced, balance
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError, unwritable
 from helmsman.schemas.storage import BLOCK, in_blocks
 from helmsman.schemas.units import format_bytes
+from helmsman.schemas.write import temporary
 
 ENOUGH_S = 3.0
 ROUNDS = (3, 12)
@@ -82,8 +82,7 @@ def check_storage(folder: Path, size: int) -> None:
             remedy="free some space or choose another folder",
         )
     try:
-        with TemporaryDirectory(dir=folder):
-            pass
+        TemporaryFile(dir=folder).close()
     except OSError as error:
         raise unwritable(error, str(folder)) from None
 
@@ -91,34 +90,34 @@ def check_storage(folder: Path, size: int) -> None:
 def measure_storage(folders: Sequence[Path], cpu: int, layers: Layers, traffic: LayerTraffic) -> StorageTimes:
     """Balance the devices, then read a layer's weights again and again; reads are submitted by threads on CPU `cpu`."""
     plan = list(_stored(layers, traffic))
-    with _readers(folders, cpu, layers, plan) as readers:
-        began = time.monotonic()
-        balancing = _balanced(readers, plan, traffic) if len(readers) > 1 else None
-        took, shares = time.monotonic() - began, balancing.shares if balancing else (1.0,)
-        disks = [
-            DiskTimes(folder, shutil.disk_usage(folder).free, reader.file.direct, share)
-            for folder, reader, share in zip(folders, readers, shares, strict=True)
-        ]
-        found = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
-        began, (least, most) = time.monotonic(), ROUNDS
-        for number in range(most):
-            if number >= least and time.monotonic() - began > ENOUGH_S:
-                break
-            _round(found, readers, plan, traffic, layers, number)
-        return found
+    readers = _readers(folders, cpu, layers, plan)
+    began = time.monotonic()
+    balancing = _balanced(readers, plan, traffic) if len(readers) > 1 else None
+    took, shares = time.monotonic() - began, balancing.shares if balancing else (1.0,)
+    disks = [
+        DiskTimes(folder, shutil.disk_usage(folder).free, reader.file.direct, share)
+        for folder, reader, share in zip(folders, readers, shares, strict=True)
+    ]
+    found = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
+    began, (least, most) = time.monotonic(), ROUNDS
+    for number in range(most):
+        if number >= least and time.monotonic() - began > ENOUGH_S:
+            break
+        _round(found, readers, plan, traffic, layers, number)
+    return found
 
 
-@contextmanager
-def _readers(folders: Sequence[Path], cpu: int, layers: Layers, plan: list[_Stored]) -> Iterator[list[_Reader]]:
-    with ExitStack() as stack:
-        found = []
-        for folder in folders:
-            try:
-                inside = stack.enter_context(TemporaryDirectory(prefix=".helm-profile-", dir=folder))
-                found.append(_Reader(_written(Path(inside) / "weights", layers, plan), Queue(cpu)))
-            except OSError as error:
-                raise unwritable(error, str(folder)) from None
-        yield found
+def _readers(folders: Sequence[Path], cpu: int, layers: Layers, plan: list[_Stored]) -> list[_Reader]:
+    """A reader by folder. Their files have lost their names by then, and end with them."""
+    found = []
+    for folder in folders:
+        try:
+            with temporary(folder / "weights") as place:
+                file = _written(place, layers, plan)
+        except OSError as error:
+            raise unwritable(error, str(folder)) from None
+        found.append(_Reader(file, Queue(cpu)))
+    return found
 
 
 def _written(path: Path, layers: Layers, plan: list[_Stored]) -> DiskFile:

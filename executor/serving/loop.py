@@ -142,12 +142,17 @@ class ServingLoop:
             return
         asked = handle.asked
         try:
+            self._engine.add(handle.id, asked, handle.hashes)
+        except Exception as error:  # no memory for what it asks, say: this request alone
+            self._tell(handle, "refused", _words(error))
+            return
+        try:
             self._scheduler.add(handle.id, len(asked.prompt), asked.max_tokens, asked.priority, handle.hashes)
-        except Exception as error:  # refused: this request alone
-            self._tell(handle, "failed", _words(error))
+        except Exception as error:  # refused
+            self._engine.release(handle.id)
+            self._tell(handle, "refused", _words(error))
             return
         self._requests[handle.id] = handle
-        self._engine.add(handle.id, asked, handle.hashes)
 
     def _iterate(self) -> bool:
         """One iteration; False when there is nothing to do."""

@@ -10,7 +10,8 @@ from helmsman.executor.sampling import GREEDY, Sampling
 OnToken = Callable[[int], None]
 """Given every token in order, by the loop's thread. It must not block."""
 Status = Literal["finished", "cancelled", "failed"]
-Reason = Literal["stop", "length", "cancelled", "failed"]
+Reason = Literal["stop", "length", "cancelled", "refused", "failed"]
+"""Refused: this request alone, for which there is no room, say; failed: with all others, by a fault of a device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Ended:
     """How a request ended. Seconds of CLOCK_MONOTONIC, nan where it never came so far.
 
     `produced`: tokens that came; `cpu_tokens`: those whose attention ran on the host; `reused_tokens`: of the prompt,
-    those that were cached when it began; `error`: of a failed one."""
+    those that were cached when it began; `error`: of one that failed or was refused."""
 
     status: Status
     reason: Reason

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import contextmanager
 from errno import ENOSPC
 
 import pytest
@@ -23,6 +24,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.balance import Balanced
 from helmsman.schemas.hardware import LEFT, OTHERS, Figure, Hardware, Reading
 from helmsman.schemas.read import parse_document
+from helmsman.schemas.write import whole_file
 
 
 @pytest.fixture
@@ -162,13 +164,15 @@ def test_the_file_asked_for_is_written_even_when_the_cache_fails(cache, asked, m
     """Its own file comes first; the one that did not fit is not left half-written."""
     written = []
 
-    def second_is_too_much(stream, data):
-        written.append(data)
-        stream.write(data if len(written) == 1 else data[:100])
-        if len(written) == 2:
-            raise OSError(ENOSPC, "No space left on device")
+    @contextmanager
+    def second_is_too_much(path):
+        with whole_file(path) as stream:
+            written.append(path)
+            yield stream
+            if len(written) == 2:
+                raise OSError(ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(app, "_write_all", second_is_too_much)
+    monkeypatch.setattr(app, "whole_file", second_is_too_much)
     assert main(["--json", "-o", str(tmp_path / "p.json")]) == 6
     assert json.loads(capsys.readouterr().out)["error"]["code"] == "hardware-unavailable"
     assert parse_document(Hardware, (tmp_path / "p.json").read_bytes(), "p.json") == record()

@@ -157,10 +157,29 @@ def test_what_the_scheduler_refuses_fails_alone() -> None:
         submit(loop, refused, Asked([1], 50, priority=-1))
         submit(loop, after, Asked([1], 50))
         end = refused.result()
-        assert (end.status, end.produced, end.error) == ("failed", 0, "no such priority")
+        assert (end.status, end.reason, end.error) == ("failed", "refused", "no such priority")
         assert before.result().produced == after.result().produced == 50
         assert loop.state.healthy and loop.state.running == loop.state.waiting == 0
     assert not engine.asked
+
+
+def test_what_the_engine_has_no_memory_for_is_refused_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, before, refused, after = Counting(), Client(), Client(), Client()
+
+    def full(request: int, asked: Asked, hashes: Sequence[int] = ()) -> None:
+        raise MemoryError
+
+    with serving(engine) as loop:
+        submit(loop, before, Asked([1], 10**9))
+        assert before.begun.wait(60)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine, "add", full)
+            submit(loop, refused, Asked([1], 50))
+            end = refused.result()
+        assert (end.status, end.reason, end.produced, end.error) == ("failed", "refused", 0, "MemoryError")
+        submit(loop, after, Asked([1], 50))
+        assert after.result().produced == 50
+        assert loop.state.healthy and loop.state.running == 1
 
 
 def test_a_cancelled_request_ends_and_others_go_on() -> None:

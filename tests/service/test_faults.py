@@ -79,3 +79,18 @@ def test_a_service_that_stops_lets_those_that_run_finish() -> None:
 def test_its_grace_ends() -> None:
     status, body, engine = stopped(grace_s=0.05, output=4000)
     assert status == 503 and body["error"]["code"] == "stopping" and engine.cancelled == [0]
+
+
+def test_a_request_without_room_is_refused_alone() -> None:
+    async def test(site: Site) -> None:
+        other = asyncio.create_task(site.complete(**LONG | {"max_tokens": 400}))
+        await site.until(lambda: site.engine.load().running == 1)
+        taken = site.engine.submit
+        site.engine.submit = lambda job, on_token, on_end: (on_end("refused"), taken(job, on_token, lambda _: None))[1]
+        status, body, headers = await site.complete(prompt="b")
+        site.engine.submit = taken
+        assert status == 503 and body["error"]["code"] == "memory" and "Retry-After" in headers
+        assert (await site.get("/health"))[0] == 200 and site.service.health.state == "ok"
+        assert (await other)[0] == 200
+
+    on_site(test)

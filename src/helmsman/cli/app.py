@@ -1,4 +1,4 @@
-"""What every command shares: parsing, one-line errors, exit codes, one JSON document, atomic files."""
+"""What every command shares: parsing, one-line errors, exit codes, one JSON document, files that are complete."""
 
 import argparse
 import errno
@@ -6,19 +6,25 @@ import json
 import os
 import re
 import signal
-import stat
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from helmsman import __version__
 from helmsman.cli.places import check_outputs
-from helmsman.schemas.errors import BadInputError, HardwareUnavailableError, HelmError, UsageError, unwritable
+from helmsman.schemas.errors import (
+    BadInputError,
+    HardwareUnavailableError,
+    HelmError,
+    UsageError,
+    refused_by_system,
+    unwritable,
+)
+from helmsman.schemas.write import whole_file
 
 # Scanning every installed distribution for pydantic plugins would cost each command 20 ms.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -222,8 +228,8 @@ def _check_zero_bytes(arguments: Sequence[str]) -> None:
 
 
 def _lack(error: Exception) -> HardwareUnavailableError | None:
-    """The memory or the thread that the system refused, if that is what `error` says: from Python, from libraries, or
-    from the loader of their native parts."""
+    """The memory, the thread or whatever else the system refused, if that is what `error` says: from Python, from
+    libraries, or from the loader of their native parts."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return _out_of_memory()
     if isinstance(error, ImportError) and any(refusal in str(error) for refusal in _NO_MAPPING):
@@ -231,7 +237,7 @@ def _lack(error: Exception) -> HardwareUnavailableError | None:
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
         remedy = "allow this process more memory (ulimit -v) or more threads (ulimit -u, pids.max)"
         return HardwareUnavailableError("no thread can be started", remedy=remedy)
-    return None
+    return refused_by_system(error) if isinstance(error, OSError) else None
 
 
 def _out_of_memory() -> HardwareUnavailableError:
@@ -302,54 +308,14 @@ def to_json(content: Any) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically."""
+    """Write UTF-8 text, complete or not at all. Raises what `whole_file` raises."""
     write_bytes(path, _encodable(text, "utf-8").encode())
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes atomically."""
-    write_atomically(path, lambda stream: _write_all(stream, content))
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """Write a file completely or not at all: into a temporary beside it, synced, then renamed.
-
-    Raises UsageError when the place cannot be written, HardwareUnavailableError when the disk is full."""
-    try:
-        if path.exists() and not path.is_file():
-            with path.open("wb") as stream:
-                write(stream)
-        else:
-            _replace(path, write)
-    except OSError as error:
-        raise unwritable(error, str(path)) from None
-
-
-def _replace(link: Path, write: Callable[[IO[bytes]], None]) -> None:
-    """A link stays, and what it leads to is written; a file that was there keeps its mode."""
-    path = Path(os.path.realpath(link))
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o666 & ~_umask()
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".helm-")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(mode)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _write_all(stream: IO[bytes], data: bytes) -> None:
-    stream.write(data)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    """Write bytes, complete or not at all. Raises what `whole_file` raises."""
+    with whole_file(path) as stream:
+        stream.write(content)
 
 
 def _report(prog: str, error: HelmError, arguments: list[str]) -> int:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from helmsman.cli.access_arguments import add_key_arguments, keys_of
-from helmsman.cli.app import Parser, command_parser, run_command, run_loop, show, write_atomically
+from helmsman.cli.app import Parser, command_parser, run_command, run_loop, show
 from helmsman.cli.request_arguments import add_request_arguments, check_number, check_request_arguments
 from helmsman.schemas.errors import HardwareUnavailableError, TargetMissedError, UsageError
 from helmsman.schemas.figures import DISTURBED
+from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     from helmsman.schemas.requests import Requests
@@ -69,7 +70,8 @@ def execute(args: argparse.Namespace) -> int:
     after = run_loop(lambda: told(args.url, key))
     notes = {"sent_late_s": _lag(requests, replayed), **notes_between(before, after)}
     served = measured(requests, replayed, _info(args, server, notes))
-    write_atomically(args.out, lambda stream: write_served(served, stream))
+    with whole_file(args.out) as stream:
+        write_served(served, stream)
     found = report(served, slo)
     show(args, found.to_json(), lambda: report_text(found))
     _warn(args, served, replayed)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json
+from helmsman.cli.progress import bars
 from helmsman.schemas.errors import DisturbedError, TargetMissedError, UsageError
 
 if TYPE_CHECKING:
@@ -116,7 +117,5 @@ def _judge(args: argparse.Namespace, verdict: "Verdict", told: str, remedy: str 
 
 def _progress(args: argparse.Namespace) -> "Progress":
     """A bar over the passes to expect, on a terminal and after a second only."""
-    from tqdm import tqdm
-
     hidden = True if args.quiet or args.json else None
-    return lambda passes: tqdm(passes, desc="expect", unit="pass", delay=1.0, disable=hidden, leave=False)
+    return lambda passes: bars()(passes, desc="expect", unit="pass", delay=1.0, disable=hidden, leave=False)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import PLACE, Parser, command_parser, run_command, say, to_json
+from helmsman.cli.progress import bars
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import FILE_FORMATS, FORMATS, FileFormat
 from helmsman.schemas.units import format_bytes, parse_bytes
@@ -99,12 +100,10 @@ def _shallower(model: "Model", layers: int | None) -> "Model":
 @contextmanager
 def _progress(args: argparse.Namespace, model: "Model", fmt: FileFormat) -> Iterator[Callable[[int], None]]:
     """A bar on stderr, only on a terminal."""
-    from tqdm import tqdm
-
     from helmsman.hwdb.gguf_types import BLOCK_TYPES
     from helmsman.lowering.tensors import parameters
 
     total = next(found for found in BLOCK_TYPES.values() if found.name == MOSTLY.get(fmt, fmt)).size(parameters(model))
     hidden = args.quiet or not sys.stderr.isatty()
-    with tqdm(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
+    with bars()(total=total, unit="B", unit_scale=True, disable=hidden, file=sys.stderr) as bar:
         yield lambda size: bar.update(size) and None

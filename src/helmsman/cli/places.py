@@ -5,11 +5,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from helmsman.schemas.errors import UsageError
+from helmsman.schemas.errors import UsageError, unwritable
 
 
 def check_place(path: Path | None, remedy: str = "choose another place") -> None:
-    """Raise UsageError if a file `path` could not be written now; nothing is left behind.
+    """Raise UsageError if a file `path` could not be written now, HardwareUnavailableError if the disk is full; nothing
+    is left behind.
 
     Files are written beside their place and renamed, so the folder is what must be writable: that of the file to which
     a link leads."""
@@ -21,7 +22,7 @@ def check_place(path: Path | None, remedy: str = "choose another place") -> None
         else:
             tempfile.TemporaryFile(dir=Path(os.path.realpath(path)).parent).close()
     except OSError as error:
-        raise UsageError(f"cannot be written: {error.strerror}", file=str(path), remedy=remedy) from None
+        raise unwritable(error, str(path), remedy) from None
 
 
 def check_outputs(args: argparse.Namespace) -> None:
@@ -78,11 +79,11 @@ def _option(name: str) -> str:
 
 
 def make_folder(path: Path, remedy: str) -> None:
-    """Make a folder and those above it. Raises UsageError naming the path."""
+    """Make a folder and those above it. Raises UsageError, or HardwareUnavailableError on a full disk, naming it."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot be made: {error.strerror}", file=str(path), remedy=remedy) from None
+        raise unwritable(error, str(path), remedy) from None
 
 
 def _check_special(path: Path) -> None:

@@ -1,6 +1,7 @@
 """`helm-profile`: what does this machine do?"""
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -92,10 +93,15 @@ def _execute_table(args: argparse.Namespace, asked: "Question", loopback: "Loopb
 
 
 def _keep(args: argparse.Namespace, hardware: "Hardware", kept: Path, told: str) -> None:
-    """Write the record where it was asked for and where `--hw this` finds it, and print."""
+    """Write the record where it was asked for and where `--hw this` finds it, as the newest, and print."""
+    from helmsman.hwdb.load_hardware import newest_ns
+
     document = hardware.to_json()
     write_out(args, document)
+    before = newest_ns(kept.parent)
     write_text(kept, document + "\n")
+    if kept.stat().st_mtime_ns <= before:  # the clock was set back since
+        os.utime(kept, ns=(before + 1, before + 1))
     show(args, document, lambda: f"{told}\nkept as {kept}; use it with --hw this")
 
 

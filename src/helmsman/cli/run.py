@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json, write_atomically
+from helmsman.cli.app import Parser, command_parser, emit, run_command, say, to_json
 from helmsman.cli.depth import check_depth
+from helmsman.cli.progress import bars
 from helmsman.cli.sampling import add_sampling_arguments, sampling_of
 from helmsman.schemas.errors import BadInputError, UsageError
+from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -185,7 +187,8 @@ def _write(args: argparse.Namespace, plan: "Plan", measured: "Measured", text: "
 
     if args.trace is not None:
         measurement = trace(plan, measured)
-        write_atomically(args.trace, lambda stream: write_trace(measurement, stream))
+        with whole_file(args.trace) as stream:
+            write_trace(measurement, stream)
     told = lines(measured, text, streamed, args.stop) + ([f"trace     {args.trace}"] if args.trace else [])
     emit(args, to_json(document(measured, text, args.stop)), lambda: "\n".join(told))
 
@@ -251,10 +254,8 @@ class _Printer:
 @contextmanager
 def _load_progress(args: argparse.Namespace, plan: "Plan") -> Iterator[Callable[[int], None]]:
     """A progress bar over the bytes of the checkpoint, on a terminal only."""
-    from tqdm import tqdm
-
     hidden = args.quiet or args.json or not sys.stderr.isatty()
-    with tqdm(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
+    with bars()(desc=f"load {plan.model.name}", unit="B", unit_scale=True, disable=hidden) as progress:
         yield lambda size: progress.update(size) and None
 
 

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import emit, show, write_atomically, write_text
+from helmsman.cli.app import emit, show, write_text
+from helmsman.cli.progress import bars
 from helmsman.cli.serving_arguments import SEEDS, is_table
 from helmsman.cli.serving_pictures import draw_served, draw_swept
 from helmsman.schemas.errors import TargetMissedError
+from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     from tqdm import tqdm
@@ -79,7 +81,8 @@ def _serve(question: Question) -> int:
     if args.plot:
         draw_served(args.plot, outcome, found)
     if is_table(args.out):
-        write_atomically(args.out, lambda stream: write_served(outcome.served, stream))
+        with whole_file(args.out) as stream:
+            write_served(outcome.served, stream)
         show(args, found.to_json(), lambda: report_text(found))
     else:
         emit(args, found.to_json(), lambda: report_text(found))
@@ -179,10 +182,8 @@ def _capacity(question: Question) -> int:
 
 def _progress(args: argparse.Namespace, runs: int | None) -> "tqdm[None]":
     """A bar over runs, on a terminal and after a second only."""
-    from tqdm import tqdm
-
     hidden = True if args.quiet or args.json else None
-    return tqdm(total=runs, desc="serve", unit="run", delay=1.0, disable=hidden, leave=False)
+    return bars()(total=runs, desc="serve", unit="run", delay=1.0, disable=hidden, leave=False)
 
 
 def shown(source: str) -> str:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_atomically, write_text
+from helmsman.cli.app import Parser, command_parser, emit, run_command, to_json, write_text
 from helmsman.cli.documents import plan_of
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_gantt, draw_overlap, layers_drawn
+from helmsman.cli.progress import bars
 from helmsman.cli.serving import execute_serving
 from helmsman.cli.serving_arguments import add_serving_arguments, check_serving_arguments
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.write import whole_file
 
 if TYPE_CHECKING:
     from helmsman.schemas.plan import Plan
@@ -83,10 +85,8 @@ def execute(args: argparse.Namespace) -> int:
 
 def _progress(args: argparse.Namespace) -> "Progress":
     """A bar over the decode steps to replay, on a terminal and after a second only."""
-    from tqdm import tqdm
-
     hidden = True if args.quiet or args.json else None
-    return lambda steps: tqdm(steps, desc="replay", unit="step", delay=1.0, disable=hidden, leave=False)
+    return lambda steps: bars()(steps, desc="replay", unit="step", delay=1.0, disable=hidden, leave=False)
 
 
 def _write(args: argparse.Namespace, plan: "Plan", spans: "list[Span]") -> None:
@@ -96,7 +96,8 @@ def _write(args: argparse.Namespace, plan: "Plan", spans: "list[Span]") -> None:
 
     if args.trace:
         trace = Trace(TraceInfo(source="simulated", plan_sha256=digest(plan)), spans)
-        write_atomically(args.trace, lambda stream: write_trace(trace, stream))
+        with whole_file(args.trace) as stream:
+            write_trace(trace, stream)
     if args.timeline:
         lanes = [device.name for device in plan.hardware.devices] + [link.name for link in plan.hardware.links]
         used = {span.resource for span in spans}

@@ -1,0 +1,57 @@
+"""Memory that runs out, and threads that the system does not start, at any allocation of a command: exit code 6 and one
+line, unless the command can do without."""
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import Faulty, failing, faulty
+from faulty_commands import COMMANDS, is_one_line, prepare
+from two_cpus import TWO_CPUS
+
+pytestmark = TWO_CPUS
+
+LEAST = 2**17
+"""Bytes of an allocation that counts: of caches, weights, workspaces and tables."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("memory")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    with faulty(tmp_path_factory.mktemp("library"), inputs, least=LEAST) as found:
+        yield found
+
+
+def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int) -> int:
+    """Refuse each `step`-th allocation or thread: once, and from then on; how many there are."""
+    command, outputs = COMMANDS[name], inputs / "outputs"
+    argv, code = command.arguments(inputs, outputs), errno.ENOMEM if kind == "allocate" else errno.EAGAIN
+    system.run(command.name, *argv)
+    count = system.run(command.name, *argv).counts[kind]
+    for number in range(0, count, step):
+        for for_good in (False, True):
+            ended = system.run(command.name, *argv, fault=failing((kind,), number, code, for_good=for_good))
+            place = f"{kind} {number} of {count}, for good={for_good}: {ended}"
+            assert ended.code in (0, 6), place
+            assert ended.code == 0 or is_one_line(ended, command), place
+    return count
+
+
+@pytest.mark.parametrize("kind", ["allocate", "thread"])
+@pytest.mark.parametrize("name", ["run", "bench", "sim"])
+def test_memory_may_run_out(system: Faulty, inputs: Path, name: str, kind: str) -> None:
+    check_refusals(system, inputs, name, kind, 20 if kind == "allocate" else 4)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("kind", ["allocate", "thread"])
+@pytest.mark.parametrize("name", ["plan", "sim", "run", "run-stored", "bench", "make-gguf"])
+def test_memory_may_run_out_anywhere(system: Faulty, inputs: Path, name: str, kind: str) -> None:
+    check_refusals(system, inputs, name, kind, 1)

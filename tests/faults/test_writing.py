@@ -1,0 +1,180 @@
+"""Every command that writes, with each of its writes failing in turn, and killed at each: files are whole or not there.
+
+As SQLite's tests do it: a clean run counts what changes files, then the command runs once for each of them."""
+
+import errno
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faults import WRITING, Ended, Fault, Faulty, failing, faulty, killed, short
+from faulty_commands import ALONE, COMMANDS, OLDER, Command, is_one_line, is_whole, prepare, temporaries
+from two_cpus import TWO_CPUS
+
+pytestmark = TWO_CPUS
+
+Plant = Callable[[int], Fault]
+
+FAULTS: dict[str, Plant] = {
+    "a full disk": lambda number: failing(WRITING, number, errno.ENOSPC, for_good=True),
+    "an error": lambda number: failing(WRITING, number, errno.EIO),
+    "SIGKILL": lambda number: killed(WRITING, number),
+    "SIGTERM": lambda number: killed(WRITING, number, signal.SIGTERM),
+    "a short write": lambda number: short(WRITING, number),
+    "a moment without room": lambda number: failing(WRITING, number, errno.ENOSPC),
+    "a place that is closed": lambda number: failing(WRITING, number, errno.EACCES),
+    "Ctrl-C": lambda number: killed(WRITING, number, signal.SIGINT),
+    "an interrupted call": lambda number: failing(INTERRUPTED, number, errno.EINTR),
+}
+INTERRUPTED = ("create", "write", "sync", "reserve")
+"""Calls that a signal may interrupt."""
+CODES: dict[str, set[int]] = {
+    "a full disk": {6},
+    "an error": {2, 6},
+    "SIGKILL": {-9},
+    "SIGTERM": {143},
+    "a short write": set(),
+    "a moment without room": {6},
+    "a place that is closed": {2},
+    "Ctrl-C": {130},
+    "an interrupted call": set(),
+}
+"""Exit codes; none: those of a run without a fault."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("writing")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    cache = str(inputs / "outputs" / "cache")
+    with faulty(tmp_path_factory.mktemp("library"), inputs, XDG_CACHE_HOME=cache) as found:
+        trace = ["--trace", inputs / "run.parquet"]
+        assert found.run("run", *COMMANDS["run"].argv(inputs), *trace).code == 0
+        yield found
+
+
+class Trials:
+    """Runs of one command; each begins with an empty folder, or one with older files."""
+
+    def __init__(self, system: Faulty, command: Command, inputs: Path) -> None:
+        self._system, self._command, self._inputs = system, command, inputs
+        self._outputs = inputs / "outputs"
+        self._creates = 0
+
+    def clean(self) -> Ended:
+        """Without a fault, which must do; the first run makes what libraries keep."""
+        self._tried(Fault.none(), older=False)
+        ended = self._tried(Fault.none(), older=False)
+        assert ended.code in self._command.codes and ended.err == "", ended
+        assert all(is_whole(path) for path in self._targets), "whole"
+        self._creates = ended.counts["create"]
+        return ended
+
+    def check(self, what: str, number: int, older: bool) -> None:
+        """With a fault at a write; what is there afterwards."""
+        older = older and self._command.replaces
+        ended = self._tried(FAULTS[what](number), older)
+        place = f"{what} at {number}, older={older}: {ended}"
+        if not ended.met:
+            assert what == "an interrupted call", f"no write {number} in {place}"
+            return
+        # Where a file without a name cannot be had, one with a name is; a folder that is there need not be made.
+        spared = ended.counts["create"] > self._creates or (number == 0 and not self._command.replaces)
+        expected = CODES[what] or self._command.codes
+        assert ended.code in (expected | self._command.codes if spared else expected), place
+        if ended.code > 0 and ended.code not in self._command.codes:
+            assert is_one_line(ended, self._command), place
+        for path in (*self._targets, *self._outputs.glob("cache/helmsman/*")):
+            if path.name.startswith("."):
+                continue
+            if path.exists():
+                assert (older and path.read_bytes() == OLDER) or is_whole(path), f"{path} after {place}"
+            else:
+                assert not older, f"{path} is gone after {place}"
+        if what == "SIGKILL":
+            next_one = self._again()
+            assert next_one.code in self._command.codes, f"{next_one} after {place}"
+            assert all(is_whole(path) for path in self._targets), f"{next_one} after {place}"
+        else:
+            assert not list(temporaries(self._outputs)), f"{list(temporaries(self._outputs))} after {place}"
+
+    @property
+    def _targets(self) -> list[Path]:
+        return [self._outputs / name for name in self._command.writes.values()]
+
+    def _tried(self, fault: Fault, older: bool) -> Ended:
+        shutil.rmtree(self._outputs)
+        self._outputs.mkdir()
+        for path in self._targets if older else ():
+            path.write_bytes(OLDER)
+        return self._again(fault)
+
+    def _again(self, fault: Fault | None = None) -> Ended:
+        """With what is there; a checkpoint that came to be is where none may be."""
+        for path in self._targets if not fault and not self._command.replaces else ():
+            if path.exists():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+        return self._system.run(self._command.name, *self._command.arguments(self._inputs, self._outputs), fault=fault)
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("name", ALONE)
+def test_each_write_may_fail_in_each_way(system: Faulty, inputs: Path, name: str, what: str, older: bool) -> None:
+    check_every_write(Trials(system, ALONE[name], inputs), what, older)
+
+
+LONG = ("sim", "sim-requests", "run-stored", "bench")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_write_of_a_command_may_fail(system: Faulty, inputs: Path, name: str) -> None:
+    """Its writes meet one of the faults each; of commands that take long, every third does."""
+    trials, step = Trials(system, COMMANDS[name], inputs), 3 if name in LONG else 1
+    for turn, number in enumerate(range(0, trials.clean().count(WRITING), step)):
+        trials.check(list(FAULTS)[turn % len(FAULTS)], number, older=turn // len(FAULTS) % 2 == 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_write_of_a_command_may_fail_in_each_way(
+    system: Faulty, inputs: Path, name: str, what: str, older: bool
+) -> None:
+    check_every_write(Trials(system, COMMANDS[name], inputs), what, older)
+
+
+def check_every_write(trials: Trials, what: str, older: bool) -> None:
+    """With the fault at each write in turn."""
+    for number in range(trials.clean().count(WRITING)):
+        trials.check(what, number, older)
+
+
+@pytest.mark.parametrize("name", ["plan", "make-checkpoint", "make-gguf"])
+def test_a_disk_that_is_really_full(system: Faulty, inputs: Path, tmp_path: Path, name: str) -> None:
+    """A file system of as many pages as are free, from none to what is needed."""
+    command, place = COMMANDS[name], tmp_path / "disk"
+    place.mkdir()
+    codes = list[int]()
+    for size in (4, 32, 256, 2048):
+        mounted = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "none", str(place)]
+        if subprocess.run(mounted, capture_output=True, check=False).returncode:
+            pytest.skip("mounting a file system is not permitted here")
+        try:
+            ended = system.run(command.name, *command.arguments(inputs, place))
+            codes.append(ended.code)
+            assert ended.code == 0 or (ended.code == 6 and is_one_line(ended, command)), ended
+            assert all(is_whole(place / each) for each in command.writes.values() if (place / each).exists())
+            assert not list(temporaries(place)), "no temporary stays"
+        finally:
+            subprocess.run(["umount", "-l", str(place)], check=True)
+    assert codes[0] == 6 and codes[-1] == 0
