@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum { OPEN, CREATE, READ, WRITE, SYNC, RESERVE, RENAME, MKDIR, CHMOD, REMOVE, ALLOCATE, THREAD, CLOCK, KINDS };
-enum { FAIL, SHORT, SIGNAL, STAND };
+enum { FAIL, SHORT, SIGNAL, STAND, SET };
 
 struct plan {
   int armed;
@@ -33,7 +33,7 @@ struct plan {
   int action;
   int value;       // FAIL: errno; SIGNAL: its number
   double seconds;  // STAND: for how long CLOCK_MONOTONIC does
-  double jump;     // of CLOCK_REALTIME, from then on
+  double jump;     // of CLOCK_REALTIME, from the first time it is met on
   size_t least;    // bytes of an allocation that counts
   char root[PATH_MAX];
   atomic_long counts[KINDS];
@@ -42,10 +42,15 @@ struct plan {
 };
 
 static struct plan* shared;
+static int here;  // whether this process is the one that meets faults, not the one that forks it
 static _Atomic unsigned char watched[65536];
 static atomic_llong stands_at, stands_until, behind;  // nanoseconds of CLOCK_MONOTONIC
 
 struct plan* faults(void) { return shared; }
+
+void meet_faults(void) { here = 1; }
+
+static int active(void) { return here && shared != NULL && shared->armed; }
 
 #define REAL(result, name, ...)                     \
   static result (*real_##name)(__VA_ARGS__);        \
@@ -61,7 +66,7 @@ __attribute__((constructor)) static void begin(void) {
 
 // What a call of `kind` is to do: -1 to go on, else an action. A signal is sent here.
 static int met(int kind) {
-  if (shared == NULL || !shared->armed) return -1;
+  if (!active()) return -1;
   atomic_fetch_add(&shared->counts[kind], 1);
   if (!(shared->kinds >> kind & 1)) return -1;
   const long number = atomic_fetch_add(&shared->together, 1);
@@ -79,7 +84,7 @@ static int fails(int kind) {
 }
 
 static int ours(const char* path) {
-  return shared != NULL && shared->armed && path != NULL && shared->root[0] && !strncmp(path, shared->root, strlen(shared->root));
+  return active() && path != NULL && shared->root[0] && !strncmp(path, shared->root, strlen(shared->root));
 }
 
 static int is_watched(int file) { return file >= 0 && file < 65536 && watched[file]; }
@@ -189,7 +194,7 @@ void* __libc_realloc(void*, size_t);
 void* __libc_memalign(size_t, size_t);
 
 static int refused(size_t size) {
-  return shared != NULL && shared->armed && size >= shared->least && fails(ALLOCATE);
+  return active() && size >= shared->least && fails(ALLOCATE);
 }
 void* malloc(size_t size) { return refused(size) ? NULL : __libc_malloc(size); }
 void* calloc(size_t count, size_t size) { return refused(count * size) ? NULL : __libc_calloc(count, size); }
@@ -226,7 +231,7 @@ REAL(int, clock_gettime, clockid_t, struct timespec*)
 int clock_gettime(clockid_t which, struct timespec* t) {
   find_clock_gettime();
   const int code = real_clock_gettime(which, t);
-  if (code || shared == NULL || !shared->armed || (which != CLOCK_MONOTONIC && which != CLOCK_REALTIME)) return code;
+  if (code || !active() || (which != CLOCK_MONOTONIC && which != CLOCK_REALTIME)) return code;
   long long now = nanoseconds(t);
   const int action = met(CLOCK);
   if (which == CLOCK_MONOTONIC) {

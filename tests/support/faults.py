@@ -29,7 +29,7 @@ KINDS = ("open", "create", "read", "write", "sync", "reserve", "rename", "mkdir"
 WRITING = ("create", "write", "sync", "reserve", "rename", "mkdir", "chmod")
 """What changes files, and may fail while they are written."""
 READING = ("open", "read")
-ACTIONS = ("fail", "short", "signal", "stand")
+ACTIONS = ("fail", "short", "signal", "stand", "set")
 FOR_GOOD = 2**40
 LEAST = 2**15
 """Bytes of an allocation that counts, unless said otherwise: smaller ones come from what a process has."""
@@ -42,7 +42,8 @@ class Fault:
     """Calls `first` to `last`, counted from 0 over all of `kinds`, meet it.
 
     `action`: fail with `value` as errno; short: half of what was asked; signal: number `value` is sent to the process
-    before the call; stand: CLOCK_MONOTONIC stands still for `seconds`. `jump`: seconds that CLOCK_REALTIME jumps."""
+    before the call; stand: CLOCK_MONOTONIC stands still for `seconds`; set: nothing but that CLOCK_REALTIME jumps by
+    `jump` seconds from then on, as it does with any action."""
 
     kinds: tuple[str, ...]
     first: int = 0
@@ -191,7 +192,7 @@ class _Server:
     def __init__(self) -> None:
         library = ctypes.CDLL(None)
         library.faults.restype = ctypes.POINTER(_Plan)
-        self._plan = library.faults().contents
+        self._library, self._plan = library, library.faults().contents
         self._imported = set[str]()
         self._child, self._files = 0, list[int]()
 
@@ -241,6 +242,7 @@ class _Server:
         nothing, code = os.open(os.devnull, os.O_RDONLY), 1
         for target, file in enumerate((nothing, out, err)):
             os.dup2(file, target)
+        self._library.meet_faults()
         self._arm(asked)
         try:
             code = main(asked["argv"]) or 0

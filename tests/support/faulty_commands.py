@@ -163,6 +163,7 @@ def prepare(inputs: Path) -> None:
     """What commands read: a checkpoint, plans of it, a machine, a prompt, an empty folder for outputs."""
     write_checkpoint(MODEL, inputs / "checkpoint", seed=1, fmt="f32")
     (inputs / "plan.json").write_text(make_plan(MODEL, 2).to_json())
+    (inputs / "served.json").write_text(make_plan(MODEL).to_json())
     (inputs / "stored.json").write_text(stored_plan().to_json())
     (inputs / "machine.json").write_text(make_hardware().to_json())
     (inputs / "tokens.json").write_text(json.dumps(list(range(1, 9))))
