@@ -55,9 +55,8 @@ class Generation:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Decoded tokens per second, all sequences together; None when there is no decode step."""
-        tpot = self.tpot_s
-        return None if tpot is None else self.chosen.shape[1] / tpot
+        """Decoded tokens per second, all sequences together; None without a decode step, or one that the clock saw."""
+        return self.chosen.shape[1] / self.tpot_s if self.tpot_s else None
 
     @property
     def overhead_s(self) -> Times:

@@ -15,7 +15,8 @@ def document(measured: Measured, text: Text | None, stops: Sequence[str] = ()) -
     """Tokens and text of the first run (text is null without a tokenizer, and ends before the first of `stops`), and
     the times of all runs.
 
-    `ttft_s`, `tpot_s`, `tokens_per_second` are medians; the last two are null where one token was made."""
+    `ttft_s`, `tpot_s`, `tokens_per_second` are medians; the last two are null where one token was made, the
+    last also where the clock stood still over the others."""
     runs = [_figures(run) for run in measured.runs]
     tokens = [list(sequence) for sequence in measured.runs[0].tokens]
     texts = None if text is None else [before_stop(text.decode(sequence), stops) for sequence in tokens]
@@ -31,6 +32,7 @@ def lines(measured: Measured, text: Text | None, streamed: bool, stops: Sequence
     found += ["", f"TTFT      {format_seconds(told['ttft_s'])}"]
     if told["tpot_s"] is not None:
         found += [f"TPOT      {format_seconds(told['tpot_s'])}"]
+    if told["tokens_per_second"] is not None:
         found += [f"decode    {told['tokens_per_second']:.2f} tokens/s"]
     if len(measured.runs) > 1:
         found.append(f"runs      {len(measured.runs)}, medians shown")

@@ -16,6 +16,7 @@ from two_cpus import TWO_CPUS
 
 from helmsman.cli.bench import main
 from helmsman.executor._kernels import isa
+from helmsman.executor.bench import Runner
 from helmsman.executor.bench import tests_of as combined
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
@@ -151,3 +152,11 @@ def test_a_model_and_a_machine_make_a_plan(
     assert main([*argv, "--checkpoint", str(checkpoint), "-p", "8", "-n", "3", "-r", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["model_type"] == "small-llama f32" and [t["stddev_ts"] for t in found["results"]] == [0, 0]
+
+
+def test_a_clock_that_stands_still_measures_nothing(
+    bench: Bench_, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Runner, "seconds", lambda runner, test: 0.0)
+    assert bench("-p", "2", "-n", "0", "-r", "1") == 6
+    assert "the clock stood still while pp2 was measured; measure again" in capsys.readouterr().err
