@@ -74,21 +74,30 @@ class _HangError(BaseException):
     """A case that does not end."""
 
 
-def fuzz(target: Target, cases: int, seed: int, first: int = 0) -> Outcome:
+@dataclass(frozen=True)
+class Limits:
+    """What a case may take: seconds of processor time, and bytes of address space, or None for any."""
+
+    seconds: float = SECONDS
+    memory: int | None = MEMORY
+
+
+def fuzz(target: Target, cases: int, seed: int, first: int, limits: Limits) -> Outcome:
     """Try cases `first` to `first + cases` of a target."""
     accepted = refused = 0
     failures: list[Failure] = []
     at, end = first, first + cases
     while at < end:
         stop = min(end, at + CHUNK)
-        reached, counted, found = _in_worker(target, seed, at, stop)
+        reached, counted, found = _in_worker(target, seed, at, stop, limits)
         accepted, refused = accepted + counted[0], refused + counted[1]
         failures += found
         at = reached
     return Outcome(accepted, refused, tuple(failures))
 
 
-def _in_worker(target: Target, seed: int, first: int, stop: int) -> tuple[int, tuple[int, int], list[Failure]]:
+def _in_worker(target: Target, seed: int, first: int, stop: int,
+               limits: Limits) -> tuple[int, tuple[int, int], list[Failure]]:  # fmt: skip
     """(the case to go on with, (accepted, refused), failures) of a forked process that tries cases in order."""
     reader, writer = os.pipe()
     sys.stdout.flush()
@@ -96,7 +105,7 @@ def _in_worker(target: Target, seed: int, first: int, stop: int) -> tuple[int, t
     child = os.fork()
     if child == 0:
         os.close(reader)
-        _work(target, seed, first, stop, writer)
+        _work(target, seed, first, stop, limits, writer)
     os.close(writer)
     at, counted, failures, silent = first, [0, 0], list[Failure](), False
     with os.fdopen(reader, "rb", buffering=0) as stream:
@@ -126,7 +135,7 @@ def _end(status: int) -> str:
     return f"exit {os.WEXITSTATUS(status)}"
 
 
-def _work(target: Target, seed: int, first: int, stop: int, writer: int) -> NoReturn:
+def _work(target: Target, seed: int, first: int, stop: int, limits: Limits, writer: int) -> NoReturn:
     """A worker's life: one message a case; whatever it has open is left as it is at the end."""
     code = 1
     try:
@@ -134,7 +143,7 @@ def _work(target: Target, seed: int, first: int, stop: int, writer: int) -> NoRe
             case = target.prepare(Path(folder))
             signal.signal(signal.SIGPROF, _hang)
             for number in range(first, stop):
-                what = _tried(case, Random(f"{target.name} {seed} {number}"))
+                what = _tried(case, Random(f"{target.name} {seed} {number}"), limits)
                 stream.write(json.dumps((number, what)) + "\n")
                 stream.flush()
         code = 0
@@ -146,18 +155,19 @@ def _work(target: Target, seed: int, first: int, stop: int, writer: int) -> NoRe
         os._exit(code)
 
 
-def _tried(case: Case, chance: Random) -> str:
+def _tried(case: Case, chance: Random, limits: Limits) -> str:
     """What became of one case."""
     read = case(chance)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space() + MEMORY, hard))
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    if limits.memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (_address_space() + limits.memory, hard))
+    signal.setitimer(signal.ITIMER_PROF, limits.seconds)
     try:
         read()
     except HelmError as error:
         return _checked(error)
     except _HangError:
-        return f"took more than {SECONDS:g} s"
+        return f"took more than {limits.seconds:g} s"
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:300]}{_place(error)}"
     except BaseException as error:  # a panic of a library in Rust is none of the exceptions that people catch
@@ -235,12 +245,14 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000, metavar="N", help="of each target")
     parser.add_argument("--first", type=int, default=0, metavar="N")
     parser.add_argument("--seed", type=int, default=21)
+    parser.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="of processor time a case")
+    parser.add_argument("--no-memory-limit", action="store_true", help="for sanitizers, whose shadow takes terabytes")
     args = parser.parse_args()
     known: dict[str, Target] = import_module(args.module).TARGETS
-    failed = 0
+    limits, failed = Limits(args.seconds, None if args.no_memory_limit else MEMORY), 0
     for name in args.targets or known:
         began = time.monotonic()
-        found = fuzz(known[name], args.cases, args.seed, args.first)
+        found = fuzz(known[name], args.cases, args.seed, args.first, limits)
         failed += len(found.failures)
         if args.json:
             say(json.dumps({"accepted": found.accepted, "refused": found.refused, "failures": _lines(found.failures)}))
