@@ -26,6 +26,7 @@ class Arena {
  private:
   size_t capacity_;
   size_t used_ = 0;
+  size_t gaps_ = 0;  // bytes between pieces, of builds with a sanitizer alone
   mutable std::mutex mutex_;
   void* mapping_;
   size_t mapped_;
