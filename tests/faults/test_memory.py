@@ -47,7 +47,7 @@ def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int
 @pytest.mark.parametrize("kind", ["allocate", "thread"])
 @pytest.mark.parametrize("name", ["run", "bench", "sim"])
 def test_memory_may_run_out(system: Faulty, inputs: Path, name: str, kind: str) -> None:
-    check_refusals(system, inputs, name, kind, 20 if kind == "allocate" else 4)
+    check_refusals(system, inputs, name, kind, 40 if kind == "allocate" else 8)
 
 
 @pytest.mark.nightly

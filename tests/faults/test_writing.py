@@ -137,8 +137,8 @@ LONG = ("sim", "sim-requests", "run-stored", "bench")
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_write_of_a_command_may_fail(system: Faulty, inputs: Path, name: str) -> None:
-    """Its writes meet one of the faults each; of commands that take long, every third does."""
-    trials, step = Trials(system, COMMANDS[name], inputs), 3 if name in LONG else 1
+    """Its writes meet one of the faults each; of commands that take long, every fifth does."""
+    trials, step = Trials(system, COMMANDS[name], inputs), 5 if name in LONG else 1
     for turn, number in enumerate(range(0, trials.clean().count(WRITING), step)):
         trials.check(list(FAULTS)[turn % len(FAULTS)], number, older=turn // len(FAULTS) % 2 == 0)
 
