@@ -128,7 +128,7 @@ def test_an_engine_runs_again_with_the_same_result(checkpoint: Path) -> None:
 def test_a_tied_table_is_placed_once_per_memory(checkpoint: Path) -> None:
     def used(split: int | None) -> int:
         with load(checkpoint, make_plan(MODEL, split)) as engine:
-            return sum(device.memory.arena.used for device in engine.devices.by_name.values())
+            return sum(device.memory.used for device in engine.devices.by_name.values())
 
     table = MODEL.vocab * MODEL.hidden * 4
     assert used(2) - used(None) > table
