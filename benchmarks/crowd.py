@@ -1,4 +1,5 @@
-"""Clients of every kind at once, for a time: who stream, stall, leave, send too much, garbage or nothing."""
+"""Clients of every kind at once, for a time: who stream, stall, leave, send too much, garbage or nothing; and who mean
+harm: bodies that are dear to read, conversations for a template that takes too much, pages of other sites."""
 
 import asyncio
 import json
@@ -12,7 +13,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """How many of each kind of client there are, and for how many seconds at most those who leave stay."""
+    """How many of each kind of client there are, and for how many seconds at most those who leave stay.
+
+    `slow`: announce 1 MiB and send a byte; `doubled`: bodies of keys alone; `deep`: lists in lists; `tokens`, `texts`:
+    prompts of 1 MiB; `talking`: conversations, for the checkpoint's template; `crossing`: what pages of other sites
+    may send, and names that are not this server's."""
 
     streaming: int = 600
     whole: int = 50
@@ -21,6 +26,13 @@ class Kinds:
     large: int = 50
     garbage: int = 50
     silent: int = 50
+    slow: int = 0
+    doubled: int = 0
+    deep: int = 0
+    tokens: int = 0
+    texts: int = 0
+    talking: int = 0
+    crossing: int = 0
     patience_s: float = 6.0
 
 
@@ -46,7 +58,9 @@ class Crowd:
         kinds = self._kinds
         ways = ((kinds.streaming, self._stream), (kinds.whole, self._whole), (kinds.stalling, self._stall),
                 (kinds.leaving, self._leave), (kinds.large, self._large), (kinds.garbage, self._garbage),
-                (kinds.silent, self._silent))  # fmt: skip
+                (kinds.silent, self._silent), (kinds.slow, self._slow), (kinds.doubled, self._doubled),
+                (kinds.deep, self._deep), (kinds.tokens, self._tokens), (kinds.texts, self._texts),
+                (kinds.talking, self._talk), (kinds.crossing, self._cross))  # fmt: skip
         clients = [self._again(way) for count, way in ways for _ in range(count)]
         await asyncio.gather(*clients)
         return self.tally
@@ -112,6 +126,35 @@ class Crowd:
         writer.write(self._random.choice([b"", b"POST /v1/comp", _head(100) + b"{"]))
         return await _status(reader)
 
+    async def _slow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        writer.write(_head(_MIB) + b"{")
+        return await _status(reader)
+
+    async def _doubled(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        return await _sent(reader, writer, _DOUBLED)
+
+    async def _deep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        return await _sent(reader, writer, b"[" * _MIB)
+
+    async def _tokens(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        return await _sent(reader, writer, b'{"prompt": [%s1]}' % (b"1," * (_MIB // 2 - 16)))
+
+    async def _texts(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        return await _sent(reader, writer, b'{"prompt": "%s"}' % (b"a b\\n" * ((_MIB - 32) // 5)))
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        body = b'{"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}'
+        return await _sent(reader, writer, body, b"/v1/chat/completions")
+
+    async def _cross(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
+        other = self._random.choice(
+            [b"Host: other.example\r\n", b"Host: localhost\r\nOrigin: http://other.example\r\n"]
+        )
+        body = b'{"prompt": [1], "max_tokens": 100}'
+        head = b"POST /v1/completions HTTP/1.1\r\n" + other + b"Content-Type: text/plain\r\n"
+        writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        return await _status(reader)
+
     def _patience(self) -> float:
         return self._random.uniform(0.01, self._kinds.patience_s)
 
@@ -122,8 +165,25 @@ class Crowd:
         return _head(len(body)) + body
 
 
-def _head(length: int) -> bytes:
-    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+_MIB = 2**20
+_DOUBLED = b'{"prompt": [1], %s "prompt": [1]}' % b"".join(b'"%x": 0,' % key for key in range(95_000))
+"""Just under 1 MiB of keys, one of them twice."""
+
+
+async def _sent(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: bytes, path: bytes = b"/v1/completions"
+) -> str:
+    """The status that answers a body, which may come before all of it was sent."""
+    writer.write(_head(len(body), path))
+    with suppress(ConnectionError):
+        for start in range(0, len(body), 2**16):
+            writer.write(body[start : start + 2**16])
+            await writer.drain()
+    return await _status(reader)
+
+
+def _head(length: int, path: bytes = b"/v1/completions") -> bytes:
+    head = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % path
     return head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % length
 
 

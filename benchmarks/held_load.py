@@ -66,7 +66,7 @@ def _probe(port: int, seconds: float) -> None:
     found, end = [], time.monotonic() + seconds
     while (begin := time.monotonic()) < end:
         with socket.create_connection(("127.0.0.1", port)) as connection:
-            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             assert b" 200 " in connection.recv(4096)
         found.append(time.monotonic() - begin)
         time.sleep(max(0.0, 0.01 - found[-1]))

@@ -2,19 +2,20 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from helmsman.executor.chat_template import PLAIN_STOPS
 from helmsman.executor.template_process import Renderer
 from helmsman.executor.text import Text
 from helmsman.schemas.errors import BadInputError
+from helmsman.service.apart import Apart
 from helmsman.service.asked import Asked, ChatAsked, CompletionAsked
 from helmsman.service.generation import Capacity, Job
 from helmsman.service.refusals import RefusedError, refused
 
 _AT_ONCE = 4096
-"""Characters that are tokenised in the loop; more take milliseconds, on another thread."""
+"""Characters that are tokenised in the loop; more take milliseconds, apart."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +39,21 @@ class Wanted:
     stops: tuple[str, ...]
 
 
-async def completion(asked: CompletionAsked, served: Served, capacity: Capacity) -> Wanted:
+async def completion(asked: CompletionAsked, served: Served, capacity: Capacity, apart: Apart) -> Wanted:
     """What a completion asks. Raises RefusedError."""
+    if isinstance(asked.prompt, str):
+        prompt = await _tokens(served, asked.prompt, apart, special=True)
+        return _wanted(asked, prompt, asked.stops, served, capacity)
     prompt = asked.prompt
-    if isinstance(prompt, str):
-        prompt = await _tokens(served, prompt, special=True)
-    wrong = next((token for token in prompt if not 0 <= token < served.vocab), None)
+    fits = prompt[: _most(capacity)]  # a longer one is refused for its length
+    wrong = next((token for token in fits if not 0 <= token < served.vocab), None)
     if wrong is not None:
         message = f"prompt: token ids are 0 to {served.vocab - 1} (got {wrong})"
         raise RefusedError(400, "invalid_request", message, param="prompt")
     return _wanted(asked, prompt, asked.stops, served, capacity)
 
 
-async def chat(asked: ChatAsked, served: Served, capacity: Capacity) -> Wanted:
+async def chat(asked: ChatAsked, served: Served, capacity: Capacity, apart: Apart) -> Wanted:
     """What a conversation asks. Raises RefusedError."""
     template = served.template
     if template is None:
@@ -59,30 +62,28 @@ async def chat(asked: ChatAsked, served: Served, capacity: Capacity) -> Wanted:
         text = await asyncio.wrap_future(template.submit([each.message for each in asked.messages]))
     except BadInputError as error:
         raise RefusedError(400, "invalid_request", error.message, param="messages") from None
-    prompt = await _tokens(served, text, special=not template.own)
+    prompt = await _tokens(served, text, apart, special=not template.own)
     stops = asked.stops if template.own else (*asked.stops, *PLAIN_STOPS)
     return _wanted(asked, prompt, stops, served, capacity)
 
 
-async def _tokens(served: Served, text: str, *, special: bool) -> tuple[int, ...]:
+async def _tokens(served: Served, text: str, apart: Apart, *, special: bool) -> Sequence[int]:
     if served.text is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; give token ids", param="prompt")
     try:
         if len(text) <= _AT_ONCE:
-            return tuple(served.text.encode(text, special=special))
-        return tuple(await asyncio.to_thread(served.text.encode, text, special=special))
+            return served.text.encode(text, special=special)
+        return await apart.encode(text, special)
     except BadInputError as error:
         raise refused(error) from None
 
 
-def _wanted(
-    asked: Asked, prompt: tuple[int, ...], stops: tuple[str, ...], served: Served, capacity: Capacity
-) -> Wanted:
+def _wanted(asked: Asked, prompt: Sequence[int], stops: tuple[str, ...], served: Served, capacity: Capacity) -> Wanted:
     if not prompt:
         raise RefusedError(400, "invalid_request", "the prompt is empty", param="prompt")
     if stops and served.text is None:
         raise RefusedError(400, "invalid_request", "this model has no tokenizer; use stop_token_ids", param="stop")
-    most = asked.most_tokens(min(capacity.context, capacity.home_tokens) - len(prompt))
+    most = asked.most_tokens(_most(capacity) - len(prompt))
     least = asked.min_tokens or 0
     if least > most:
         message = f"min_tokens: at most max_tokens, {most} (got {least})"
@@ -94,14 +95,18 @@ def _wanted(
         raise RefusedError(400, "invalid_request", message, param="min_tokens")
     ends = stops_at if asked.ignore_eos else stops_at | eos
     seed = secrets.randbits(63) if asked.seed is None else asked.seed % 2**64
-    job = Job(prompt, most, asked.sampling, seed, least, ends, barred, asked.priority or 0)
-    _check_fits(job, capacity)
-    return Wanted(job, stops)
+    _check_fits(len(prompt), most, capacity)
+    return Wanted(Job(tuple(prompt), most, asked.sampling, seed, least, ends, barred, asked.priority or 0), stops)
 
 
-def _check_fits(job: Job, capacity: Capacity) -> None:
-    """A request that can never fit is refused at once, not queued for ever."""
-    most = min(capacity.context, capacity.home_tokens)
-    if capacity.blocks(job.most_tokens) > capacity.blocks(most) or job.most_tokens > most:
-        message = f"{len(job.prompt)} tokens of prompt and {job.max_tokens} of answer: {most} are the most here"
+def _most(capacity: Capacity) -> int:
+    """Tokens of a request, prompt and answer, at most."""
+    return min(capacity.context, capacity.home_tokens)
+
+
+def _check_fits(prompt: int, answer: int, capacity: Capacity) -> None:
+    """A request of so many tokens that can never fit is refused at once, not queued for ever."""
+    most = _most(capacity)
+    if prompt + answer > most:
+        message = f"{prompt} tokens of prompt and {answer} of answer: {most} are the most here"
         raise RefusedError(400, "context_length_exceeded", message, param="max_tokens")

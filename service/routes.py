@@ -46,13 +46,13 @@ class Routes:
     async def completions(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/completions`."""
         asked = await self._read(CompletionAsked, request)
-        wanted = await completion(asked, self._service.served, self._service.engine.capacity)
+        wanted = await completion(asked, self._service.served, self._service.engine.capacity, self._service.apart)
         return await self._answer(request, asked, wanted, "cmpl")
 
     async def chat_completions(self, request: web.Request) -> web.StreamResponse:
         """`POST /v1/chat/completions`."""
         asked = await self._read(ChatAsked, request)
-        wanted = await chat(asked, self._service.served, self._service.engine.capacity)
+        wanted = await chat(asked, self._service.served, self._service.engine.capacity, self._service.apart)
         return await self._answer(request, asked, wanted, "chatcmpl")
 
     async def models(self, request: web.Request) -> web.Response:

@@ -105,6 +105,7 @@ async def serving(
         for watch in watches:
             watch.cancel()
         await asyncio.gather(*watches, return_exceptions=True)
+        service.apart.close()
         await runner.cleanup()
 
 

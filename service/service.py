@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from helmsman.schemas.errors import HardwareUnavailableError, HelmError
 from helmsman.service.access import Access
 from helmsman.service.admission import Admission, Bounds
+from helmsman.service.apart import Apart
 from helmsman.service.delivery import Mailbox
 from helmsman.service.generation import Generator
 from helmsman.service.health import Health
@@ -42,7 +43,8 @@ class Service:
         self.engine, self.served, self.options = engine, served, options
         self.metrics = Metrics(served.name, engine.load)
         self.admission = Admission(options.bounds, engine.capacity, time.monotonic)
-        self.bodies = Bodies(options.bodies)
+        self.apart = Apart(served.text)
+        self.bodies = Bodies(options.bodies, self.apart)
         self.health = Health(engine, self._on_fault, options.canary_s)
         self._mailbox = Mailbox(asyncio.get_running_loop())
         self._runs: set[Running] = set()

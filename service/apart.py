@@ -1,0 +1,127 @@
+"""`Apart` reads large bodies and turns long texts into tokens, in a process of its own.
+
+Both hold Python's lock as long as they take (a body of 1 MiB 0.4 s, a text of 1 MiB more than a second), and engine and
+event loop need that lock for every token. The process starts with the first call, takes one call at a time, gives way
+to all others (a lower priority), and is ended by the system when a call takes more of its time than it may."""
+
+import asyncio
+import os
+import resource
+import signal
+from array import array
+from collections.abc import Callable
+from math import ceil
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeVar
+
+from helmsman.executor.text import Text
+from helmsman.schemas.base import Document
+from helmsman.schemas.errors import HelmError
+from helmsman.schemas.read import parse_document
+from helmsman.service.refusals import RefusedError
+
+DocumentT = TypeVar("DocumentT", bound=Document)
+
+_SECONDS = 10.0
+"""Processor time that a call may take, and again so much for each MiB of what it is given: ten times what real ones
+take."""
+_NICE = 10
+_SHOWN = 80
+"""Characters of a wrong value that come back."""
+
+
+class Apart:
+    """That process. Used in one event loop; `text`: the tokenizer of what is served, if it has one."""
+
+    def __init__(self, text: Text | None) -> None:
+        self._text = text
+        self._turn = asyncio.Lock()
+        self._process: BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._closed = False
+
+    async def parse(self, cls: type[DocumentT], body: bytes) -> DocumentT:
+        """The request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too long."""
+        found: DocumentT = await self._called(_parsed, len(body), cls, body)
+        return found
+
+    async def encode(self, text: str, special: bool) -> "array[int]":
+        """Token ids of `text`. Raises what `Text.encode` raises, RefusedError where it takes too long."""
+        found: array[int] = await self._called(_encoded, len(text), text, special)
+        return found
+
+    def close(self) -> None:
+        """End the process, whatever it does."""
+        self._closed = True
+        self._end()
+
+    async def _called(self, function: Callable[..., Any], size: int, *arguments: Any) -> Any:
+        seconds = _SECONDS * (1.0 + size / 2**20)
+        async with self._turn:
+            answer = await asyncio.to_thread(self._answer, function, seconds, arguments)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _answer(self, function: Callable[..., Any], seconds: float, arguments: tuple[Any, ...]) -> Any:
+        """What the function returns or raises there."""
+        try:
+            connection = self._connection or self._start()
+            connection.send((function, seconds, arguments))
+            return connection.recv()
+        except (EOFError, OSError):
+            self._end()
+            if self._closed:
+                return RefusedError(503, "stopping", "the server is stopping", retry_s=5)
+            return RefusedError(400, "too_dear", f"reading this request takes more than {seconds:.0f} s")
+
+    def _start(self) -> Connection:
+        if self._closed:
+            raise EOFError
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, self._text), name="apart", daemon=True)
+        self._process.start()
+        theirs.close()
+        self._connection = ours
+        return ours
+
+    def _end(self) -> None:
+        process, self._process, self._connection = self._process, None, None
+        if process is not None:
+            process.kill()
+            process.join()
+
+
+def _work(connection: Connection, text: Text | None) -> None:
+    """The process's life: one call after the other, until nobody asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: it is the parent's to end this
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.nice(_NICE)
+    while True:
+        try:
+            function, seconds, arguments = connection.recv()
+        except EOFError:
+            return
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), hard))
+        try:
+            answer = function(text, *arguments)
+        except HelmError as error:
+            error.value = None if error.value is None else str(error.value)[:_SHOWN]
+            answer = error
+        except (MemoryError, RecursionError) as error:
+            answer = type(error)()
+        connection.send(answer)
+
+
+def _parsed(text: Text | None, cls: type[DocumentT], body: bytes) -> DocumentT:
+    return parse_document(cls, body, "request")
+
+
+def _encoded(text: Text | None, content: str, special: bool) -> "array[int]":
+    assert text is not None, "asked only where there is one"
+    return array("I", text.encode(content, special=special))
