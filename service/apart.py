@@ -10,10 +10,12 @@ import resource
 import signal
 from array import array
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from threading import Lock
 from typing import Any, TypeVar
 
 from helmsman.executor.text import Text
@@ -37,10 +39,10 @@ class Apart:
 
     def __init__(self, text: Text | None) -> None:
         self._text = text
-        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "apart")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._closed = False
+        self._closed, self._starts = False, Lock()
 
     async def parse(self, cls: type[DocumentT], body: bytes) -> DocumentT:
         """The request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too long."""
@@ -54,13 +56,19 @@ class Apart:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        self._closed = True
+        with self._starts:
+            self._closed = True
+            if self._process is not None:
+                self._process.kill()
+        self._thread.shutdown(wait=True, cancel_futures=True)
         self._end()
 
     async def _called(self, function: Callable[..., Any], size: int, *arguments: Any) -> Any:
-        seconds = _SECONDS * (1.0 + size / 2**20)
-        async with self._turn:
-            answer = await asyncio.to_thread(self._answer, function, seconds, arguments)
+        """In turn on one thread, which waits for the answer also where nobody does any more: each gets its own."""
+        if self._closed:
+            raise _stopping()
+        seconds, loop = _SECONDS * (1.0 + size / 2**20), asyncio.get_running_loop()
+        answer = await loop.run_in_executor(self._thread, self._answer, function, seconds, arguments)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -72,27 +80,40 @@ class Apart:
             connection.send((function, seconds, arguments))
             return connection.recv()
         except (EOFError, OSError):
-            self._end()
+            status = self._end()
             if self._closed:
-                return RefusedError(503, "stopping", "the server is stopping", retry_s=5)
-            return RefusedError(400, "too_dear", f"reading this request takes more than {seconds:.0f} s")
+                return _stopping()
+            if status == -signal.SIGXCPU:
+                return RefusedError(400, "too_dear", f"reading this request takes more than {seconds:.0f} s")
+            return RefusedError(503, "reading", "what reads large requests ended; come again", retry_s=1)
 
     def _start(self) -> Connection:
-        if self._closed:
-            raise EOFError
-        context = get_context("spawn")
-        ours, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, self._text), name="apart", daemon=True)
-        self._process.start()
-        theirs.close()
-        self._connection = ours
+        with self._starts:
+            if self._closed:
+                raise EOFError
+            context = get_context("spawn")
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(theirs, self._text), name="apart", daemon=True)
+            process.start()
+            theirs.close()
+            self._process, self._connection = process, ours
         return ours
 
-    def _end(self) -> None:
-        process, self._process, self._connection = self._process, None, None
-        if process is not None:
-            process.kill()
-            process.join()
+    def _end(self) -> int | None:
+        """End the process, and tell how it ended; None where there is none."""
+        process, connection = self._process, self._connection
+        self._process = self._connection = None
+        if connection is not None:
+            connection.close()
+        if process is None:
+            return None
+        process.kill()  # one that ended before keeps its status
+        process.join()
+        return process.exitcode
+
+
+def _stopping() -> RefusedError:
+    return RefusedError(503, "stopping", "the server is stopping", retry_s=5)
 
 
 def _work(connection: Connection, text: Text | None) -> None:

@@ -84,6 +84,22 @@ def test_what_takes_too_long_is_ended_and_the_next_is_not(monkeypatch: pytest.Mo
     assert with_apart(Text(tokenizer), both) == [1]
 
 
+def test_who_leaves_leaves_no_answer_to_the_next() -> None:
+    async def leaving(there: Apart) -> None:
+        await there.parse(CompletionAsked, BODIES[0])
+        left = [asyncio.create_task(there.parse(CompletionAsked, BODIES[0])) for _ in range(3)]
+        await asyncio.sleep(0.001)
+        for each in left:
+            each.cancel()
+        found = await there.parse(CompletionAsked, b'{"prompt": [7]}')
+        assert found.prompt == (7,)
+        assert all(
+            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*left, return_exceptions=True)
+        )
+
+    with_apart(None, leaving)
+
+
 def test_a_closed_one_refuses() -> None:
     async def asked_again(there: Apart) -> None:
         await there.parse(CompletionAsked, BODIES[0])
