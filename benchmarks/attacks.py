@@ -81,13 +81,11 @@ class Server:
 
     def apart_s(self) -> float:
         """Processor time of its children, those that ended included."""
-        ended = _seconds(Path(f"/proc/{self._process.pid}/stat"), first=13)
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        now = 0.0
-        for child in children:
-            with suppress(OSError):
-                now += _seconds(Path(f"/proc/{child}/stat"))
-        return ended + now
+        place, now = Path(f"/proc/{self._process.pid}"), 0.0
+        for thread in (place / "task").iterdir():
+            with suppress(OSError):  # of threads and children that end meanwhile
+                now += sum(_seconds(Path(f"/proc/{child}/stat")) for child in (thread / "children").read_text().split())
+        return _seconds(place / "stat", first=13) + now
 
     def stop(self) -> tuple[float, int]:
         """(seconds until it ended, exit status) after SIGTERM."""
@@ -222,7 +220,8 @@ async def stopped(server: Server, streams_count: int) -> tuple[float, int]:
     await asyncio.sleep(5)
     ended = await asyncio.to_thread(server.stop)
     await streams.end()
-    attack.terminate()
+    with suppress(ProcessLookupError):
+        attack.terminate()
     await attack.wait()
     return ended
 
@@ -263,12 +262,11 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="helm-attacks-") as folder:
             server = Server(*made(Path(folder), args.record), args.streams, Path(folder) / "log")
             try:
-                plain, attacked = asyncio.run(measure(server, args.streams, args.seconds, args.rounds))
+                _print_sums(*asyncio.run(measure(server, args.streams, args.seconds, args.rounds)))
                 seconds, status = asyncio.run(stopped(server, args.streams))
             except BaseException:
                 server.stop()
                 raise
-            _print_sums(plain, attacked)
             print(f"SIGTERM while attacked: ended after {seconds:.1f} s with exit status {status}")
 
 

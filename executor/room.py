@@ -54,9 +54,9 @@ def room(system: System = THIS) -> int:
     return max(0, min(_available(system), *left, limit - used))
 
 
-def check_room(size: int, what: str, remedy: str, system: System = THIS) -> None:
-    """Raise HardwareUnavailableError where `size` bytes more, which are for `what`, have no room beside the reserve."""
-    left = max(0, room(system) - RESERVE)
+def check_room(size: int, what: str, remedy: str, reserve: int = RESERVE, system: System = THIS) -> None:
+    """Raise HardwareUnavailableError where `size` bytes more, which are for `what`, have no room beside `reserve`."""
+    left = max(0, room(system) - reserve)
     if size > left:
         message = f"{what} take {format_bytes(size)} of memory, and {format_bytes(left)} are free"
         raise HardwareUnavailableError(message, remedy=remedy)

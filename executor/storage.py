@@ -36,8 +36,8 @@ class Storage:
 
     def write(self, memory: str, size: int, fill: Callable[[Buffer], None]) -> int:
         """Append `size` bytes that `fill` makes; where they begin. Raises what `unwritable` says."""
-        what = "a weight on its way to storage"
-        buffer = arena_beside(size, what).alloc(size, what)
+        what = "a weight on its way to storage"  # the reserve is for that
+        buffer = arena_beside(size, what, reserve=0).alloc(size, what)
         fill(buffer)
         offset = self._ends[memory]
         self._ends[memory] = offset + in_blocks(size)

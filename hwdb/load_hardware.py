@@ -83,7 +83,9 @@ def profiles(cache_dir: Path) -> Iterator[Hardware]:
 
 def newest_ns(cache_dir: Path) -> int:
     """When the newest profile was written, in nanoseconds of the system's clock; 0 where there is none."""
-    return next((path.stat().st_mtime_ns for path in _profiles(cache_dir)), 0)
+    with suppress(FileNotFoundError):  # removed since it was listed
+        return next((path.stat().st_mtime_ns for path in _profiles(cache_dir)), 0)
+    return 0
 
 
 def _profiles(cache_dir: Path | None) -> list[Path]:

@@ -91,10 +91,10 @@ def temporary(target: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        if place.is_dir():
-            shutil.rmtree(place, ignore_errors=True)
-        else:
-            with suppress(OSError):
+        with suppress(OSError):
+            if place.is_dir():
+                shutil.rmtree(place, ignore_errors=True)
+            else:
                 place.unlink(missing_ok=True)
 
 

@@ -6,6 +6,7 @@ to all others (a lower priority), and is ended by the system when a call takes m
 
 import asyncio
 import os
+import pickle
 import resource
 import signal
 from array import array
@@ -29,6 +30,10 @@ DocumentT = TypeVar("DocumentT", bound=Document)
 _SECONDS = 10.0
 """Processor time that a call may take, and again so much for each MiB of what it is given: ten times what real ones
 take."""
+_PATIENCE = 6.0
+"""Seconds of the clock for each of processor time that a call may take: others come first."""
+_WAITING = 32
+"""Calls that may wait."""
 _NICE = 10
 _SHOWN = 80
 """Characters of a wrong value that come back."""
@@ -38,7 +43,8 @@ class Apart:
     """That process. Used in one event loop; `text`: the tokenizer of what is served, if it has one."""
 
     def __init__(self, text: Text | None) -> None:
-        self._text = text
+        self._text = pickle.dumps(text)  # once: of large vocabularies it takes a tenth of a second
+        self._waiting = 0
         self._thread = ThreadPoolExecutor(1, "apart")
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
@@ -67,8 +73,14 @@ class Apart:
         """In turn on one thread, which waits for the answer also where nobody does any more: each gets its own."""
         if self._closed:
             raise _stopping()
+        if self._waiting > _WAITING:
+            raise RefusedError(429, "bodies", "too many large requests at once; come again", retry_s=1)
         seconds, loop = _SECONDS * (1.0 + size / 2**20), asyncio.get_running_loop()
-        answer = await loop.run_in_executor(self._thread, self._answer, function, seconds, arguments)
+        self._waiting += 1
+        try:
+            answer = await loop.run_in_executor(self._thread, self._answer, function, seconds, arguments)
+        finally:
+            self._waiting -= 1
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -78,13 +90,16 @@ class Apart:
         try:
             connection = self._connection or self._start()
             connection.send((function, seconds, arguments))
-            return connection.recv()
+            if connection.poll(_PATIENCE * seconds):
+                return connection.recv()
+            self._end()
+            return _too_long(_PATIENCE * seconds)
         except (EOFError, OSError):
             status = self._end()
             if self._closed:
                 return _stopping()
             if status == -signal.SIGXCPU:
-                return RefusedError(400, "too_dear", f"reading this request takes more than {seconds:.0f} s")
+                return _too_long(seconds)
             return RefusedError(503, "reading", "what reads large requests ended; come again", retry_s=1)
 
     def _start(self) -> Connection:
@@ -112,23 +127,29 @@ class Apart:
         return process.exitcode
 
 
+def _too_long(seconds: float) -> RefusedError:
+    return RefusedError(400, "too_dear", f"reading this request takes more than {seconds:.0f} s")
+
+
 def _stopping() -> RefusedError:
     return RefusedError(503, "stopping", "the server is stopping", retry_s=5)
 
 
-def _work(connection: Connection, text: Text | None) -> None:
+def _work(connection: Connection, pickled: bytes) -> None:
     """The process's life: one call after the other, until nobody asks."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of the terminal: it is the parent's to end this
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # of all processes: it is the parent's to end this
+        signal.signal(number, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(_NICE)
+    text: Text | None = pickle.loads(pickled)
     while True:
         try:
             function, seconds, arguments = connection.recv()
         except EOFError:
             return
         used = resource.getrusage(resource.RUSAGE_SELF)
-        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-        resource.setrlimit(resource.RLIMIT_CPU, (ceil(used.ru_utime + used.ru_stime + seconds), hard))
+        soft, hard = ceil(used.ru_utime + used.ru_stime + seconds), resource.getrlimit(resource.RLIMIT_CPU)[1]
+        resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
         try:
             answer = function(text, *arguments)
         except HelmError as error:

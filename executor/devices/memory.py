@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Arena, Buffer, packed_size
-from helmsman.executor.room import check_room
+from helmsman.executor.room import RESERVE, check_room
 from helmsman.executor.weights.conversion import Rows, pack_rows
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.formats import StoredFormat
@@ -21,11 +21,11 @@ def view(buffer: Buffer, dtype: type[ScalarT] | np.dtype[ScalarT]) -> NDArray[Sc
     return np.frombuffer(memoryview(buffer), dtype)
 
 
-def arena_beside(size: int, what: str = "buffers to measure with") -> Arena:
-    """An arena of `size` bytes beside those of plans.
+def arena_beside(size: int, what: str = "buffers to measure with", reserve: int = RESERVE) -> Arena:
+    """An arena of `size` bytes beside those of plans, and beside `reserve` bytes that stay free.
 
     Raises HardwareUnavailableError where memory has no room for `what`."""
-    check_room(size, what, "free some memory, or allow this process more")
+    check_room(size, what, "free some memory, or allow this process more", reserve)
     return Arena(size)
 
 
@@ -82,9 +82,12 @@ class BoundedMemory:
         return buffer
 
     def _arena_for(self, size: int) -> Arena:
-        """The latest arena, or a new one where that has no room for `size` bytes more."""
+        """The region for small buffers, a new one where that has no room for `size` bytes more; of large buffers each
+        has its own."""
+        if size >= _REGION // 2:
+            return Arena(size)
         if self._arena is None or _aligned(self._arena.used) + size > self._arena.capacity:
-            self._arena = Arena(max(size, _REGION))
+            self._arena = Arena(_REGION)
         return self._arena
 
     def _full(self, size: int, what: str, used: int, capacity: int) -> InfeasibleError:

@@ -153,10 +153,14 @@ def serve(places: Places, argv: list[str], space: int | None = None) -> Ended:
     ready = places.folder / "ready.json"
     ready.unlink(missing_ok=True)
     asked = [*argv, "-q", "--port", "0", "-o", str(ready)]
-    with subprocess.Popen(
-        asked, stderr=subprocess.PIPE, text=True, preexec_fn=_within(space), env=_environment(places)
-    ) as process:
+    errors, until = places.folder / "errors.txt", time.monotonic() + 300.0
+    with (
+        errors.open("w") as stream,
+        subprocess.Popen(asked, stderr=stream, preexec_fn=_within(space), env=_environment(places)) as process,
+    ):
         while process.poll() is None and not ready.exists():
+            if time.monotonic() > until:
+                process.kill()
             time.sleep(0.02)
         if process.poll() is None:
             body = json.dumps({"prompt": "abc", "max_tokens": 4}).encode()
@@ -165,9 +169,7 @@ def serve(places: Places, argv: list[str], space: int | None = None) -> Ended:
             with urllib.request.urlopen(request, timeout=120) as answer:
                 assert answer.status == 200
             process.send_signal(signal.SIGTERM)
-        assert process.stderr is not None
-        errors = process.stderr.read()
-    return Ended(process.returncode, errors)
+    return Ended(process.returncode, errors.read_text())
 
 
 def outcome(places: Places, command: str, limited: Limited, space: int | None = None) -> Ended:

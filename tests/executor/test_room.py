@@ -101,7 +101,7 @@ def test_a_real_control_group_is_seen() -> None:
 
 def test_what_has_no_room_beside_the_reserve_is_refused(system: Callable[..., System]) -> None:
     found = system({"a/memory.max": GIB, "a/memory.current": GIB // 2, "a/memory.stat": ""})
-    check_room(GIB // 2 - RESERVE, "buffers", "buy more", found)
+    check_room(GIB // 2 - RESERVE, "buffers", "buy more", system=found)
     with pytest.raises(HardwareUnavailableError) as caught:
-        check_room(GIB // 2 - RESERVE + 1, "buffers", "buy more", found)
+        check_room(GIB // 2 - RESERVE + 1, "buffers", "buy more", system=found)
     assert str(caught.value) == "buffers take 469.76 MB of memory, and 469.76 MB are free; buy more"

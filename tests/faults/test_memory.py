@@ -35,6 +35,7 @@ def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int
     argv, code = command.arguments(inputs, outputs), errno.ENOMEM if kind == "allocate" else errno.EAGAIN
     system.run(command.name, *argv)
     count = system.run(command.name, *argv).counts[kind]
+    assert count, "what is planted is met"
     for number in range(0, count, step):
         for for_good in (False, True):
             ended = system.run(command.name, *argv, fault=failing((kind,), number, code, for_good=for_good))

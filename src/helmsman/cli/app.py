@@ -234,7 +234,8 @@ def _lack(error: Exception) -> HardwareUnavailableError | None:
         return _out_of_memory()
     if isinstance(error, ImportError) and any(refusal in str(error) for refusal in _NO_MAPPING):
         return _out_of_memory()
-    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
+    native = isinstance(error, OSError) and error.errno == errno.EAGAIN
+    if native or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD):
         remedy = "allow this process more memory (ulimit -v) or more threads (ulimit -u, pids.max)"
         return HardwareUnavailableError("no thread can be started", remedy=remedy)
     return refused_by_system(error) if isinstance(error, OSError) else None
@@ -245,8 +246,8 @@ def _out_of_memory() -> HardwareUnavailableError:
     return HardwareUnavailableError("out of memory", remedy=remedy)
 
 
-_NO_THREAD = ("can't start new thread", os.strerror(errno.EAGAIN))
-"""As Python says it, and as C++ does."""
+_NO_THREAD = "can't start new thread"
+"""As Python says it."""
 _NO_MAPPING = ("failed to map segment", "cannot allocate memory", os.strerror(errno.ENOMEM))
 """As the dynamic loader says it of a library that has no room."""
 
