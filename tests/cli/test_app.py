@@ -154,7 +154,7 @@ def test_too_little_memory_and_too_deep_input_are_errors_of_their_own(
         (OSError(errno.ENOMEM, "Cannot allocate memory"), "out of memory"),
         (ImportError("libarrow.so: failed to map segment from shared object"), "out of memory"),
         (RuntimeError("can't start new thread"), "no thread can be started"),
-        (RuntimeError("Resource temporarily unavailable"), "no thread can be started"),
+        (OSError(errno.EAGAIN, "Resource temporarily unavailable"), "no thread can be started"),
     ],
 )
 def test_what_the_system_refuses_is_no_internal_error(
