@@ -306,16 +306,13 @@ def test_errors_are_json_under_json(capsys):
 
 
 def test_an_interrupted_write_leaves_nothing(capsys, tmp_path, monkeypatch):
-    from helmsman.cli import app
-
     path = tmp_path / "p.json"
     path.write_text("old")
 
-    def fails(stream, data):
-        stream.write(data[:100])
+    def fails(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(app, "_write_all", fails)
+    monkeypatch.setattr("helmsman.schemas.write.os.fsync", fails)
     code, _, err = run(capsys, *MODEL, *HW, "--strategy", "layer-split", "-o", path)
     assert (code, path.read_text(), list(tmp_path.iterdir())) == (6, "old", [path])
     assert "no room on the disk" in err

@@ -139,7 +139,7 @@ def test_a_stripe_lies_in_the_folders_of_its_devices(
     made = {}
 
     def create(path: str, size: int, direct: bool, create: bool) -> DiskFile:
-        made[Path(path).parent.parent.name] = size
+        made[Path(path).parent.name] = size
         return DiskFile(path, size, direct, create)
 
     folders = [tmp_path / "large", tmp_path / "small"]

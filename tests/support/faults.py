@@ -242,6 +242,7 @@ class _Server:
         nothing, code = os.open(os.devnull, os.O_RDONLY), 1
         for target, file in enumerate((nothing, out, err)):
             os.dup2(file, target)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what is started in the background
         self._library.meet_faults()
         self._arm(asked)
         try:
