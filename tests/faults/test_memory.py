@@ -23,6 +23,13 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+KINDS = {
+    **dict.fromkeys(("run", "run-stored", "bench"), ("allocate", "thread")),
+    **dict.fromkeys(("plan", "sim", "make-gguf"), ("allocate",)),
+}
+"""By command what it may be refused: the others start no threads."""
+
+
 @pytest.fixture(scope="module")
 def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     with faulty(tmp_path_factory.mktemp("library"), inputs, least=LEAST) as found:
@@ -45,14 +52,12 @@ def check_refusals(system: Faulty, inputs: Path, name: str, kind: str, step: int
     return count
 
 
-@pytest.mark.parametrize("kind", ["allocate", "thread"])
-@pytest.mark.parametrize("name", ["run", "bench", "sim"])
+@pytest.mark.parametrize(("name", "kind"), [(n, k) for n in ("run", "bench", "sim") for k in KINDS[n]])
 def test_memory_may_run_out(system: Faulty, inputs: Path, name: str, kind: str) -> None:
     check_refusals(system, inputs, name, kind, 40 if kind == "allocate" else 8)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["allocate", "thread"])
-@pytest.mark.parametrize("name", ["plan", "sim", "run", "run-stored", "bench", "make-gguf"])
+@pytest.mark.parametrize(("name", "kind"), [(name, kind) for name, kinds in KINDS.items() for kind in kinds])
 def test_memory_may_run_out_anywhere(system: Faulty, inputs: Path, name: str, kind: str) -> None:
     check_refusals(system, inputs, name, kind, 1)
