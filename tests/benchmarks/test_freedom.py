@@ -107,6 +107,7 @@ def test_batches_in_turns_are_no_slower_for_being_allowed_more(
     assert more <= less * (1 + TOLERANCE)
 
 
+@pytest.mark.nightly  # 23 s
 def test_what_is_found_with_weights_in_groups_is_found_with_anything_in_groups() -> None:
     """Each of the two searches is a guess at orders: the wider one was 4.5 % slower."""
     words = (
@@ -171,6 +172,7 @@ def test_what_was_slower_for_being_allowed_more(words: str, objective: str, narr
             "throughput",
             "--chunks 2",
             "--chunks 4",
+            marks=pytest.mark.nightly,  # 20 s
             id="divisions",
         ),
         pytest.param(

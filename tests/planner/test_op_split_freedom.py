@@ -37,7 +37,10 @@ def seconds(asked: OpSplit) -> float:
     return asked.decide({}).seconds
 
 
-@pytest.mark.parametrize(("batches", "batch", "compress"), [(4, 25, "all"), (4, 10, "all"), (2, 25, "none")])
+@pytest.mark.parametrize(
+    ("batches", "batch", "compress"),
+    [(4, 25, "all"), pytest.param(4, 10, "all", marks=pytest.mark.nightly), (2, 25, "none")],
+)
 def test_dividing_more_is_never_slower(batches, batch, compress):
     """With eight parts the closed form of several batches chose splits that were 26 % slower than whole operations."""
     took = [seconds(question(batches, batch, parts, compress)) for parts in (1, 2, 4, 8)]
