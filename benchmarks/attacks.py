@@ -133,8 +133,8 @@ class Streams:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             prompt = [self._random.randrange(200) for _ in range(PROMPT)]
-            asked = {"prompt": prompt, "max_tokens": ANSWER, "stream": True, "ignore_eos": True}
-            body = json.dumps(asked).encode()
+            request = {"prompt": prompt, "max_tokens": ANSWER, "stream": True, "ignore_eos": True}
+            body = json.dumps(request).encode()
             head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             writer.write(f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
             if b" 200 " not in await reader.readline():
@@ -227,13 +227,14 @@ async def stopped(server: Server, streams_count: int) -> tuple[float, int]:
 
 
 def made(folder: Path, record: Path) -> tuple[Path, Path]:
-    """(plan, checkpoint) of the small model."""
+    """Make a checkpoint of the small model in `folder`, and a plan of it for the machine of `record`: (plan,
+    checkpoint)."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     plan, checkpoint = folder / "plan.json", folder / "small"
-    asked = "--format bf16 --strategy vllm --prompt-tokens 32 --output-tokens 64 --context 256 -q"
+    options = "--format bf16 --strategy vllm --prompt-tokens 32 --output-tokens 64 --context 256 -q"
     for command in (
         ["helm-make-checkpoint", "--model", folder / "config.json", "-q", "-o", checkpoint],
-        ["helm-plan", "--model", checkpoint, "--hw", record, *asked.split(), "-o", plan],
+        ["helm-plan", "--model", checkpoint, "--hw", record, *options.split(), "-o", plan],
     ):
         subprocess.run([Path(sys.executable).with_name(str(command[0])), *command[1:]], check=True)
     (checkpoint / "chat_template.jinja").write_text(ENDLESS)

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """How many of each kind of client there are, and for how many seconds at most those who leave stay.
+    """The number of clients of each kind.
 
-    `slow`: announce 1 MiB and send a byte; `doubled`: bodies of keys alone; `deep`: lists in lists; `tokens`, `texts`:
-    prompts of 1 MiB; `talking`: conversations, for the checkpoint's template; `crossing`: what pages of other sites
-    may send, and names that are not this server's."""
+    `streaming` and `whole` ask for an answer in pieces or at once, and read it; `stalling` ask and read nothing,
+    `leaving` ask and disconnect, both within `patience_s` seconds. `large` send a body of 60 MiB, `garbage` random
+    bytes, `silent` nothing or the begin of a request, `slow` announce 1 MiB and send one byte. `doubled` send 1 MiB of
+    keys of which one comes twice, `deep` 1 MiB of opening brackets, `tokens` and `texts` prompts of 1 MiB. `talking`
+    send conversations, which the checkpoint's chat template renders; `crossing` send what a browser lets the page of
+    another site send, or another host's name."""
 
     streaming: int = 600
     whole: int = 50

@@ -12,13 +12,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
 from typing import Self
 
 from helmsman.executor.chat_template import ChatTemplate, Message
+from helmsman.executor.helper_process import HelperProcess
 from helmsman.schemas.errors import BadInputError
 
 _CHILD = (sys.executable, "-P", "-m", "helmsman.executor.template_child")
@@ -39,14 +39,12 @@ class RenderLimits:
     patience_s: float = 30.0
 
 
-class Renderer:
+class Renderer(HelperProcess[subprocess.Popen[bytes]]):
     """A chat template that is rendered apart. Used as a context, or closed: that ends its process."""
 
     def __init__(self, template: ChatTemplate, limits: RenderLimits | None = None) -> None:
+        super().__init__("chat-template")
         self.template, self._limits = template, limits or RenderLimits()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._closed, self._starts = False, Lock()
-        self._thread = ThreadPoolExecutor(1, "chat-template")
 
     def __enter__(self) -> Self:
         return self
@@ -68,15 +66,6 @@ class Renderer:
         """`render`, later: in turn with what else was asked."""
         return self._thread.submit(self._render, list(messages))
 
-    def close(self) -> None:
-        """End the process and whatever it does; conversations that wait are given up."""
-        with self._starts:
-            self._closed = True
-            if self._process is not None:
-                self._process.kill()
-        self._thread.shutdown(wait=True, cancel_futures=True)
-        self._end()
-
     def _render(self, messages: list[Message]) -> str:
         try:
             process = self._process or self._start()
@@ -89,11 +78,10 @@ class Renderer:
         return str(answer["text"])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        with self._starts:
-            if self._closed:
-                raise self._failed("the process that renders it was ended")
-            process = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-            self._process = process
+        pipe = subprocess.PIPE
+        process = self._started(lambda: subprocess.Popen(_CHILD, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL))
+        if process is None:
+            raise self._failed("the process that renders it was ended")
         limits = self._limits
         first = {"source": self.template.source, "tokens": dict(self.template.tokens), "seconds": limits.seconds}
         first |= {"memory": limits.memory, "characters": limits.characters}

@@ -105,7 +105,8 @@ def unwritable(error: OSError, file: str, remedy: str = "choose another place") 
 
 
 def refused_by_system(error: OSError) -> HardwareUnavailableError | None:
-    """What the system has none left of, or cannot do, to the user; None for what is a mistake of whoever asked."""
+    """Return the error that a user sees where the system has no memory, thread, open file or disk space left, or an
+    input or output failed; None for any other error, which is a mistake in what was asked."""
     if error.errno not in (*_FULL, *_SPENT):
         return None
     remedy = "free what is in use, or allow more (ulimit -a)"

@@ -8,9 +8,9 @@ from pydantic import AfterValidator, Field, model_validator
 from helmsman.schemas.base import Frozen, Index, Name, NonNegative, mistake
 
 SHARES = LEAST_SHARE, MOST_SHARE = 1e-6, 100.0
-"""Of a rate: beyond these it was measured beside something else."""
+"""The least and most part of a rate: beyond these it was measured beside something else."""
 SLOWINGS = 0.0, 100.0
-"""What may be added to a duration, as a part of it."""
+"""The least and most that a slowing adds to a duration, as a part of it (0.4: 1.4 times as long)."""
 DISTURBED = 0.08
 """Share of the time taken by others beyond which a measurement means little (rule 2 of measuring)."""
 MOST_DISTURBED = 0.9

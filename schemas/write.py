@@ -30,7 +30,7 @@ def whole_file(path: Path, size: int = 0) -> Iterator[IO[bytes]]:
             target = Path(os.path.realpath(path))
             with temporary(target) as place:
                 with new_file(place, mode_of(target)) as stream:
-                    check_room(place.parent, size)
+                    check_free_space(place.parent, size)
                     yield stream
                 place.replace(target)
     except OSError as error:
@@ -52,7 +52,7 @@ def whole_folder(path: Path, size: int = 0) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary(target) as place:
             place.mkdir()
-            check_room(place, size)
+            check_free_space(place, size)
             yield place
             _sync_names(place)
             place.rename(target)
@@ -78,7 +78,7 @@ def mode_of(path: Path) -> int | None:
     return stat.S_IMODE(path.stat().st_mode) if path.exists() else None
 
 
-def check_room(folder: Path, size: int) -> None:
+def check_free_space(folder: Path, size: int) -> None:
     """Raise OSError where `size` bytes do not fit."""
     if shutil.disk_usage(folder).free < size:
         raise OSError(errno.ENOSPC, "no space left on device")

@@ -101,9 +101,10 @@ class Access:
 
 
 def _preflight(request: web.Request) -> dict[str, str]:
-    """What a browser asks about before it sends a page's request: clients have headers of their own."""
-    asked = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
-    return {str(hdrs.ACCESS_CONTROL_ALLOW_METHODS): "GET, POST", str(hdrs.ACCESS_CONTROL_ALLOW_HEADERS): asked}
+    """Return the headers that answer a browser's preflight (CORS): the page may use every method there is, and the
+    request headers that it names, as client libraries send headers of their own."""
+    named = request.headers.get(hdrs.ACCESS_CONTROL_REQUEST_HEADERS, "")
+    return {str(hdrs.ACCESS_CONTROL_ALLOW_METHODS): "GET, POST", str(hdrs.ACCESS_CONTROL_ALLOW_HEADERS): named}
 
 
 def _check_type(request: web.Request) -> None:

@@ -11,14 +11,13 @@ import resource
 import signal
 from array import array
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from threading import Lock
 from typing import Any, TypeVar
 
+from helmsman.executor.helper_process import HelperProcess
 from helmsman.executor.text import Text
 from helmsman.schemas.base import Document
 from helmsman.schemas.errors import HelmError
@@ -39,16 +38,14 @@ _SHOWN = 80
 """Characters of a wrong value that come back."""
 
 
-class Apart:
+class Apart(HelperProcess[BaseProcess]):
     """That process. Used in one event loop; `text`: the tokenizer of what is served, if it has one."""
 
     def __init__(self, text: Text | None) -> None:
+        super().__init__("apart")
         self._text = pickle.dumps(text)  # once: of large vocabularies it takes a tenth of a second
         self._waiting = 0
-        self._thread = ThreadPoolExecutor(1, "apart")
-        self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._closed, self._starts = False, Lock()
 
     async def parse(self, cls: type[DocumentT], body: bytes) -> DocumentT:
         """The request `body` as a `cls`. Raises what `parse_document` raises, RefusedError where it takes too long."""
@@ -60,17 +57,9 @@ class Apart:
         found: array[int] = await self._called(_encoded, len(text), text, special)
         return found
 
-    def close(self) -> None:
-        """End the process, whatever it does."""
-        with self._starts:
-            self._closed = True
-            if self._process is not None:
-                self._process.kill()
-        self._thread.shutdown(wait=True, cancel_futures=True)
-        self._end()
-
     async def _called(self, function: Callable[..., Any], size: int, *arguments: Any) -> Any:
-        """In turn on one thread, which waits for the answer also where nobody does any more: each gets its own."""
+        """Call `function`, which is given `size` bytes or characters, in its turn. Raises what it raises there, and
+        RefusedError where too many wait or it takes too long."""
         if self._closed:
             raise _stopping()
         if self._waiting > _WAITING:
@@ -86,7 +75,7 @@ class Apart:
         return answer
 
     def _answer(self, function: Callable[..., Any], seconds: float, arguments: tuple[Any, ...]) -> Any:
-        """What the function returns or raises there."""
+        """Call `function` in the process; return its result, or the exception that ended it, as an object."""
         try:
             connection = self._connection or self._start()
             connection.send((function, seconds, arguments))
@@ -94,7 +83,7 @@ class Apart:
                 return connection.recv()
             self._end()
             return _too_long(_PATIENCE * seconds)
-        except (EOFError, OSError):
+        except (EOFError, OSError, MemoryError):  # without memory a part of an answer may still be in the pipe
             status = self._end()
             if self._closed:
                 return _stopping()
@@ -103,15 +92,20 @@ class Apart:
             return RefusedError(503, "reading", "what reads large requests ended; come again", retry_s=1)
 
     def _start(self) -> Connection:
-        with self._starts:
-            if self._closed:
-                raise EOFError
-            context = get_context("spawn")
-            ours, theirs = context.Pipe()
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+
+        def started() -> BaseProcess:
             process = context.Process(target=_work, args=(theirs, self._text), name="apart", daemon=True)
             process.start()
+            return process
+
+        try:
+            if self._started(started) is None:
+                raise EOFError
+        finally:
             theirs.close()
-            self._process, self._connection = process, ours
+        self._connection = ours
         return ours
 
     def _end(self) -> int | None:

@@ -98,26 +98,27 @@ def measure_storage(folders: Sequence[Path], cpu: int, layers: Layers, traffic: 
         DiskTimes(folder, shutil.disk_usage(folder).free, reader.file.direct, share)
         for folder, reader, share in zip(folders, readers, shares, strict=True)
     ]
-    found = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
+    times = StorageTimes(disks, {}, balancing, took if balancing else 0.0)
     began, (least, most) = time.monotonic(), ROUNDS
     for number in range(most):
         if number >= least and time.monotonic() - began > ENOUGH_S:
             break
-        _round(found, readers, plan, traffic, layers, number)
-    return found
+        _round(times, readers, plan, traffic, layers, number)
+    return times
 
 
 def _readers(folders: Sequence[Path], cpu: int, layers: Layers, plan: list[_Stored]) -> list[_Reader]:
-    """A reader by folder. Their files have lost their names by then, and end with them."""
-    found = []
+    """Write the weights into a file in each folder, and return what reads them. A file loses its name at once, so that
+    it ends with its reader."""
+    readers = []
     for folder in folders:
         try:
             with temporary(folder / "weights") as place:
                 file = _written(place, layers, plan)
         except OSError as error:
             raise unwritable(error, str(folder)) from None
-        found.append(_Reader(file, Queue(cpu)))
-    return found
+        readers.append(_Reader(file, Queue(cpu)))
+    return readers
 
 
 def _written(path: Path, layers: Layers, plan: list[_Stored]) -> DiskFile:

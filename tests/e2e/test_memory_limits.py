@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -153,7 +154,7 @@ def serve(places: Places, argv: list[str], space: int | None = None) -> Ended:
     ready = places.folder / "ready.json"
     ready.unlink(missing_ok=True)
     asked = [*argv, "-q", "--port", "0", "-o", str(ready)]
-    errors, until = places.folder / "errors.txt", time.monotonic() + 300.0
+    errors, until = places.folder / "errors.txt", time.monotonic() + 300.0  # only a server that hangs takes so long
     with (
         errors.open("w") as stream,
         subprocess.Popen(asked, stderr=stream, preexec_fn=_within(space), env=_environment(places)) as process,
@@ -177,7 +178,7 @@ def outcome(places: Places, command: str, limited: Limited, space: int | None = 
     run = partial(ended, places, space=space)
     at = "--checkpoint", places.shallow
     large = "--model", "Llama-3.1-70B", "--hw", "rtx4090-7950x", "--format", "q4_k", "-q"
-    new = places.folder / f"{command}-{time.monotonic_ns()}"
+    new = Path(tempfile.mkdtemp(dir=places.folder)) / "new"
     if command == "serve":
         return serve(places, limited(helm("serve", places.plan, *at, "--sequences", 4)), space)
     if command == "bench-serve":

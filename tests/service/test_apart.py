@@ -42,9 +42,10 @@ def with_apart(text: Text | None, use: Callable[[Apart], Awaitable[ResultT]]) ->
 
 
 def test_bodies_are_read_as_they_are_here() -> None:
-    def outcome(found: CompletionAsked | BadInputError) -> object:
+    def outcome(found: object) -> object:
         if isinstance(found, CompletionAsked):
             return found
+        assert isinstance(found, BadInputError), found
         return found.message, found.file, found.field, found.remedy, str(found.value)[:80]
 
     def here(body: bytes) -> object:
@@ -55,7 +56,7 @@ def test_bodies_are_read_as_they_are_here() -> None:
 
     async def all_of_them(there: Apart) -> list[object]:
         found = await asyncio.gather(*(there.parse(CompletionAsked, body) for body in BODIES), return_exceptions=True)
-        return [outcome(each) for each in found]  # type: ignore[arg-type]  # others have no message and fail here
+        return [outcome(each) for each in found]
 
     assert with_apart(None, all_of_them) == [here(body) for body in BODIES]
 
@@ -87,16 +88,15 @@ def test_what_takes_too_long_is_ended_and_the_next_is_not(monkeypatch: pytest.Mo
 
 def test_who_leaves_leaves_no_answer_to_the_next() -> None:
     async def leaving(there: Apart) -> None:
-        await there.parse(CompletionAsked, BODIES[0])
+        whole = await there.parse(CompletionAsked, BODIES[0])
         left = [asyncio.create_task(there.parse(CompletionAsked, BODIES[0])) for _ in range(3)]
         await asyncio.sleep(0.001)
         for each in left:
             each.cancel()
         found = await there.parse(CompletionAsked, b'{"prompt": [7]}')
         assert found.prompt == (7,)
-        assert all(
-            isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*left, return_exceptions=True)
-        )
+        for each in await asyncio.gather(*left, return_exceptions=True):  # a fast machine may have answered one
+            assert isinstance(each, asyncio.CancelledError) or each == whole
 
     with_apart(None, leaving)
 

@@ -110,11 +110,9 @@ class _Plan(ctypes.Structure):
     ]
 
 
-def compiled(folder: Path) -> Path | None:
-    """The library of faults.c, built in `folder`; None where there is no compiler for it."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or not sys.platform.startswith("linux"):
-        return None
+def compiled(folder: Path) -> Path:
+    """Build the library of faults.c in `folder`, with the C compiler that comes with the project's C++ compiler."""
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), "cc")
     target = folder / "faults.so"
     source = Path(__file__).with_suffix(".c")
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", target, source, "-ldl", "-lpthread"], check=True)
@@ -176,13 +174,8 @@ _ALONE = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_ME
 
 @contextmanager
 def faulty(folder: Path, root: Path, least: int = LEAST, **environment: str) -> Iterator[Faulty]:
-    """Commands beneath faults, or a test that is skipped because there is no compiler."""
-    import pytest
-
-    library = compiled(folder)
-    if library is None:
-        pytest.skip("a C compiler on Linux is needed to plant faults")
-    with Faulty(library, root, least, **environment) as found:
+    """Give commands beneath faults, whose library is built in `folder`."""
+    with Faulty(compiled(folder), root, least, **environment) as found:
         yield found
 
 
