@@ -5,6 +5,7 @@ import weakref
 from pathlib import Path
 
 from helmsman.schemas.errors import BadInputError
+from helmsman.schemas.read import check_regular
 
 
 class FileBytes:
@@ -14,8 +15,7 @@ class FileBytes:
         """Open `path`. Raises BadInputError where it cannot be read, or is no file."""
         self.path = path
         try:
-            if path.exists() and not path.is_file():  # a pipe would be waited for
-                raise _unreadable(path, "it is not a file")
+            check_regular(path)
             self._file = path.open("rb", buffering=0)
             self._close = weakref.finalize(self, self._file.close)
             self.size = self._file.seek(0, 2)

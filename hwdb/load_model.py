@@ -12,7 +12,7 @@ from helmsman.hwdb.safetensors_file import names_in
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
-from helmsman.schemas.read import CONFIG_LIMIT, parse_document, parse_json, read_bytes
+from helmsman.schemas.read import CONFIG_LIMIT, check_regular, parse_document, parse_json, read_bytes
 
 _CATALOGUE = Path(__file__).parent / "models"
 _UNCOVERED = _CATALOGUE / "uncovered"
@@ -90,8 +90,7 @@ def _config_in(folder: Path) -> Path:
         raise BadInputError(
             "neither config.json nor GGUF files in this directory", file=str(folder), remedy="give a model's directory"
         )
-    if not path.is_file():  # a pipe would be waited for
-        raise BadInputError("it is not a file", file=str(path), remedy="give a model's directory")
+    check_regular(path, "give a model's directory")
     return path
 
 

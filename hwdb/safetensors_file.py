@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 from helmsman.hwdb.file_bytes import FileBytes
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format, size_of
-from helmsman.schemas.read import JSON_LIMIT, parse_json, read_bytes
+from helmsman.schemas.read import JSON_LIMIT, check_regular, parse_json, read_bytes
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -58,8 +58,7 @@ def shards_of(index: Path) -> dict[str, str]:
     """Read the index of a checkpoint in several files (shards): by tensor the name of the file that holds it.
 
     Raises BadInputError where `index` is no such document."""
-    if not index.is_file():  # a pipe would be waited for
-        raise BadInputError("it is not a file", file=str(index), remedy="download it again")
+    check_regular(index, "download it again")
     content = parse_json(read_bytes(index, JSON_LIMIT), str(index))
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not all(_is_file_name(shard) for shard in weight_map.values()):

@@ -55,6 +55,13 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return data
 
 
+def check_regular(path: Path, remedy: str = "check the path and its permissions") -> None:
+    """Raise BadInputError where `path` is a pipe, a device or a folder: of these the beginning can be read once, or the
+    end never comes. Raises OSError for a name that no file system takes."""
+    if path.exists() and not path.is_file():
+        raise BadInputError("cannot be read: it is not a file", file=str(path), remedy=remedy)
+
+
 def parse_json(data: bytes, file: str) -> Any:
     """JSON text to Python values; refuses NaN, infinities, duplicate keys and deep nesting."""
     endless: list[str] = []

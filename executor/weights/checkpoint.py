@@ -12,6 +12,7 @@ from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
+from helmsman.schemas.read import check_regular
 
 NUMPY_DTYPES: dict[Format, str] = {"f32": "<f4", "f16": "<f2", "bf16": "<u2"}
 
@@ -73,8 +74,7 @@ def check_config(directory: Path, model: Model) -> None:
     from helmsman.hwdb.load_model import load_model
 
     path = directory / "config.json"
-    if path.exists() and not path.is_file():  # a pipe would be waited for
-        raise BadInputError("it is not a file", file=str(path), remedy="use the checkpoint of the plan's model")
+    check_regular(path, "use the checkpoint of the plan's model")
     check_agreement(load_model(str(path)), model, str(path))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.schemas.errors import BadInputError
-from helmsman.schemas.read import parse_json
+from helmsman.schemas.read import check_regular, parse_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +31,7 @@ def read_start(path: Path) -> str:
     the beginning can be read once, or the end never."""
     remedy = "check the path and its permissions"
     try:
-        if path.exists() and not path.is_file():
-            raise BadInputError("cannot be read: it is not a file", file=str(path), remedy=remedy)
+        check_regular(path)
         with path.open("rb") as stream:
             start, size = stream.read(_HEADER_BYTES), path.stat().st_size
     except OSError as error:
