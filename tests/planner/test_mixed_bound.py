@@ -91,7 +91,7 @@ def test_a_plan_of_mixed_formats_has_a_proof_of_its_own_prices(machine):
         assert proof.gap < (0.03 if weights == "q4_k" else 0.15)
 
 
-@pytest.mark.parametrize("objective", ["latency", "ttft", "throughput"])
+@pytest.mark.parametrize("objective", ["latency", "throughput", pytest.param("ttft", marks=pytest.mark.nightly)])
 def test_what_is_printed_for_a_mixed_file_is_proved_for_it(
     objective: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,10 @@ LAYER = {
 """Milliseconds a layer that the formulas give on the published tables: the GPU alone, and split."""
 
 
-@pytest.mark.parametrize(("use", "compress"), LAYER)
+@pytest.mark.parametrize(
+    ("use", "compress"),
+    [pytest.param(*each, marks=() if each[0] == PLAIN or each[1] == "none" else pytest.mark.nightly) for each in LAYER],
+)
 def test_variants_help_and_splits_help_variants(use, compress):
     """Fig 20 in direction (its figures are not in the copy at hand): either method is faster than plain attention,
     with and without compression, and splits are faster than streaming everything with either."""
@@ -177,8 +180,7 @@ def test_selection_stores_everything_and_its_partial_keys():
     assert kv_bytes(question(H2O, offload=False))["vram"] == 0
 
 
-@pytest.mark.parametrize("use", VARIANTS)
-@pytest.mark.parametrize("compress", ["none", "all"])
+@pytest.mark.parametrize(("use", "compress"), [*zip(VARIANTS, ("none", "all") * 2, strict=True)])
 def test_a_plan_replays_as_predicted_after_a_round_trip(use, compress):
     asked = question(use, compress=compress)
     plan = parse_document(Plan, asked.decide({"kv_keep": use.keep}).plan.to_json().encode(), "plan")

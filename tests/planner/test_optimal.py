@@ -21,6 +21,7 @@ from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOption
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.compositions import Aim
+from helmsman.planner.strategies.optimal.finalist import predicted
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question
@@ -113,6 +114,16 @@ def test_what_fits_the_accelerator_is_there_and_proven():
 def test_one_memory_needs_nothing_to_come():
     plan = accept(Optimal(asked("Qwen3-0.6B", "m1-16gb"), STEP).decide({}).plan)
     assert plan.schedule.prefetch == 0 and {use.memory for use in plan.predicted.memory if use.used} == {"unified"}
+
+
+def test_one_memory_has_prompts_on_the_accelerator_whoever_does_the_steps():
+    """Ways for requests had prompts where their steps were: that for steps alone took less than their bound."""
+    question = asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4)
+    steps, whole = Optimal(question, STEP), Optimal(question, REQUEST)
+    moved = steps._prompts(steps.finalists[0]).chosen
+    assert {way.prompt for way in moved.blocks} == {"accelerator"}
+    seconds = predicted(question, moved, REQUEST).counted
+    assert whole.bound <= seconds and whole.decide({}).seconds <= seconds * (1 + 1e-9)
 
 
 def test_a_machine_without_accelerator():

@@ -6,6 +6,7 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from fewer_blocks import fewer_blocks
 from plans import figure, make_hardware
 from shapes import small_model
 
@@ -55,10 +56,10 @@ def loopback() -> Hardware:
 def question(machine: str, folder: Path) -> list[str]:
     """A prompt and one decode step of a model that does not fit the accelerator."""
     if machine in EAGER:
-        return ["--model", "Qwen3-0.6B", "--hw", machine, "--vram-avail", "700MB"]
+        return ["--model", fewer_blocks(folder, "Qwen3-0.6B", 8), "--hw", machine, "--vram-avail", "500MB"]
     file = folder / "loopback.json"
     file.write_text(loopback().to_json())
-    return ["--model", "Qwen3-0.6B", "--hw", str(file), "--format", "q4_0"]
+    return ["--model", fewer_blocks(folder, "Qwen3-0.6B", 14), "--hw", str(file), "--format", "q4_0"]
 
 
 @pytest.mark.parametrize("corrections", [True, False])

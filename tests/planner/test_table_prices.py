@@ -37,9 +37,9 @@ def priced(question: OpSplit, side: str) -> dict[str, tuple[Task, Estimate]]:
 
 def test_more_sequences_take_longer_whatever_batch_was_measured():
     """Beyond the table's batch rooflines took over, whose expansion was 18 times cheaper: 100 sequences beat 50."""
-    steps = [asked(batch).decide({}).plan.predicted.decode.seconds.mid for batch in (10, 25, 50, 100)]
+    steps = [asked(batch).decide({}).plan.predicted.decode.seconds.mid for batch in (25, 50, 100)]
     assert steps == sorted(steps)
-    assert steps[3] > 1.2 * steps[2]
+    assert steps[2] > 1.2 * steps[1]
 
 
 def test_expansion_of_a_matrix_does_not_depend_on_the_batch():

@@ -211,7 +211,7 @@ def _block_ways(
     found = dict[BlockWay, None]()
     for parts in dict.fromkeys((*_ranges(len(ops)), *_classes(ops))):
         if "both" not in parts or shared:
-            found |= dict.fromkeys(_variants(ops, parts) if separate else (_settled(parts),))
+            found |= dict.fromkeys(_variants(ops, parts) if separate else _settled(parts, prompts))
     if storage:
         found |= dict.fromkeys(stored for way in _linked(found) for stored in _stored(way))
     if "weights" in quarters and separate:
@@ -264,11 +264,16 @@ def divisible(model: Model) -> bool:
     return all(op_extent(model, op)[1] >= 2 * PANEL for op in decided(model) if op != "attention")
 
 
-def _settled(parts: tuple[Part, ...]) -> BlockWay:
-    """Everything lives where it is used: in the memory that both sides share."""
+def _settled(parts: tuple[Part, ...], prompts: bool) -> Iterator[BlockWay]:
+    """Everything lives where it is used: in the memory that both sides share. Where `prompts` matter they may be the
+    accelerator's, which computes faster, whoever reads weights for decode steps."""
     away = tuple(part != "host" and k != ATTENTION for k, part in enumerate(parts))
     cache: End = "accelerator" if parts[ATTENTION] == "accelerator" else "host"
-    return BlockWay(parts, away, cache, "alike")
+    way = BlockWay(parts, away, cache, "alike")
+    yield way
+    moved = replace(way, prompt="accelerator")
+    if prompts and "host" in parts and not moved.half_comes:
+        yield moved
 
 
 def _ranges(count: int) -> Iterator[tuple[Part, ...]]:
