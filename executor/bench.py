@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helmsman.executor.engine import Engine
+from helmsman.executor.rates import per_second
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.schemas.bench import BenchTest
-from helmsman.schemas.errors import DisturbedError, UsageError
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import Plan
 
@@ -98,10 +99,7 @@ def _result(test: Test, runner: "Runner", repeats: int, tell: Callable[[str], No
     for _ in range(repeats):
         seconds.append(runner.seconds(test))
         tell(test.name)
-    if min(seconds) <= 0.0:
-        remedy = "measure again when the machine is not suspended or moved"
-        raise DisturbedError(f"the clock stood still while {test.name} was measured", remedy=remedy)
-    rates = [tokens / each for each in seconds]
+    rates = [per_second(tokens, each, test.name) for each in seconds]
     nanoseconds = [each * 1e9 for each in seconds]
     return BenchTest(
         n_prompt=test.prompt,

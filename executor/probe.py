@@ -12,6 +12,7 @@ from helmsman.executor._kernels import Buffer, CopyEngine, Pool, packed_size, ti
 from helmsman.executor.devices.base import LinkSample
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.machine import beyond_caches
+from helmsman.executor.rates import per_second
 from helmsman.lowering.ops import PANEL
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.trace import PROBED
@@ -72,7 +73,7 @@ def read_rate(pool: Pool, pieces: Sequence[Buffer]) -> float:
     Over the sum of their seconds, as a step's are the sum of its matrices': what holds up some of them (ticks of the
     clock, bursts of others on this memory) holds up a step, which took 2 to 5 % longer than as many median pieces."""
     seconds = sum(time_read(pool, piece, 1)[0] for piece in pieces)
-    return sum(piece.size for piece in pieces) / seconds
+    return per_second(sum(piece.size for piece in pieces), seconds, "memory")
 
 
 def weights_rate(pool: Pool, fmt: StoredFormat, pieces: Sequence[Buffer]) -> float:
@@ -89,7 +90,7 @@ def weights_rate(pool: Pool, fmt: StoredFormat, pieces: Sequence[Buffer]) -> flo
         panels = piece.size // size
         seconds += time_linear(pool, fmt, [piece.part(0, panels * size)], panels * PANEL, COLUMNS, 1, 1)[0]
         moved += panels * size
-    return moved / seconds
+    return per_second(moved, seconds, "memory")
 
 
 def panel_bytes(fmt: StoredFormat) -> int:
@@ -138,7 +139,7 @@ def _rates_at_once(work: Callable[[int, PieceT], tuple[float, float]], own: Sequ
 
 def _rate(done: Sequence[tuple[float, float]]) -> float:
     """The amount of some work, pairs of amount and seconds, a second."""
-    return sum(amount for amount, _ in done) / sum(seconds for _, seconds in done)
+    return per_second(sum(amount for amount, _ in done), sum(seconds for _, seconds in done), "joint work")
 
 
 def product_matrices(fmt: StoredFormat) -> list[Buffer]:
@@ -156,7 +157,7 @@ def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer]) -> f
     """FLOP/s at which all threads of `pool` multiply each with PRODUCT_TOKENS tokens, so many that memory does not
     matter. The matrices are those of `product_matrices`, in no cache: what follows a read probe finds none there."""
     times = time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, len(matrices))
-    return 2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1] / median(times)
+    return per_second(2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1], median(times), "a product")
 
 
 class JointProducts:

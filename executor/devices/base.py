@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
+from helmsman.executor.rates import per_second
 from helmsman.schemas.formats import StoredFormat
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class LinkSample:
             whole, latency = seconds(large), seconds(small)
             if latency < whole:
                 return cls(large / (whole - latency), latency)
-        return cls(large / whole, latency)
+        return cls(per_second(large, whole, "a link"), latency)
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def records(folder: Path) -> list[Path]:
     return paths
 
 
-@pytest.mark.parametrize("number", (3, 5, 6, 8))
+@pytest.mark.parametrize("number", (3, 5, pytest.param(6, marks=pytest.mark.nightly), 8))
 def test_questions_about_small_models(number: int, folder: Path, records: list[Path]) -> None:
     found = checked(folder, records, SEED, 0.7e9, 1, number)
     assert not found.failures, "\n".join(found.failures)
@@ -145,6 +145,7 @@ def test_what_is_found_with_weights_in_groups_is_found_with_anything_in_groups()
             "--compress weights",
             "--compress best",
             id="4-bit groups",
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             "--model Llama-2-70b-hf --hw a40x2-2xeon6330 --prompt-tokens 32 --output-tokens 128 --batch 4 --batches 4 "

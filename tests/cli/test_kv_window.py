@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
@@ -14,7 +15,8 @@ LONG = ("--prompt-tokens", "3000", "--output-tokens", "100")
 
 def test_a_window_is_planned_written_and_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "plan.json"
-    assert main([*ASKED, *LONG, "--kv-window", "2048", "-o", str(out)]) == 0
+    model = fewer_blocks(tmp_path, "Qwen3-0.6B", 4)
+    assert main([*ASKED, "--model", model, *LONG, "--kv-window", "2048", "-o", str(out)]) == 0
     told = capsys.readouterr().out
     assert "2048 of 3100 tokens of each sequence's KV; 3 pages of 512 at home by the last" in told
     plan = json.loads(out.read_text())

@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main
 from helmsman.cli.sim import main as simulate
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.hwdb.load_model import load_model
 from helmsman.planner.accept import accept
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
@@ -164,28 +166,19 @@ def test_a_model_that_fits_stays_on_one_device_with_the_proof_of_the_search(caps
     assert proof["lower_bound"] == pytest.approx(searched["certificate"]["lower_bound"])
 
 
-def test_a_simpler_plan_says_what_it_was_preferred_to(capsys):
+def test_a_simpler_plan_says_what_it_was_preferred_to(capsys, tmp_path):
     """Shared matrices are a seventh faster by their median, and less than a tenth by what is expected of a machine
     whose crossings nobody measured."""
-    question = ("--model", "Qwen3-4B", "--hw", "rtx4060-laptop", "--vram-avail", "1.5GB")
-    plan, searched = planned(capsys, *question), planned(capsys, *question, "--strategy", "optimal")
+    model, place = fewer_blocks(tmp_path, "Qwen3-4B", 10), tmp_path / "plan.json"
+    question = ("--model", model, "--hw", "rtx4060-laptop", "--vram-avail", "850MB")
+    code, out, _ = run(capsys, *question, "-o", place)
+    plan, searched = json.loads(place.read_text()), planned(capsys, *question, "--strategy", "optimal")
     faster = plan["passed_over"][0]
     assert faster["label"] == searched["label"] and faster["gain"]["low"] == 0.0 < faster["gain"]["mid"]
     assert faster["seconds"] == pytest.approx(request_seconds(searched)) and faster["seconds"] < request_seconds(plan)
-    code, out, _ = run(capsys, *question)
     assert code == 0 and f"passed over  {faster['label']}: " in out
     simple = [split(capsys, *question), planned(capsys, *question, "--strategy", "llama-cpp", "--same-software")]
     assert request_seconds(plan) <= 1.03 * min(map(request_seconds, simple))
-
-
-def test_risks_that_weigh_the_uncertainty_themselves(capsys):
-    question = ("--model", "Qwen3-8B", "--hw", "rtx4060-laptop")
-    plans = {risk: planned(capsys, *question, "--risk", risk) for risk in ("median", "pessimistic", "regret")}
-    worst = {risk: plan["predicted"]["request"]["seconds"]["high"] for risk, plan in plans.items()}
-    assert worst["pessimistic"] == min(worst.values())
-    assert plans["regret"]["passed_over"] == [] or plans["regret"]["label"] != plans["median"]["label"]
-    code, _, err = run(capsys, *question, "--strategy", "optimal", "--risk", "regret")
-    assert code == 2 and "--risk" in err
 
 
 def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
@@ -196,8 +189,8 @@ def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
     assert run(capsys, *asked, "--effort", "0")[0] == 2
 
 
-def test_limits_that_are_loosened_as_told_are_kept(capsys):
-    asked = ("--model", "opt-125m", "--hw", "rtx4060-laptop")
+def test_limits_that_are_loosened_as_told_are_kept(capsys, tmp_path):
+    asked = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
     code, _, err = run(capsys, *asked, "--slo", "ttft=0.01ms,tpot=0.01ms")
     assert code == 3
     assert planned(capsys, *asked, "--slo", err.rpartition("the smallest change: ")[2].strip())["certificate"]
@@ -210,7 +203,7 @@ def test_too_many_batches_are_refused_at_once(capsys):
 
 @pytest.mark.parametrize("wrong", [{"lower_bound": 1e9}, {"gap": 17.0}])
 def test_a_proof_that_proves_nothing_is_refused(capsys, tmp_path, wrong):
-    plan = planned(capsys, "--model", "opt-125m", "--hw", "rtx4060-laptop")
+    plan = planned(capsys, "--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
     plan["certificate"] |= wrong
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan))
@@ -364,9 +357,11 @@ def test_bad_configs_are_named(capsys, tmp_path, key, value):
 SPLIT = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split", "--batch", 4)
 
 
-def test_verbose_names_the_parts_of_a_search(capsys):
+def test_verbose_names_the_parts_of_a_search(capsys, tmp_path):
     """PARK-50: balancing only where weights may come from storage; the parts are all there is."""
-    question = ("--model", "opt-30b", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", "2", "-v")
+    model = fewer_blocks(tmp_path, "opt-30b", 8)
+    asked = ("--model", model, "--hw", "a4000-7950x", "--vram-avail", "3GB", "--output-tokens", "2")
+    question = (*asked, "--strategy", "op-split", "-v")
     for options, first in (((), "prices"), (("--nvme", "direct"), "balancing")):
         code, out, _ = run(capsys, *question, *options)
         (line,) = (line for line in out.splitlines() if line.startswith("search "))
@@ -391,9 +386,13 @@ def test_divisions_that_are_none_are_refused(capsys, text):
     assert "--chunks" in err and "not a division of operations" in err
 
 
-def test_everything_is_divided_as_far_as_it_can_be(capsys):
-    """K and V of this model have one KV head each, and four panels of rows."""
-    code, out, _ = run(capsys, *HW, "--model", "Qwen2.5-0.5B", "--strategy", "op-split", "--chunks", "64", "--json")
+def test_everything_is_divided_as_far_as_it_can_be(capsys, tmp_path):
+    """K and V of this model have two KV heads, of four panels of rows each; nothing has 64 parts."""
+    shape = {"layers": 2, "hidden": 128, "heads": 4, "head_dim": 64, "ffn": 256}
+    (tmp_path / "model.json").write_text(load_model("Qwen2.5-0.5B").model_copy(update=shape).to_json())
+    code, out, _ = run(
+        capsys, *HW, "--model", tmp_path / "model.json", "--strategy", "op-split", "--chunks", "64", "--json"
+    )
     assert code == 0 and json.loads(out)["strategy"]["options"]["chunks"] == "64"
 
 
@@ -445,12 +444,25 @@ def test_places_are_checked_before_anything_is_written(capsys, tmp_path, flag):
         ("--strategy", "flexgen", "--cpu-compute", "--batches", 2),
     ],
 )
-def test_plans_of_every_strategy_can_be_given_back(capsys, model, options):
-    plan = planned(capsys, "--model", model, "--hw", "a4000-7950x", *options)
+def test_plans_of_every_strategy_can_be_given_back(capsys, tmp_path, model, options):
+    path, vram = fewer_blocks(tmp_path, model, 6), ("--vram-avail", "3GB")
+    plan = planned(capsys, "--model", path, "--hw", "a4000-7950x", *vram, *options)
     accept(parse_document(Plan, json.dumps(plan).encode(), "plan.json"))
 
 
-SMALL = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", 4)
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A question about four blocks."""
+    model = fewer_blocks(tmp_path_factory.mktemp("small"), "opt-125m", 4)
+    return ("--model", model, "--hw", "a4000-7950x", "--strategy", "op-split", "--output-tokens", 4)
+
+
+@pytest.fixture(scope="module")
+def small_plan(small, tmp_path_factory):
+    """Its answer, as it is written."""
+    place = tmp_path_factory.mktemp("small") / "plan.json"
+    assert main([*map(str, small), "-q", "-o", str(place)]) == 0
+    return place.read_text()
 
 
 @pytest.mark.parametrize(
@@ -465,9 +477,9 @@ SMALL = ("--model", "opt-125m", "--hw", "a4000-7950x", "--strategy", "op-split",
         ("chunks", "scores=8,wv=2,up=3"),
     ],
 )
-def test_ablations_are_recorded_and_their_plans_replayed(capsys, tmp_path, option, value):
+def test_ablations_are_recorded_and_their_plans_replayed(small, capsys, tmp_path, option, value):
     flag = (f"--{option}",) if value is True else (f"--{option}", value)
-    code, out, err = run(capsys, *SMALL, *flag, "--json", "-o", tmp_path / "plan.json")
+    code, out, err = run(capsys, *small, *flag, "--json", "-o", tmp_path / "plan.json")
     assert (code, err) == (0, "")
     assert json.loads(out)["strategy"]["options"][option] == value
     assert simulate([str(tmp_path / "plan.json"), "--json"]) == 0
@@ -484,8 +496,8 @@ def test_ablations_are_recorded_and_their_plans_replayed(capsys, tmp_path, optio
         ("q=0", "use 1 to 48"),
     ],
 )
-def test_operations_are_divided_into_no_more_than_they_have(capsys, chunks, words):
-    code, out, err = run(capsys, *SMALL, "--chunks", chunks)
+def test_operations_are_divided_into_no_more_than_they_have(small, capsys, chunks, words):
+    code, out, err = run(capsys, *small, "--chunks", chunks)
     assert (code, out) == (2, "")
     assert "--chunks: " in err and words in err and err.count("\n") == 1
 
@@ -500,11 +512,11 @@ def test_operations_are_divided_into_no_more_than_they_have(capsys, chunks, word
         ("kv", "keys", "heads", 13, "select.part.stop: keys has 12 heads (got 13)"),
     ],
 )
-def test_parts_beyond_what_there_is_name_their_rule(capsys, tmp_path, rules, op, axis, stop, words):
+def test_parts_beyond_what_there_is_name_their_rule(small_plan, capsys, tmp_path, rules, op, axis, stop, words):
     """The rule is put before those of a plan as it was written: third, so that its number tells."""
-    content = planned(capsys, *SMALL)
+    content = json.loads(small_plan)
     wrong = {**content[rules][-1], "select": {"names": op, "part": {"axis": axis, "start": 0, "stop": stop}}}
-    others = [{**wrong, "select": {"names": op, "layers": {"start": k, "stop": k + 1}}} for k in (10, 11)]
+    others = [{**wrong, "select": {"names": op, "layers": {"start": k, "stop": k + 1}}} for k in (2, 3)]
     (tmp_path / "plan.json").write_text(json.dumps({**content, rules: [*others, wrong, *content[rules]]}))
     assert simulate([str(tmp_path / "plan.json")]) == 5
     captured = capsys.readouterr()
@@ -512,8 +524,8 @@ def test_parts_beyond_what_there_is_name_their_rule(capsys, tmp_path, rules, op,
     assert captured.out == "" and captured.err.count("\n") == 1
 
 
-def test_the_title_names_batches_and_every_format(capsys, tmp_path):
-    streamed = (*SMALL, "--no-cpu-offload", "--batches", 2, "--batch", 25)
+def test_the_title_names_batches_and_every_format(small, capsys, tmp_path):
+    streamed = (*small, "--no-cpu-offload", "--batches", 2, "--batch", 25)
     code, _, _ = run(capsys, *streamed, "--compress", "all", "--json", "-o", tmp_path / "plan.json")
     assert code == 0
     assert simulate([str(tmp_path / "plan.json")]) == 0

@@ -3,12 +3,21 @@
 import json
 
 import pytest
+from fewer_blocks import fewer_blocks
 
 from helmsman.cli.plan import main as plan
 from helmsman.cli.run import main as run
 from helmsman.cli.sim import main as simulate
 
-ASKED = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split", "--batch", "8")
+OPTIONS = ("--hw", "a4000-7950x", "--strategy", "op-split", "--batch", "8")
+ASKED = ("--model", "opt-6.7b", *OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    """The question about six blocks, with as small a share of the accelerator's memory."""
+    model = fewer_blocks(tmp_path_factory.mktemp("few"), "opt-6.7b", 6)
+    return ("--model", model, *OPTIONS, "--vram-avail", "3GB")
 
 
 @pytest.mark.parametrize(
@@ -27,9 +36,9 @@ ASKED = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split",
         ),
     ],
 )
-def test_a_variant_is_recorded_simulated_and_not_executed(tmp_path, capsys, options, recorded, cache):
+def test_a_variant_is_recorded_simulated_and_not_executed(few, tmp_path, capsys, options, recorded, cache):
     file = tmp_path / "plan.json"
-    assert plan([*ASKED, *options, "-q", "--json", "-o", str(file)]) == 0
+    assert plan([*few, *options, "-q", "--json", "-o", str(file)]) == 0
     made = json.loads(file.read_text())
     assert recorded.items() <= made["strategy"]["options"].items()
     assert made["schedule"]["cache"] == cache
@@ -40,17 +49,17 @@ def test_a_variant_is_recorded_simulated_and_not_executed(tmp_path, capsys, opti
     assert "planned and simulated, not executed" in line
 
 
-def test_a_written_table_of_a_variant_plans_the_same(tmp_path, capsys):
+def test_a_written_table_of_a_variant_plans_the_same(few, tmp_path, capsys):
     table, options = tmp_path / "table.json", ("--kv-keep", "0.25", "--json")
-    assert plan([*ASKED, *options, "--write-table", str(table)]) == 0
+    assert plan([*few, *options, "--write-table", str(table)]) == 0
     first = json.loads(capsys.readouterr().out)
     assert json.loads(table.read_text())["cache"]["keep"] == 0.25
-    assert plan([*ASKED, *options, "--table", str(table)]) == 0
+    assert plan([*few, *options, "--table", str(table)]) == 0
     second = json.loads(capsys.readouterr().out)
     assert second["label"] == first["label"]
     seconds = [made["predicted"]["decode"]["seconds"]["mid"] for made in (first, second)]
     assert seconds[0] == pytest.approx(seconds[1], rel=1e-6)
-    assert plan([*ASKED, "--table", str(table)]) == 5
+    assert plan([*few, "--table", str(table)]) == 5
     assert "cache" in capsys.readouterr().err
 
 

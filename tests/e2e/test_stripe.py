@@ -15,6 +15,7 @@ from helmsman.cli.profile import main as profile
 from helmsman.cli.run import main as run
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.machine import Machine
+from helmsman.executor.profile import layer_expansion, layer_storage, layer_times, quality
 from helmsman.schemas.formats import StoredFormat
 from helmsman.schemas.plan import Plan, Residence
 from helmsman.schemas.read import read_document
@@ -50,6 +51,11 @@ def profiled(checkpoint: Path, folders: list[str], tmp_path_factory: pytest.Temp
         patch.setenv("XDG_CACHE_HOME", str(kept))
         machine = two_cpus()
         patch.setattr(Machine, "this", classmethod(lambda _: machine))
+        for module in (layer_times, layer_storage, layer_expansion):  # what was measured is written anew below
+            patch.setattr(module, "ROUNDS", (1, 1))
+            patch.setattr(module, "ENOUGH_S", 0.1)
+        patch.setattr(quality, "ATTEMPTS", 1)
+        patch.setattr(quality, "FIRST_WAITS_S", 0.0)
         (kept / "helmsman" / "profile-1.json").write_text(loopback_record(machine).to_json())
         made = kept / "made.json"
         shape = ["--context", "40", "--batch", "2"]

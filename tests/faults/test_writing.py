@@ -132,7 +132,7 @@ def test_each_write_may_fail_in_each_way(system: Faulty, inputs: Path, name: str
     check_every_write(Trials(system, ALONE[name], inputs), what, older)
 
 
-LONG = ("sim", "sim-requests", "run-stored", "bench")
+LONG = ("plan", "sim", "sim-requests", "run-stored", "bench")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

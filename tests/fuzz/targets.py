@@ -20,7 +20,7 @@ from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import digest, parse_document
 from helmsman.schemas.workload import Workload
 
-MODEL = small_model("llama")
+MODEL = small_model("llama").model_copy(update={"layers": 2})
 WORK = Workload(prompt_tokens=5, output_tokens=4, context=32)
 SMALL = make_hardware(ram=2**27, vram=2**26)
 """A machine of which a case has all memory that it may take."""
@@ -183,7 +183,7 @@ def _gguf(folder: Path) -> Sequence[bytes]:
 
     found = []
     for family in ("llama", "qwen3", "phi3"):
-        model = small_model(family)
+        model = small_model(family).model_copy(update={"layers": 1})
         if family == "phi3":
             model = model.model_copy(update={"name": "small"})
         path = folder / f"{family}.gguf"
@@ -301,12 +301,12 @@ def _requests_file(path: Path) -> None:
 
 
 AZURE = b"TIMESTAMP,ContextTokens,GeneratedTokens\n" + b"".join(
-    f"2023-11-16 18:15:{second:02}.6805900,{100 + second},{10 + second}\n".encode() for second in range(20)
+    f"2023-11-16 18:15:{second:02}.6805900,{100 + second},{10 + second}\n".encode() for second in range(8)
 )
 MOONCAKE = b"".join(
     json.dumps({"timestamp": 1000 * row, "input_length": 700, "output_length": 9, "hash_ids": [row, 1]}).encode()
     + b"\n"
-    for row in range(20)
+    for row in range(8)
 )
 
 

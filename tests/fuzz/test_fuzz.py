@@ -64,7 +64,7 @@ def test_every_reader_for_longer(name: str) -> None:
 )
 def test_the_harness_notices(name: str, says: str) -> None:
     """The third case behaves so: it alone fails, and those behind it are tried."""
-    found = fuzzed(name, 5, 1, "misbehaving", **({"HELM_FUZZ_SILENCE": "10"} if name == "a wait" else {}))
+    found = fuzzed(name, 5, 1, "misbehaving", **({"HELM_FUZZ_SILENCE": "5"} if name == "a wait" else {}))
     assert found["accepted"] + found["refused"] + len(found["failures"]) == 5
     assert [each.partition(": ")[0] for each in found["failures"]] == ([f"{name}, seed 1, case 2"] if says else [])
     assert not says or says in found["failures"][0]

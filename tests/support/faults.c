@@ -44,7 +44,7 @@ struct plan {
 static struct plan* shared;
 static int here;  // whether this process is the one that meets faults, not the one that forks it
 static _Atomic unsigned char watched[65536];
-static atomic_llong stands_at, stands_until, behind;  // nanoseconds of CLOCK_MONOTONIC
+static atomic_llong stands_at, stands_until;  // nanoseconds of CLOCK_MONOTONIC
 
 struct plan* faults(void) { return shared; }
 
@@ -235,14 +235,13 @@ int clock_gettime(clockid_t which, struct timespec* t) {
   long long now = nanoseconds(t);
   const int action = met(CLOCK);
   if (which == CLOCK_MONOTONIC) {
-    // It stands still for `seconds` whenever it meets its fault, and is behind by as much from then on.
+    // It stands still for `seconds` when it meets its fault, and is then what the system's is: deadlines of the process
+    // would else be over before they come, and threads that wait for some time would not.
     if (action == STAND && now >= stands_until) {
-      const long long pause = (long long)(shared->seconds * 1e9);
-      stands_at = now - behind;
-      behind += pause;
-      stands_until = now + pause;
+      stands_at = now;
+      stands_until = now + (long long)(shared->seconds * 1e9);
     }
-    now = now < stands_until ? stands_at : now - behind;
+    now = now < stands_until ? stands_at : now;
   } else if (atomic_load(&shared->met)) {
     now += (long long)(shared->jump * 1e9);
   }

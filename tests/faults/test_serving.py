@@ -1,0 +1,126 @@
+"""A server whose memory runs out at any allocation of a request: that request is refused or fails, and the next is
+answered."""
+
+import errno
+import json
+import os
+import signal
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from faults import Fault, Faulty, failing, faulty
+from faulty_commands import prepare
+from two_cpus import TWO_CPUS
+
+pytestmark = TWO_CPUS
+
+LEAST = 2**12
+"""Bytes of an allocation that counts: what requests take is small."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("serving")
+    prepare(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def system(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
+    with faulty(tmp_path_factory.mktemp("library"), inputs, least=LEAST) as found:
+        yield found
+
+
+@pytest.fixture
+def url(system: Faulty, inputs: Path) -> Iterator[str]:
+    """Where a server answers, which afterwards ends as it is told to."""
+    place = inputs / "outputs" / "ready.json"
+    place.unlink(missing_ok=True)
+    argv = [inputs / "served.json", "--checkpoint", inputs / "checkpoint", "--port", 0, "-q", "-o", place]
+    process = system.start("serve", *argv)
+    until(place.exists)
+    yield json.loads(place.read_text())["url"]
+    os.kill(process, signal.SIGTERM)
+    ended = system.wait()
+    assert (ended.code, ended.out) == (0, ""), ended.err[-2000:]
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.01)
+
+
+def status_of(url: str, **asked: object) -> int:
+    """Of a GET, or of a POST where something is asked; 0 where the connection was reset before it was read."""
+    data = json.dumps(asked).encode() if asked else None
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            answer.read()
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except ConnectionResetError:
+        return 0
+
+
+def complete(url: str) -> int:
+    return status_of(f"{url}/v1/completions", prompt="abc " * 3, max_tokens=3, ignore_eos=True)
+
+
+def check_requests(system: Faulty, url: str, faults: list[Fault]) -> None:
+    """One request with each fault, and one without afterwards."""
+    for fault in faults:
+        system.plant(fault)
+        status = complete(url)
+        system.plant(None)
+        assert status in (0, 200, 503), f"{status} with {fault}"
+        until(lambda: status_of(f"{url}/health") == 200)
+        assert complete(url) == 200, f"after {fault}"
+
+
+def counted(system: Faulty, url: str, kind: str) -> int:
+    """What a request takes of a kind, once others have been answered."""
+    for _ in range(3):
+        system.plant(None)
+        assert complete(url) == 200
+    return system.seen()[0][kind]
+
+
+def refusals(count: int, step: int) -> list[Fault]:
+    numbers = range(0, max(count, 1), step)
+    return [
+        failing(("allocate",), number, errno.ENOMEM, for_good=for_good)
+        for number in numbers
+        for for_good in (False, True)
+    ]
+
+
+def test_memory_may_run_out_beneath_a_request(system: Faulty, url: str) -> None:
+    count = counted(system, url, "allocate")
+    check_requests(system, url, refusals(count, max(1, count // 4)))
+
+
+@pytest.mark.nightly
+def test_memory_may_run_out_anywhere_beneath_a_request(system: Faulty, url: str) -> None:
+    check_requests(system, url, refusals(counted(system, url, "allocate"), 1))
+
+
+def test_clocks_may_stand_still_and_be_set_beneath_requests(system: Faulty, url: str) -> None:
+    count = counted(system, url, "clock")
+    day = 86400.0
+    check_requests(
+        system,
+        url,
+        [
+            Fault(("clock",), number, number, "stand", seconds=0.2, jump=jump)
+            for number in range(0, count, max(1, count // 4))
+            for jump in (-day, day)
+        ],
+    )
