@@ -66,7 +66,7 @@ class Traffic:
         before = None
         while queue:
             _, end = self._engine.wait(queue.popleft())
-            if before is not None:
+            if before is not None and end > before:  # the clock may stand still
                 self.rates.append(self._size / (end - before))
             before = end
             if not stop.is_set():

@@ -118,7 +118,7 @@ class LayerTraffic:
         start, end = self._engine.wait(ticket)
         key = load.column, load.op
         self._open[key] = self._open.get(key, 0.0) + end - start
-        if load.bytes >= LARGE:
+        if load.bytes >= LARGE and end - start > self._latency:
             self._rates.append(load.bytes / (end - start - self._latency))
         if load is self._last[key]:
             self.seconds[load.column].setdefault(load.op, []).append(self._open.pop(key))

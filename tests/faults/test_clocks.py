@@ -50,34 +50,40 @@ def test_a_clock_may_stand_still_and_be_set_at_any_time(system: Faulty, inputs: 
 
 
 def check_clocks(system: Faulty, inputs: Path, name: str, points: int) -> None:
-    """Let clocks misbehave at `points` readings that are spread over a run: it ends as one without does."""
+    """Let clocks misbehave at `points` readings in the first half of a run: it ends as one without does, or says that
+    what it measured took no time. Others read clocks as often as they have to wait: later ones may never come."""
     command = COMMANDS[name]
     argv = command.arguments(inputs, inputs / "outputs")
     system.run(command.name, *argv)
     count = system.run(command.name, *argv).counts["clock"]
-    for point in range(points):  # others read clocks as often as they have to wait: counts are of that order only
-        number = point * count // (2 * points)
+    for point in range(points):
+        number = (2 * point + 1) * count // (4 * points)
         for fault in (standing(number), set_by(-DAY_S, number), set_by(DAY_S, number)):
             ended = system.run(command.name, *argv, fault=fault)
-            assert (ended.code, ended.err) == (0, ""), f"{fault} of {count}: {ended}"
+            still = name == "bench" and ended.code == 6 and "the clock stood still" in ended.err
+            assert still or (ended.code, ended.err) == (0, ""), f"{fault} of {count}: {ended}"
 
 
 def test_times_are_positive_while_the_clock_stands_still(system: Faulty, inputs: Path) -> None:
     """All of a run within one reading of the clock: no rate is a division by zero."""
     command = COMMANDS["bench"]
     argv = [*(str(word) for word in command.argv(inputs)), "--json"]
-    for number in (0, 50, 400, 1000):
+    stood = 0
+    for number in (0, 50, 100, 200, 400):
         ended = system.run(command.name, *argv, fault=standing(number, 0.5))
         told = json.loads(ended.out)
+        stood += "error" in told
         assert (ended.code, ended.err) == (6 if "error" in told else 0, ""), ended
         if "error" in told:
             assert told["error"]["code"] == "disturbed" and "the clock stood still" in told["error"]["message"]
         else:
             assert all(test["avg_ts"] > 0 for test in told["results"])
+    assert stood
 
 
 def test_the_profile_kept_last_is_the_newest(system: Faulty, inputs: Path) -> None:
-    """Also where the clock was set back in between. Files have the kernel's: the older one is of tomorrow here."""
+    """Also where the clock was set back in between. Files get times from the kernel, which is not told of faults: the
+    older one is of tomorrow here."""
     cache = inputs / "cache" / "helmsman"
     assert system.run(PROFILE, "-q").code == 0
     (before,) = cache.glob("*.json")

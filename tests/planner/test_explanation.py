@@ -11,7 +11,7 @@ from helmsman.planner.strategies.optimal.undone import undone
 from helmsman.schemas.explanation import Explanation
 from helmsman.schemas.read import digest, parse_document
 
-STEP = Aim("decode step", {"decode": 1.0})
+STEP, REQUEST = Aim("decode step", {"decode": 1.0}), Aim("request", {"prefill": 1.0, "decode": 127.0})
 MB = 10**6
 
 
@@ -68,6 +68,26 @@ def test_prices_are_tokens_a_second_of_the_plan(optimal, found):
 def test_the_document_reads_back(optimal, found):
     assert parse_document(Explanation, found.to_json().encode(), "e.json") == found
     assert found.plan_sha256 == digest(optimal.decide({}).plan)
+
+
+def test_steps_that_a_search_for_requests_proposes_are_explained():
+    """Its ways have prompts elsewhere than steps, which a search for steps alone does not have."""
+    optimal = Optimal(asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4), STEP)
+    known = set(optimal.blocks.ways)
+    composed = [each for each in optimal.finalists if each.question is optimal.question]
+    assert composed and all(set(each.chosen.blocks) <= known for each in composed)
+    found = explanation(optimal, optimal.decide({}).plan, tokens=16)
+    assert found.seconds == pytest.approx(optimal.finalists[0].counted)
+
+
+def test_where_prompts_are_is_a_rule_of_one_memory_too():
+    optimal = Optimal(asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4), REQUEST)
+    chosen = optimal.finalists[0].chosen
+    assert "prompts are computed on metal, decode steps elsewhere too" in {
+        rule.text for rule in rules(optimal.question.frame, chosen)
+    }
+    label = optimal.decide({}).plan.label
+    assert "(prompts metal)" in label and "<-" not in label
 
 
 def test_one_side_that_has_everything_is_explained_too():

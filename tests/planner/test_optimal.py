@@ -117,13 +117,13 @@ def test_one_memory_needs_nothing_to_come():
 
 
 def test_one_memory_has_prompts_on_the_accelerator_whoever_does_the_steps():
-    """Ways for requests had prompts where their steps were: that for steps alone took less than their bound."""
+    """A plan found for steps alone took less than the bound for requests, whose ways had prompts where steps are."""
     question = asked("Llama-3.2-1B", "m4max-128gb", layers=4, batch=4, batches=4)
     steps, whole = Optimal(question, STEP), Optimal(question, REQUEST)
     moved = steps._prompts(steps.finalists[0]).chosen
     assert {way.prompt for way in moved.blocks} == {"accelerator"}
     seconds = predicted(question, moved, REQUEST).counted
-    assert whole.bound <= seconds and whole.decide({}).seconds <= seconds * (1 + 1e-9)
+    assert max(whole.bound, whole.decide({}).seconds) <= seconds * (1 + 1e-9)
 
 
 def test_a_machine_without_accelerator():
@@ -193,8 +193,9 @@ def test_sums_of_parts_are_at_most_what_a_way_asks_for():
         assert (blocks.exact(row) >= blocks.summed.lanes[row] * (1 - 1e-9)).all()
 
 
-def test_bytes_of_blocks_are_those_of_the_plan():
-    question = asked("opt-125m", layers=4, vram=500 * MB, batch=4)
+@pytest.mark.parametrize(("machine", "vram"), [("rtx4060-laptop", 500 * MB), ("m4max-128gb", None)])
+def test_bytes_of_blocks_are_those_of_the_plan(machine, vram):
+    question = asked("opt-125m", machine, layers=4, vram=vram, batch=4)
     blocks, host = Optimal(question, REQUEST).blocks, on_host(question.frame.model)
     without = kept_of(question, (host,) * 4, blocks)
     base = blocks.summed.kept[blocks.ways.index(host)]
@@ -204,7 +205,7 @@ def test_bytes_of_blocks_are_those_of_the_plan():
 
 
 def kept_of(question: Question, ways: tuple[BlockWay, ...], blocks: Blocks) -> np.ndarray:
-    """Bytes that the host's and the accelerator's memory keep."""
+    """Bytes that the host's and the accelerator's memory keep, which may be one."""
     placed = place(question.frame, Assignment(ways, "host", "host", blocks.shares))
     kept = {use.memory: use.weights + use.kv + use.pinned for use in memory_use(placed)}
-    return np.array([kept["dram"], kept["vram"]], dtype=float)
+    return np.array([kept[name] for name in ("dram", "vram", "unified") if name in kept], dtype=float)

@@ -235,8 +235,8 @@ int clock_gettime(clockid_t which, struct timespec* t) {
   long long now = nanoseconds(t);
   const int action = met(CLOCK);
   if (which == CLOCK_MONOTONIC) {
-    // It stands still for `seconds` when it meets its fault, and is then what the system's is: deadlines of the process
-    // would else be over before they come, and threads that wait for some time would not.
+    // It stands still for `seconds` when it meets its fault, and then jumps to the system's time: the kernel's timeouts
+    // use that, and would else end before the process's own deadlines.
     if (action == STAND && now >= stands_until) {
       stands_at = now;
       stands_until = now + (long long)(shared->seconds * 1e9);

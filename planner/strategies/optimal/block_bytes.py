@@ -71,12 +71,11 @@ class BlockBytes:
         at_home = np.array([way.cache == "host" for way in self.ways])
         locked = np.array([way.cache_comes for way in self.ways]) & page_locks(self.frame.roles.hardware)
         cache, extra = self._caches(self.frame.workload)
-        here = np.array([not way.whole or not way.needs_vectors_away for way in self.ways]) * self._vectors
-        there = np.array([way.needs_vectors_away for way in self.ways]) * self._vectors
-        host = total + at_home * cache + locked * extra + here
-        accelerator = away + ~at_home * cache + there
-        if not self.frame.roles.separate:
-            return np.asarray((host + accelerator)[:, None])
+        host, accelerator = total + at_home * cache + locked * extra, away + ~at_home * cache
+        if not self.frame.roles.separate:  # one copy of norms and biases, whoever reads them
+            return np.asarray((host + accelerator + self._vectors)[:, None])
+        host += np.array([not way.whole or not way.needs_vectors_away for way in self.ways]) * self._vectors
+        accelerator += np.array([way.needs_vectors_away for way in self.ways]) * self._vectors
         copies = len(self.frame.store.memories) if self.frame.store else 0
         return np.stack([host, accelerator, *[stored] * copies], axis=1)
 

@@ -27,8 +27,9 @@ Packed = Literal["coming", "resident", "cache"]
 """What the accelerator gets in 4-bit groups: weights that come, weights that are there, keys and values that come."""
 
 Prompt = Literal["alike", "accelerator", "divided"]
-"""Where prompts are computed: where decode steps are; on the accelerator, to which everything comes; or `divided`, with
-attention on the accelerator and every matrix that does not live there shared by as many rows as a prompt asks for."""
+"""Where prompts are computed: where decode steps are; on the accelerator, to which everything comes unless it has the
+host's memory; or `divided`, with attention on the accelerator and every matrix that does not live there shared by as
+many rows as a prompt asks for."""
 
 Paced = Literal["link", "accelerator"]
 """What is busy as long as the host where both share rows that come: the link, or, once they are there, the
@@ -265,8 +266,8 @@ def divisible(model: Model) -> bool:
 
 
 def _settled(parts: tuple[Part, ...], prompts: bool) -> Iterator[BlockWay]:
-    """Everything lives where it is used: in the memory that both sides share. Where `prompts` matter they may be the
-    accelerator's, which computes faster, whoever reads weights for decode steps."""
+    """Everything lives where it is used: in the memory that both sides share. Where `prompts` matter, those of matrices
+    that are not shared by rows may also be the accelerator's, whichever side does the decode steps."""
     away = tuple(part != "host" and k != ATTENTION for k, part in enumerate(parts))
     cache: End = "accelerator" if parts[ATTENTION] == "accelerator" else "host"
     way = BlockWay(parts, away, cache, "alike")

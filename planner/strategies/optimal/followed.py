@@ -61,11 +61,11 @@ def _of_accelerator(frame: Frame, device: Device) -> Iterator[tuple[str, Uses]]:
         yield f"keys and values live on {away}", lambda way: way.cache == "accelerator"
         come = f"keys and values come from {home}" + (f" to {away}" if frame.roles.others else "")
         yield f"{come} every pass", lambda way: way.cache_comes
-        yield f"prompts are computed on {away}, decode steps elsewhere too", lambda way: way.prompt == "accelerator"
         yield (
             f"prompts are divided between {home} and {away} by shares of their own",
             lambda way: way.prompt == "divided",
         )
+    yield f"prompts are computed on {away}, decode steps elsewhere too", lambda way: way.prompt == "accelerator"
 
 
 def _there(on: int, does: Uses, way: BlockWay) -> bool:

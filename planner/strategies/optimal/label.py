@@ -86,13 +86,15 @@ def named(frame: Frame, way: BlockWay) -> str:
     if set(way.parts) == {"accelerator"}:
         return names["accelerator"]
     sides = {part: f"{names[part]}[{_ops(frame.model, way, part)}]" for part in dict.fromkeys(way.parts)}
-    return " ".join(sides.values())
+    prompts = [] if way.prompt != "accelerator" or frame.roles.separate else [f"(prompts {away})"]
+    return " ".join([*sides.values(), *prompts])
 
 
 def _coming(frame: Frame, way: BlockWay) -> str:
     """The accelerator, and what comes to it."""
     host, away = frame.roles.host.kind, _accelerator(frame, way)
-    homes: list[str] = [host] if way.others_come or (way.prompt != "alike" and not way.stored) else []
+    prompts_come = way.prompt != "alike" and not way.stored and frame.roles.separate
+    homes: list[str] = [host] if way.others_come or prompts_come else []
     homes += [_stored(frame, way)] if way.stored else []
     what = f"{'<-' if homes else ''}{'+'.join(homes)}{_GROUPS * ('coming' in way.q4)}"
     caches = f"{'+KV' if way.cache_comes else ''}{_GROUPS * ('cache' in way.q4)}"

@@ -15,7 +15,7 @@ from helmsman.planner.strategies.optimal.finalist import Finalist, predicted
 from helmsman.planner.strategies.optimal.finalists import Finalists
 from helmsman.planner.strategies.optimal.label import contents, label, told_apart
 from helmsman.planner.strategies.optimal.refusal import infeasible
-from helmsman.planner.strategies.optimal.rules import place
+from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.planner.strategies.optimal.several import AllBlocks
 from helmsman.planner.strategies.optimal.too_large import too_large
 from helmsman.planner.strategies.streaming.question import Question, Recorded
@@ -140,7 +140,16 @@ class Optimal:
         """What whole requests propose, as decode steps of it are predicted: of batches in turns, what compositions add
         up to says so little of a step that a search for requests finds steps that one for steps does not."""
         work = self.question.frame.workload
-        yield from self._repredicted(replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0])
+        for each in replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]:
+            yield from self._repredicted([replace(each, chosen=self._as_offered(each.chosen))])
+
+    def _as_offered(self, chosen: Assignment) -> Assignment:
+        """The same decode steps in ways that this search has: fewer, where prompts do not matter."""
+        if all(way.prompt == "alike" for way in chosen.blocks):
+            return chosen
+        offered = set(self.blocks.ways)
+        blocks = (way if way in offered else replace(way, prompt="alike") for way in chosen.blocks)
+        return replace(chosen, blocks=tuple(blocks))
 
     def _repredicted(self, found: Iterable[Finalist]) -> Iterator[Finalist]:
         """What another aim found, as it is predicted under this one, where it keeps the limits."""
