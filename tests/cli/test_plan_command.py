@@ -194,10 +194,10 @@ def test_a_search_that_ends_early_has_a_plan_and_its_gap(capsys):
 
 
 def test_limits_that_are_loosened_as_told_are_kept(capsys, tmp_path):
-    asked = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
-    code, _, err = run(capsys, *asked, "--slo", "ttft=0.01ms,tpot=0.01ms")
+    question = ("--model", fewer_blocks(tmp_path, "opt-125m", 4), "--hw", "rtx4060-laptop")
+    code, _, err = run(capsys, *question, "--slo", "ttft=0.01ms,tpot=0.01ms")
     assert code == 3
-    assert planned(capsys, *asked, "--slo", err.rpartition("the smallest change: ")[2].strip())["certificate"]
+    assert planned(capsys, *question, "--slo", err.rpartition("the smallest change: ")[2].strip())["certificate"]
 
 
 def test_too_many_batches_are_refused_at_once(capsys):
@@ -364,8 +364,8 @@ SPLIT = ("--model", "opt-6.7b", "--hw", "a4000-7950x", "--strategy", "op-split",
 def test_verbose_names_the_parts_of_a_search(capsys, tmp_path):
     """PARK-50: balancing only where weights may come from storage; the parts are all there is."""
     model = fewer_blocks(tmp_path, "opt-30b", 8)
-    asked = ("--model", model, "--hw", "a4000-7950x", "--vram-avail", "3GB", "--output-tokens", "2")
-    question = (*asked, "--strategy", "op-split", "-v")
+    model_and_machine = ("--model", model, "--hw", "a4000-7950x", "--vram-avail", "3GB", "--output-tokens", "2")
+    question = (*model_and_machine, "--strategy", "op-split", "-v")
     for options, first in (((), "prices"), (("--nvme", "direct"), "balancing")):
         code, out, _ = run(capsys, *question, *options)
         (line,) = (line for line in out.splitlines() if line.startswith("search "))

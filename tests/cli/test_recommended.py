@@ -39,9 +39,9 @@ def recommended(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def fastest_steps(small: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> tuple[Plan, Plan]:
-    """What is recommended for the fastest decode steps, and what the search finds."""
-    folder, asked = tmp_path_factory.mktemp("steps"), (*small, "--objective", "latency")
-    return written(folder, *asked), written(folder, *asked, "--strategy", "optimal")
+    """Return two plans with the fastest decode steps: the one that helm-plan recommends, and that of `optimal`."""
+    folder, question = tmp_path_factory.mktemp("steps"), (*small, "--objective", "latency")
+    return written(folder, *question), written(folder, *question, "--strategy", "optimal")
 
 
 def written(folder: Path, *argv: str) -> Plan:
@@ -137,8 +137,8 @@ def test_runner_ups_of_batches_in_turns_are_of_all_batches(
     small: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A layer split's own, too, which it ranks by the prompt of one batch."""
-    asked = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
-    out, _ = run(capfd, *asked, "-o", str(tmp_path / "plan.json"))
+    question = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    out, _ = run(capfd, *question, "-o", str(tmp_path / "plan.json"))
     plan = read_document(Plan, tmp_path / "plan.json")
     assert plan.strategy.name == "layer-split" and plan.certificate is not None
     assert plan.certificate.seconds == pytest.approx(3 * plan.predicted.ttft.seconds.mid)
@@ -148,10 +148,10 @@ def test_runner_ups_of_batches_in_turns_are_of_all_batches(
 
 def test_a_limit_of_the_prompt_is_of_every_batch(small: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     """Batches in turns have their first tokens after as many prompts; no plan is twice as fast as its one pass."""
-    asked = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
-    one = planned(capfd, *asked, "--strategy", "layer-split").predicted.ttft.seconds.mid
-    assert main([*asked, "--slo", f"ttft={1.5 * one}s"]) == 3
-    assert main([*asked, "--slo", f"ttft={3.5 * one}s"]) == 0
+    question = (*small, "--batch", "64", "--batches", "3", "--objective", "ttft", "--prompt-tokens", "512")
+    one = planned(capfd, *question, "--strategy", "layer-split").predicted.ttft.seconds.mid
+    assert main([*question, "--slo", f"ttft={1.5 * one}s"]) == 3
+    assert main([*question, "--slo", f"ttft={3.5 * one}s"]) == 0
 
 
 def test_vllm_is_asked_where_weights_are_offloaded(

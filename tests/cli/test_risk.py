@@ -20,7 +20,7 @@ def answered(capfd: pytest.CaptureFixture[str], *argv: str) -> Any:
 
 @pytest.fixture(scope="module")
 def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is recommended by each risk where each recommends another plan."""
+    """Return the plan that helm-plan recommends by each --risk, for a question to which each has another answer."""
     folder = tmp_path_factory.mktemp("risk")
     question = ("--model", fewer_blocks(folder, "Qwen3-0.6B", 10), "--output-tokens", "16", "--vram-avail", "400MB")
     for risk in RISKS:

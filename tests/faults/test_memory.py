@@ -7,20 +7,13 @@ from pathlib import Path
 
 import pytest
 from faults import Faulty, failing, faulty
-from faulty_commands import COMMANDS, is_one_line, prepare
+from faulty_commands import COMMANDS, is_one_line
 from two_cpus import TWO_CPUS
 
 pytestmark = TWO_CPUS
 
 LEAST = 2**17
 """Bytes of an allocation that counts: of caches, weights, workspaces and tables."""
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("memory")
-    prepare(folder)
-    return folder
 
 
 KINDS = {

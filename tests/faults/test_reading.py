@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults import READING, Fault, Faulty, failing, faulty, short
-from faulty_commands import COMMANDS, MODEL, Command, is_one_line, prepare
+from faulty_commands import COMMANDS, MODEL, Command, is_one_line
 from two_cpus import TWO_CPUS
 
 from helmsman.executor.checkpoint.gguf_write import write_gguf
@@ -50,13 +50,12 @@ READERS = {
 
 
 @pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("reading")
-    prepare(folder)
+def inputs(inputs: Path) -> Path:
+    """The same with files of requests and a GGUF file."""
     for name, text in REQUESTS.items():
-        (folder / name).write_text(text)
-    write_gguf(MODEL, folder / "model.gguf", seed=1, fmt="f16")
-    return folder
+        (inputs / name).write_text(text)
+    write_gguf(MODEL, inputs / "model.gguf", seed=1, fmt="f16")
+    return inputs
 
 
 @pytest.fixture(scope="module")

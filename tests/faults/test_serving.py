@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from faults import Fault, Faulty, failing, faulty
-from faulty_commands import prepare
 from two_cpus import TWO_CPUS
 
 pytestmark = TWO_CPUS
@@ -21,14 +20,9 @@ pytestmark = TWO_CPUS
 LEAST = 2**12
 """Bytes of an allocation that counts: what requests take is small."""
 REFUSED = (0, 200, 503)
-"""What a request may be answered while memory runs out; 0: its connection was reset before it was read."""
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("serving")
-    prepare(folder)
-    return folder
+"""HTTP statuses that a request may get while memory runs out; 0: the server closed its connection unread."""
+HANGS_S = 300.0
+"""Seconds after which a server is taken to hang: the slowest and busiest machine needs a tenth of them."""
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +45,11 @@ def url(system: Faulty, inputs: Path) -> Iterator[str]:
     assert (ended.code, ended.out) == (0, ""), ended.err[-2000:]
 
 
-def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for a condition. How long it takes decides nothing, but that a server hangs."""
+    end = time.monotonic() + HANGS_S
     while not holds():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "the server hangs"
         time.sleep(0.01)
 
 
@@ -63,7 +58,7 @@ def status_of(url: str, **asked: object) -> int:
     data = json.dumps(asked).encode() if asked else None
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANGS_S) as answer:
             answer.read()
             return int(answer.status)
     except urllib.error.HTTPError as error:
@@ -91,7 +86,7 @@ def check_requests(system: Faulty, url: str, faults: list[Fault], among: tuple[i
 
 
 def counted(system: Faulty, url: str, kind: str) -> int:
-    """What a request takes of a kind, once others have been answered."""
+    """Return the number of calls of a kind (as in `faults.KINDS`) that a server makes for one request, after others."""
     for _ in range(3):
         system.plant(None)
         assert complete(url) == 200

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import pytest
 
@@ -65,12 +66,10 @@ def test_dividing_more_is_never_slower(batches, batch, compress, divisions):
 )
 def test_a_free_choice_is_never_slower_than_one_made_before(batches, batch, parts, storage):
     """Of what is compressed and, with `storage`, of what is stored."""
-    best = None
-    for stored in (False, True)[: 1 + storage]:
-        best, before = seconds(question(batches, batch, parts, "best", stored)), best
-        assert before is None or best <= before
-        for compress in ("none", "weights", "kv", "all"):
-            assert best <= seconds(question(batches, batch, parts, compress, stored))
+    best = {stored: seconds(question(batches, batch, parts, "best", stored)) for stored in {False, storage}}
+    assert best[storage] <= best[False]
+    for stored, compress in product(best, ("none", "weights", "kv", "all")):
+        assert best[stored] <= seconds(question(batches, batch, parts, compress, stored))
 
 
 @pytest.mark.parametrize(("batches", "batch", "compress"), [(4, 25, "all"), (2, 25, "none"), (1, 50, "all")])

@@ -140,11 +140,12 @@ class Optimal:
         """What whole requests propose, as decode steps of it are predicted: of batches in turns, what compositions add
         up to says so little of a step that a search for requests finds steps that one for steps does not."""
         work = self.question.frame.workload
-        for each in replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]:
-            yield from self._repredicted([replace(each, chosen=self._as_offered(each.chosen))])
+        found = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
+        yield from self._repredicted(replace(each, chosen=self._as_offered(each.chosen)) for each in found)
 
     def _as_offered(self, chosen: Assignment) -> Assignment:
-        """The same decode steps in ways that this search has: fewer, where prompts do not matter."""
+        """Return an assignment with the same decode steps whose blocks all run in ways that this search offers: a block
+        in another way has its prompts where its steps are."""
         if all(way.prompt == "alike" for way in chosen.blocks):
             return chosen
         offered = set(self.blocks.ways)
