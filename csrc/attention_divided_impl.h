@@ -23,7 +23,7 @@ V load_first(const void* data, size_t index, size_t count) {
 }
 
 // The sums of G heads over N registers of positions from `p`, advanced by rows [d, d + depth) of K. `valid` < lanes
-// (N = 1 only) where the cache ends.
+// (N = 1 only) at the end: what is beyond may not have been written, or be written just now.
 template <Format F, int N, int G>
 void scores_columns(const ScoresArgs& a, size_t g, size_t d, size_t depth, size_t p, size_t valid) {
   const float* q = a.q + g * a.head_dim + d;
@@ -64,7 +64,7 @@ void scores_rows(const ScoresArgs& a, size_t g, size_t d, size_t begin, size_t e
   const size_t depth = smaller(kScoreRows, a.head_dim - d);
   size_t p = begin;
   for (; p + N * Simd::lanes <= end; p += N * Simd::lanes) scores_columns<F, N, G>(a, g, d, depth, p, Simd::lanes);
-  for (; p < end; p += Simd::lanes) scores_columns<F, 1, G>(a, g, d, depth, p, smaller(Simd::lanes, a.capacity - p));
+  for (; p < end; p += Simd::lanes) scores_columns<F, 1, G>(a, g, d, depth, p, end - p);
 }
 
 template <Format F>

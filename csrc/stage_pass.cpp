@@ -1,11 +1,20 @@
 #include "stage_pass.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "isa.h"
 #include "pack.h"
 
 namespace helm {
+namespace {
+
+// The matrix whose product a step adds to hidden states, null for other steps; it may have some of its rows only.
+const Matrix* added_to_hidden(const Step& step) {
+  return step.op == Op::o ? &*step.block->o : step.op == Op::down ? &*step.block->down : nullptr;
+}
+
+}  // namespace
 
 StagePass::StagePass(Stage& stage, const StageIo& io, size_t thread)
     : stage_(stage),
@@ -67,12 +76,28 @@ void StagePass::step(const Step& step) {
   }
 }
 
+// Of hidden states, the columns that the operations of this range read: norms all of them, products those that they add
+// to. Others may be on their way here meanwhile.
+Range StagePass::columns_read() const {
+  if (io_.target != nullptr && added_to_hidden(stage_.steps_[io_.end - 1]) == nullptr) return {0, spec_.hidden};
+  Range read{spec_.hidden, 0};
+  for (size_t op = io_.begin; op < io_.end; ++op) {
+    const Step& step = stage_.steps_[op];
+    if (const Matrix* part = added_to_hidden(step); part != nullptr)
+      read = {std::min(read.begin, part->first), std::max(read.end, part->first + part->rows)};
+    else if (step.op == Op::norm1 || step.op == Op::norm2 || step.op == Op::final_norm)
+      return {0, spec_.hidden};
+  }
+  return read;
+}
+
 void StagePass::load() {
   const auto* source = static_cast<const float*>(io_.source);
-  const Range share = mine(rows_);
-  for (size_t row = share.begin; row < share.end; ++row) {
+  const Range share = mine(rows_), columns = columns_read();
+  for (size_t row = share.begin; row < share.end && columns.begin < columns.end; ++row) {
     const size_t from = row / count_ * io_.tokens + first_ + row % count_;
-    memcpy(work_.hidden + row * spec_.hidden, source + from * spec_.hidden, spec_.hidden * sizeof(float));
+    memcpy(work_.hidden + row * spec_.hidden + columns.begin, source + from * spec_.hidden + columns.begin,
+           (columns.end - columns.begin) * sizeof(float));
   }
   pool_.barrier();
 }
@@ -98,7 +123,7 @@ void StagePass::embed() {
 // others come from where they were made.
 void StagePass::store() {
   const Step& last = stage_.steps_[io_.end - 1];
-  const Matrix* part = last.op == Op::o ? &*last.block->o : last.op == Op::down ? &*last.block->down : nullptr;
+  const Matrix* part = added_to_hidden(last);
   const size_t first = part ? part->first : 0, columns = part ? part->rows : spec_.hidden;
   auto* target = static_cast<float*>(io_.target) + first;
   const float* source = work_.hidden + first;

@@ -46,6 +46,7 @@ class StagePass {
   void head();
   void choose();
   void store();
+  Range columns_read() const;
 
   // What linear layers multiply, rows[columns] of f32, and how it has been packed for the last of them.
   struct Input {

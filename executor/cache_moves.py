@@ -7,7 +7,7 @@ from helmsman.executor.chains import Stops
 from helmsman.executor.kv import Cache, Caches, Heads, Part, kv_format
 from helmsman.executor.moves import Move, Pieces, Turn
 from helmsman.executor.passes import Pass, Use, carried, stores
-from helmsman.lowering.caches import BOTH, CACHED, CachePiece, pieces_of
+from helmsman.lowering.caches import CACHED, CachePiece, pieces_of
 from helmsman.lowering.rules import Cached
 from helmsman.schemas.formats import is_plain, rows_size
 from helmsman.schemas.plan import Path, Plan
@@ -75,9 +75,10 @@ class CacheMoves:
         layer = task.layer or 0
         source, target = (self.caches.at(memory, layer, task.batch) for memory in (origin, final))
         if carried(task) == "new_kv":
-            for what in BOTH:
-                for one, other, heads in _common(source.read[what], target.read[what]):
-                    yield self._new(what, one, other, heads)
+            for piece in pieces_of(self.plan, layer):
+                if not _lives_plainly(piece, target, final):
+                    for one, other, heads in _common(source.read[piece.what], target.read[piece.what], piece):
+                        yield self._new(piece.what, one, other, heads)
         elif stores(task):
             for piece in pieces_of(self.plan, layer):
                 if (piece.rule.memory, piece.rule.format) == (final, task.format):
@@ -180,6 +181,13 @@ def _is_of(piece: CachePiece, brought: Container[tuple[str, Path]], memory: str)
     return (piece.rule.memory, piece.rule.path) in brought if brought else piece.rule.memory == memory
 
 
+def _lives_plainly(piece: CachePiece, cache: Cache, memory: str) -> bool:
+    """Whether what is new of a piece is sent home to the very buffer in `memory` that attention reads, perhaps already:
+    so nothing else may write to it."""
+    kept = cache.kept.get(piece.what, ())
+    return piece.rule.memory == memory and not _holds(kept, range(piece.start, piece.stop))
+
+
 def _alike(piece: CachePiece, heads: range, source: Cache, target: Cache) -> tuple[Heads, Heads]:
     """A piece in two memories, in the form in which it is kept."""
     if piece.what in source.kept and _holds(source.kept[piece.what], heads):
@@ -195,11 +203,12 @@ def _holding(part: Part, heads: range) -> Heads:
     return next(each for each in part if each.start <= heads.start and heads.stop <= each.stop)
 
 
-def _common(one: Part, other: Part) -> Iterator[tuple[Heads, Heads, range]]:
-    """Heads that are in both."""
+def _common(one: Part, other: Part, piece: CachePiece) -> Iterator[tuple[Heads, Heads, range]]:
+    """Heads of a piece that are in both."""
     for first in one:
         for second in other:
-            heads = range(max(first.start, second.start), min(first.stop, second.stop))
+            start, stop = max(first.start, second.start, piece.start), min(first.stop, second.stop, piece.stop)
+            heads = range(start, stop)
             if heads:
                 yield first, second, heads
 

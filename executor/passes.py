@@ -49,19 +49,25 @@ class Pass:
         return found
 
     @cached_property
-    def user(self) -> dict[int, int]:
-        """By task that brings or expands something: the first task that computes with it."""
-        found: dict[int, int] = {}
+    def readers(self) -> dict[int, tuple[int, ...]]:
+        """By task that brings or expands something: the tasks that compute with it, in order; where none does, the last
+        move of it."""
+        found: dict[int, tuple[int, ...]] = {}
         for index in range(len(self.tasks) - 1, -1, -1):
             for dep in self.tasks[index].deps:
                 if self.tasks[dep].kind not in MOVES:
                     continue
                 if index not in self.uses:
                     if self._carries_on(index, dep):
-                        found[dep] = found.get(index, index)
+                        found[dep] = found.get(index, (index,))
                 elif self._computes_with(index, dep):
-                    found[dep] = index
+                    found[dep] = (index, *found.get(dep, ()))
         return found
+
+    @cached_property
+    def user(self) -> dict[int, int]:
+        """By task that brings or expands something: the first task that computes with it."""
+        return {move: readers[0] for move, readers in self.readers.items()}
 
     def _carries_on(self, index: int, move: int) -> bool:
         """Whether a move takes further, or expands, what another has brought; it may also just come after it."""

@@ -31,6 +31,9 @@ VALUES = {
 }
 """In which region of a workspace an operation leaves its values."""
 
+_BY_COLUMN = {"o": ("embedding", "down"), "up": ("gate",), "down": ("o",)}
+"""By operation, those of whose values its part reads the columns that it makes itself, and no others."""
+
 
 @dataclass(frozen=True)
 class ValueMoves:
@@ -58,18 +61,40 @@ class ValueMoves:
         if maker.op in ("scores", "softmax"):
             at, pieces = self._scores(maker, stride)
         else:
-            at, pieces = self._columns(maker, region["row_bytes"], stride, whole)
+            at, pieces = self._columns(self._moved(index, maker), region["row_bytes"], stride, whole)
         if maker.op in HIDDEN_MADE and source.hidden is not None and target.hidden is not None:
             return Move(source.hidden, at, target.hidden, at, pieces)
         offset = region["offset"] + at
         return Move(source.workspace, offset, target.workspace, offset, pieces)
 
-    def _columns(self, maker: Use, row_bytes: int, stride: int, whole: Pieces) -> tuple[int, Pieces]:
-        """Offset and pieces of the columns that an operation made."""
+    def _moved(self, index: int, maker: Use) -> tuple[int, int] | None:
+        """The columns [start, stop) that are moved of what `maker` has made, perhaps none: only those that are read,
+        since its device may be changing others by then. None: whole rows."""
+        made = self._made(maker)
+        readers = [self.found.uses[reader] for reader in self.found.readers[index]]
+        if not all(maker.op in _BY_COLUMN.get(reader.op, ()) for reader in readers):
+            return made
+        start, stop = min(reader.start for reader in readers), max(reader.stop for reader in readers)
+        if made is not None:
+            start, stop = max(start, made[0]), min(stop, made[1])
+        return start, max(start, stop)
+
+    def _made(self, maker: Use) -> tuple[int, int] | None:
+        """The columns that an operation makes, None: whole rows."""
+        if maker.op in ("norm1", "norm2", "final_norm", "append", "embedding", "attention"):
+            return None
         model = self.plan.model
         unit = model.heads // model.kv_heads * model.head_dim if maker.op == "wv" else 1
-        first, size = F32_BYTES * unit * maker.start, F32_BYTES * unit * (maker.stop - maker.start)
-        if maker.op in ("norm1", "norm2", "final_norm", "append", "embedding", "attention") or size == row_bytes:
+        return unit * maker.start, unit * maker.stop
+
+    def _columns(
+        self, columns: tuple[int, int] | None, row_bytes: int, stride: int, whole: Pieces
+    ) -> tuple[int, Pieces]:
+        """Offset and pieces of some columns, of all where these are None."""
+        if columns is None:
+            return 0, whole
+        first, size = (F32_BYTES * end for end in (columns[0], columns[1] - columns[0]))
+        if size == row_bytes:
             return 0, whole
         strides, counts = (0, stride), (1, self.plan.workload.batch)
         return first, Pieces(fixed=size, counts=counts, rows=1, source_strides=strides, target_strides=strides)

@@ -26,6 +26,7 @@ from helmsman.lowering.rules import Cached
 from helmsman.planner.strategies.optimal.block_ways import Division, block_ways
 from helmsman.planner.strategies.optimal.rules import Assignment, place
 from helmsman.scheduler.iteration import Iteration
+from helmsman.schemas.formats import size_of
 from helmsman.schemas.plan import KvRule, LayerRange, Part, Plan, Schedule, Select
 from helmsman.schemas.workload import Workload
 
@@ -230,6 +231,16 @@ def test_caches_in_several_memories(
     plan = make_op_split_plan(small_model("opt"), start, stop, chunks, workload=workload(2, 2))
     plan = plan.model_copy(update={"kv": (*RULES[rules], *plan.kv)})
     check(plan, outcome(checkpoints("opt"), plan), expected(plan))
+
+
+def test_new_keys_that_are_kept_where_they_are_read_come_once(checkpoints: Callable[[str], Path]) -> None:
+    """The weighted sum asks for new keys and values together; scores may be reading these keys by then."""
+    plan = make_op_split_plan(small_model("opt"), *PLACES[4], workload=workload(2, 2))
+    plan = plan.model_copy(update={"kv": (*RULES["keys here, values there"], *plan.kv)})
+    with Engine.load(plan, checkpoints("opt"), two_cpus()) as engine:
+        made = engine.generate(prompts(4), OUTPUT, ignore_eos=True)
+    moved = {span.bytes for span in spans_of(plan, 0, made) if "new_kv@h2d" in span.task}
+    assert moved == {size_of(plan.workload.batch * plan.model.kv_width, "f32")}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -61,6 +61,15 @@ class Attention:
         self.stage.run(None, None, tokens, context - tokens, np.zeros(4), first, first + 3)
         return self._region("attended", batch * tokens).reshape(q.shape).copy()
 
+    def scores(self, q: NDArray[np.float32], k: NDArray[np.float32]) -> NDArray[np.float32]:
+        """One token's scores (batch, heads, positions rounded up), of a cache that is NaN beyond the context."""
+        (batch, _, heads, _), context = q.shape, k.shape[2]
+        self._fill("keys", k.swapaxes(2, 3), (slice(None), slice(None), slice(None), slice(context)))
+        self._region("q", batch)[:] = q.reshape(batch, -1)
+        first = self.stage.ops.index("0.scores")
+        self.stage.run(None, None, 1, context - 1, np.zeros(2), first, first + 1)
+        return self._region("scores", batch).reshape(batch, heads, -1).copy()
+
     def _region(self, name: str, rows: int) -> NDArray[np.float32]:
         at = self.stage.regions()[name]
         start, floats = at["offset"] // 4, at["stride"] // 4
@@ -117,6 +126,22 @@ def test_contexts_and_prompts_equal_numpy(
                 for _ in range(2)
             )
             close(attention.run(q, k, v), expected(q, k, v), 1e-5)
+
+
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16"])
+def test_scores_read_no_keys_beyond_the_context(isa: str, two: Pool, kv_format: Format) -> None:
+    """They may be written meanwhile: whole registers of scores are, and those beyond it are zero, not NaN."""
+    rng = np.random.default_rng(3)
+    shape = replace(LLAMA, heads=8, kv_heads=2, head_dim=32, capacity=300, kv_format=kv_format, layers=1, rotary_dim=0)
+    for context in (1, 7, 8, 15, 16, 17, 100, 299):
+        q = rng.standard_normal((1, 1, 8, 32)).astype(np.float32)
+        k = stored(rng.standard_normal((1, 2, context, 32)).astype(np.float32), kv_format)
+        attention = Attention(shape, two)
+        attention._region("scores", 1)[:] = 0
+        found = attention.scores(q, k)
+        wanted = (q.reshape(1, 2, 4, 32) @ k.swapaxes(2, 3)).reshape(1, 8, context)
+        close(found[..., :context], wanted, 1e-5)
+        assert not found[..., context:].any()
 
 
 def test_results_do_not_depend_on_threads(pool: Pool, two: Pool) -> None:

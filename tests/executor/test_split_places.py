@@ -265,6 +265,16 @@ def _iteration(plan: Plan, index: int) -> Any:
     return prefill(plan.workload, together) if index == 0 else decode(plan.workload, index, together)
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_what_is_added_to_moves_by_column(checkpoint: Path, batch: int) -> None:
+    """The loopback does the first half of `down`, and adds to the columns of `o` that are its own while those that the
+    host adds to are on their way there."""
+    work, half = WORK.model_copy(update={"batch": batch}), 4 * MODEL.hidden // 2
+    plan = make_op_split_plan(MODEL, 0, UNITS, {"down": 2}, workload=work)
+    found = [span for span in spans(checkpoint, plan) if "o@d2h" in span.task]
+    assert {span.bytes for span in found} == {batch * half}
+
+
 def test_copies_and_computation_overlap(checkpoint: Path) -> None:
     """While the next layer's weights come over a slow link, the host works on its share of this one."""
     hardware = make_hardware(bandwidth=2e7, latency=5e-6)

@@ -171,6 +171,24 @@ def test_a_part_leaves_its_own_columns(two: Pool) -> None:
     assert (left[:, :32] == 7).all() and (left[:, 64:] == 7).all() and (left[:, 32:64] != before[:, 32:64]).all()
 
 
+def test_a_part_takes_the_columns_that_it_adds_to(two: Pool) -> None:
+    """Others may be on their way to the same rows, and norms read all."""
+    weights = Weights(WIDE)
+    stage = Part(weights, two, True)
+    stage = Part(weights, two, True, down=stage.part("down", 32, 64))
+    down, given = stage.index("down"), states(WIDE, 9)
+    source = placed(stage.arena, given)
+    stage.segment(source, None, 9, 0, 0, down)
+    for first, taken in ((down, slice(32, 64)), (stage.index("norm2"), slice(0, WIDE.hidden))):
+        stage.region("hidden", 9)[:] = 7
+        stage.segment(source, None, 9, 0, first, down + 1)
+        expected = np.full((9, WIDE.hidden), 7, np.float32)
+        expected[:, taken] = given[0][:, taken]
+        outside = np.r_[0:32, 64 : WIDE.hidden]
+        np.testing.assert_array_equal(stage.region("hidden", 9)[:, outside], expected[:, outside])
+        assert (stage.region("hidden", 9)[:, 32:64] != 7).all()
+
+
 LIVE = {
     "norm1": "normed", "q": "q", "k": "k", "v": "v", "append": "q", "attention": "attended", "scores": "scores",
     "softmax": "scores", "wv": "attended", "o": "hidden", "norm2": "normed", "gate": "gate", "up": "up",
