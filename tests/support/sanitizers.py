@@ -151,6 +151,12 @@ for engine, ticket in zip(engines, tickets):
 
 DISK = "tests/executor/test_disk.py"
 KERNELS_MEMORY = "tests/executor/test_kernels_memory.py"
+BOUNDED = (
+    "tests/executor/test_room.py",
+    "tests/executor/test_template_process.py",
+    "tests/executor/test_quantised_loading.py::test_loading_takes_the_home_and_one_tensor",
+)
+"""They bound memory or address space, of which a sanitizer takes its part: shadow memory is terabytes."""
 
 # The interpreter keeps what it has until it ends: leaks of its own would hide all others.
 ADDRESS = Sanitizer(
@@ -166,8 +172,7 @@ ADDRESS = Sanitizer(
     (
         # It preloads a library in ASan's place.
         f"{DISK}::test_file_systems_without_direct_transfers_are_used_buffered",
-        # It bounds address space, of which shadow memory takes terabytes.
-        "tests/executor/test_room.py",
+        *BOUNDED,
     ),
 )
 THREAD = Sanitizer(
@@ -187,8 +192,7 @@ THREAD = Sanitizer(
         "tests/executor/test_pager.py::test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt",
         "tests/executor/test_graphs.py::test_helm_run_through_graphs",
         *(f"tests/executor/test_{name}.py" for name in ("probe", "profile", "profile_table")),
-        # It bounds address space, of which shadow memory takes terabytes.
-        "tests/executor/test_template_process.py",
+        *BOUNDED,
     ),
 )
 
