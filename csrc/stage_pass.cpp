@@ -76,10 +76,11 @@ void StagePass::step(const Step& step) {
   }
 }
 
-// Of hidden states, the columns that the operations of this range read: norms all of them, products those that they add
-// to. Others may be on their way here meanwhile.
+// Of hidden states, the columns that this range reads: norms all of them, products those that they add to, and what
+// stores whole rows all of them. Others may be on their way here meanwhile.
 Range StagePass::columns_read() const {
-  if (io_.target != nullptr && added_to_hidden(stage_.steps_[io_.end - 1]) == nullptr) return {0, spec_.hidden};
+  const bool stores = io_.target != nullptr && !stage_.chooses(io_.end);
+  if (stores && added_to_hidden(stage_.steps_[io_.end - 1]) == nullptr) return {0, spec_.hidden};
   Range read{spec_.hidden, 0};
   for (size_t op = io_.begin; op < io_.end; ++op) {
     const Step& step = stage_.steps_[op];

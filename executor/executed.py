@@ -60,8 +60,9 @@ def check_executed(plan: Plan) -> None:
 
 
 def check_passes(passes: Sequence[Pass]) -> None:
-    """Raise UsageError where a device has two parts of an operation that do not follow each other, or where weights
-    leave a PyTorch device, which keeps them as its own products read them."""
+    """Raise UsageError where a device has two parts of an operation that do not follow each other, where weights leave
+    a PyTorch device, which keeps them as its own products read them, or where what is computed reaches another device
+    through a third memory."""
     for each in passes:
         own = {device.memory for device in each.plan.hardware.devices if device.kind in KINDS}
         seen = set[tuple[object, ...]]()
@@ -71,8 +72,14 @@ def check_passes(passes: Sequence[Pass]) -> None:
                 if part in seen:
                     raise _two_parts(task)
                 seen.add(part)
-            elif task.kind == "transfer" and carried(task).endswith(WEIGHTS) and task.memories[0] in own:
-                raise _leaves(task)
+            elif task.kind == "transfer" and carried(task).endswith(WEIGHTS):
+                if task.memories[0] in own:
+                    raise _leaves(task)
+            elif task.kind == "transfer":
+                for before in (each.tasks[dep] for dep in task.deps):
+                    follows = before.kind == "transfer" and before.memories[1] == task.memories[0]
+                    if follows and carried(before) == carried(task):
+                        raise _passes_through(before, task)
 
 
 def _two_parts(task: Task) -> UsageError:
@@ -90,6 +97,16 @@ def _leaves(task: Task) -> UsageError:
         field="residence",
         value=task.memories[0],
         remedy="keep weights in host memory, or where they are used",
+    )
+
+
+def _passes_through(first: Task, second: Task) -> UsageError:
+    (origin, through), (_, target) = first.memories, second.memories
+    return UsageError(
+        f"{carried(second)} of block {second.layer} would go from {origin} to {target} through {through}",
+        field="compute",
+        value=origin,
+        remedy="link the two memories, or let one accelerator do what reads each other's values",
     )
 
 

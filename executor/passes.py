@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from helmsman.lowering.dataflow import reads_value
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.lowering.ops import op_extent
@@ -14,6 +15,9 @@ from helmsman.schemas.plan import Plan
 
 WEIGHTS = ".weights"
 """Ends the `op` of tasks that bring an operation's weights."""
+
+PAST = ("keys", "values", "kv")
+"""What moves of cached tokens carry."""
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""
@@ -74,9 +78,13 @@ class Pass:
         return carried(self.tasks[index]) == carried(self.tasks[move])
 
     def _computes_with(self, index: int, move: int) -> bool:
-        """Whether a task reads what a move brings; it may also just come after it."""
-        what = carried(self.tasks[move])
-        return not what.endswith(WEIGHTS) or what == self.tasks[index].op + WEIGHTS
+        """Whether a task reads what a move brings; it may also just come after it, as at barriers everything does."""
+        task, moved, what = self.tasks[index], self.tasks[move], carried(self.tasks[move])
+        if what.endswith(WEIGHTS):
+            return what == task.op + WEIGHTS
+        if what in PAST or moved.kind == "reshape":
+            return True
+        return task.layer == moved.layer and reads_value(task.op, what)
 
     @cached_property
     def devices(self) -> tuple[str, ...]:

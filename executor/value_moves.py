@@ -72,12 +72,20 @@ class ValueMoves:
         since its device may be changing others by then. None: whole rows."""
         made = self._made(maker)
         readers = [self.found.uses[reader] for reader in self.found.readers[index]]
-        if not all(maker.op in _BY_COLUMN.get(reader.op, ()) for reader in readers):
+        if self._launches_rows or not all(maker.op in _BY_COLUMN.get(reader.op, ()) for reader in readers):
             return made
         start, stop = min(reader.start for reader in readers), max(reader.stop for reader in readers)
         if made is not None:
             start, stop = max(start, made[0]), min(stop, made[1])
         return start, max(start, stop)
+
+    @property
+    def _launches_rows(self) -> bool:
+        """Whether whole rows are quicker than some columns: every piece of a copy is launched for itself, as GPUs' are.
+        Of two devices neither reads what comes beside its columns; of three one may have that from another."""
+        kinds = {device.name: device.kind for device in self.plan.hardware.devices}
+        computing = self.found.devices
+        return len(computing) == 2 and any(kinds[name] not in ("cpu", "loopback") for name in computing)
 
     def _made(self, maker: Use) -> tuple[int, int] | None:
         """The columns that an operation makes, None: whole rows."""

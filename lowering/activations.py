@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from helmsman.lowering.dataflow import HIDDEN
 from helmsman.lowering.emit import Emitter
 from helmsman.lowering.parts import Part
 from helmsman.lowering.streams import Ways
@@ -52,7 +53,7 @@ class Activations:
         origin, task, share = made
         if origin == memory:
             return task
-        label = "hidden" if name == "input" else name
+        label = HIDDEN if name == "input" else name
         what = label if len(value.made) == 1 else f"{label}:{number}"
         size, deps = round(value.size * share), (task, *value.parts.get(memory, ()))
         return self.send(what, layer, (origin, memory), size, self.format, deps, label)

@@ -2,6 +2,9 @@
 
 from helmsman.lowering.variants import REORDERED
 
+HIDDEN = "hidden"
+"""As transfers call the input of a block, or of what follows the last."""
+
 _INPUTS: dict[str, tuple[str, ...]] = {
     "norm1": ("input",),
     "q": ("norm1",),
@@ -29,6 +32,12 @@ _ALSO = {"wv": "attention", "embedding": "input", "down": "input"}
 def inputs_of(op: str, reordered: bool) -> tuple[str, ...]:
     """The outputs that `op` reads, where they exist; `reordered`: in a block on cached activations."""
     return REORDERED.get(op, _INPUTS[op]) if reordered else _INPUTS[op]
+
+
+def reads_value(op: str, moved: str) -> bool:
+    """Whether `op` reads the activation that transfers call `moved`, in any order of a block's operations."""
+    name = "input" if moved == HIDDEN else moved
+    return name in _INPUTS[op] or name in REORDERED.get(op, ())
 
 
 def names_of(op: str) -> tuple[str, ...]:

@@ -135,8 +135,8 @@ class _Builder:
         self.gate += [task for key in coming for task in self.brought[key]]
 
     def return_tokens(self) -> list[Task]:
-        """The chosen tokens go back to where the next step's embedding is looked up."""
-        home = tokens_home(self.plan, self.iteration.phase)
+        """The chosen tokens go back to where the next step's embedding is looked up, whatever this pass is."""
+        home = tokens_home(self.plan, "decode")
         for batch in range(self.iteration.batches):
             self.out.batch = batch
             self.activations.return_tokens(self.values[batch, "head"], home, self.iteration.batch)

@@ -94,7 +94,7 @@ class ComputeLane(TorchLane):
         begin, count, tokens = part
         if source is not None and stage.embeds(first):
             ids = _seen(source, torch.int32).view(-1)[: stage.batch * tokens].view(stage.batch, tokens)
-            stage.feed(ids[:, begin : begin + count], past + begin)
+            stage.feed(ids, slice(begin, begin + count), past + begin)
             return
         stage.place(past + begin)
         if source is not None:

@@ -79,7 +79,7 @@ class CopyLane(TorchLane):
         to, of = _bytes(target), _bytes(source)
 
         def work() -> None:
-            for one, other in product(range(counts[0]), range(counts[1])):
+            for one, other in product(range(counts[0]), range(counts[1] if size else 0)):
                 at = target_offset + one * target_strides[0] + other * target_strides[1]
                 begin = source_offset + one * source_strides[0] + other * source_strides[1]
                 to[at : at + size].copy_(of[begin : begin + size], non_blocking=True)

@@ -54,7 +54,8 @@ class TorchStage:
         space = workspace.part(self._regions.expanded, self._regions.size - self._regions.expanded)
         values = space.bytes.view(torch.float32)
         self._blocks = [block_of(spec, each, values) for each in spec["blocks"]]
-        self._embedding = lookup_of(spec["embedding"], values, spec.get("looked_up", False))
+        self._looked_up = spec.get("looked_up", False)
+        self._embedding = lookup_of(spec["embedding"], values, self._looked_up)
         self._head = linear_of(spec["head"], values)
         self._final_norm = norm_of(spec["final_norm"], spec["hidden"])
         half, rows = spec["rotary_dim"] // 2, spec.get("context", spec["capacity"])
@@ -105,9 +106,11 @@ class TorchStage:
         reach as far as the pass that is captured."""
         return not any(op in DIVIDED for _, op, _ in self._steps[first:last])
 
-    def feed(self, ids: torch.Tensor, at: int) -> None:
-        """The ids (batch, tokens) that the embedding is to read next, and the position of the first."""
-        self._ids[: ids.numel()].copy_(ids.reshape(-1))
+    def feed(self, ids: torch.Tensor, part: slice, at: int) -> None:
+        """Of the ids (batch, tokens) of a pass, those that the embedding is to read next, and the position of the
+        first; where rows of the table have been looked up for all of them, the numbers of theirs."""
+        read = torch.arange(ids.numel(), device=self._ids.device).view(ids.shape) if self._looked_up else ids
+        self._ids[: read[:, part].numel()].copy_(read[:, part].reshape(-1))
         self.place(at)
 
     def place(self, at: int) -> None:

@@ -138,7 +138,8 @@ def linear_of(spec: "Linear | None", space: torch.Tensor) -> TorchLinear | None:
 
 
 def lookup_of(spec: "Linear | None", space: torch.Tensor, looked_up: bool) -> Lookup | None:
-    """The token table of a stage, or the rows of it that have been `looked_up` for the tokens of a pass."""
+    """The token table of a stage, or the rows of it that have been `looked_up` for the tokens of a pass, whose ids are
+    then the numbers of these rows."""
     if spec is None:
         return None
     held, fmt, rows, columns = held_in(spec["weight"]), spec["format"], spec["rows"], spec["columns"]
@@ -146,12 +147,12 @@ def lookup_of(spec: "Linear | None", space: torch.Tensor, looked_up: bool) -> Lo
         return weight_of(held, fmt, rows, columns, space).found
     if is_plain(fmt):
         matrix = held.view(dtype_of(fmt), rows, columns)
-        return lambda ids: matrix[: len(ids)].float()
+        return lambda ids: matrix[ids].float()
     stored = held.bytes[: rows * packed_size(fmt, PANEL, columns) // PANEL].view(rows, -1)
 
     def expanded(ids: torch.Tensor) -> torch.Tensor:
         values = torch.empty((len(ids), columns), device=ids.device)
-        expand_rows(stored[: len(ids)], fmt, values)
+        expand_rows(stored[ids], fmt, values)
         return values
 
     return expanded

@@ -265,14 +265,30 @@ def _iteration(plan: Plan, index: int) -> Any:
     return prefill(plan.workload, together) if index == 0 else decode(plan.workload, index, together)
 
 
+def test_the_first_token_is_looked_up_where_steps_are(checkpoint: Path, expected: tuple[Any, Any]) -> None:
+    """The prompt passes on the accelerator, which has a copy of the table; steps are the host's."""
+    plan = make_plan(MODEL, workload=WORK)
+    changed = {
+        "residence": (Residence(select=Select(), memory="dram", format="f32", replicas=("vram",)),),
+        "kv": (KvRule(select=Select(), memory="dram", format="f32"),),
+        "compute": (
+            ComputeRule(select=Select(), device="loopback", phase="prefill"),
+            ComputeRule(select=Select(), device="cpu"),
+        ),
+    }
+    check(outcome(checkpoint, plan.model_copy(update=changed)), expected)
+
+
 @pytest.mark.parametrize("batch", [1, 3])
 def test_what_is_added_to_moves_by_column(checkpoint: Path, batch: int) -> None:
     """The loopback does the first half of `down`, and adds to the columns of `o` that are its own while those that the
     host adds to are on their way there."""
     work, half = WORK.model_copy(update={"batch": batch}), 4 * MODEL.hidden // 2
     plan = make_op_split_plan(MODEL, 0, UNITS, {"down": 2}, workload=work)
-    found = [span for span in spans(checkpoint, plan) if "o@d2h" in span.task]
-    assert {span.bytes for span in found} == {batch * half}
+    for barrier in (False, True):
+        schedule = plan.schedule.model_copy(update={"barrier": barrier})
+        found = spans(checkpoint, plan.model_copy(update={"schedule": schedule}))
+        assert {span.bytes for span in found if "o@d2h" in span.task} == {batch * half}
 
 
 def test_copies_and_computation_overlap(checkpoint: Path) -> None:

@@ -39,7 +39,7 @@ from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.schemas.errors import HardwareUnavailableError, InfeasibleError, UsageError
 from helmsman.schemas.model import Rope
-from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
 
 PROMPT, OUTPUT = 8, 24
@@ -118,6 +118,16 @@ def test_two_batches_layer_by_layer_make_the_same_tokens(
 
 def test_long_prompts_pass_in_chunks(checkpoints: Callable[[str], Path], there: Machine) -> None:
     check(checkpoints("qwen3"), make_plan(small_model("qwen3"), on_cpu=0, workload=workload(2, prompt=150)), there)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_long_prompts_whose_rows_the_host_looks_up_pass_in_chunks(
+    checkpoints: Callable[[str], Path], there: Machine, batch: int
+) -> None:
+    """The rows of all tokens come together; each chunk takes its own."""
+    plan = make_plan(small_model("llama"), on_cpu=0, workload=workload(batch, prompt=150))
+    table = Residence(select=Select(names="embedding*"), memory="dram", format="f32")
+    check(checkpoints("llama"), plan.model_copy(update={"residence": (table, *plan.residence)}), there)
 
 
 @pytest.mark.parametrize(("seed", "family"), [(1, "opt"), (4, "llama")])
