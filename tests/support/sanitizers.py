@@ -151,7 +151,10 @@ for engine, ticket in zip(engines, tickets):
 
 DISK = "tests/executor/test_disk.py"
 KERNELS_MEMORY = "tests/executor/test_kernels_memory.py"
+AT_A_DEPTH = "tests/executor/test_pager.py::test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt"
+"""It probes memory, which takes minutes."""
 BOUNDED = (
+    "tests/e2e/test_memory_limits.py",
     "tests/executor/test_room.py",
     "tests/executor/test_template_process.py",
     "tests/executor/test_quantised_loading.py::test_loading_takes_the_home_and_one_tensor",
@@ -172,6 +175,7 @@ ADDRESS = Sanitizer(
     (
         # It preloads a library in ASan's place.
         f"{DISK}::test_file_systems_without_direct_transfers_are_used_buffered",
+        AT_A_DEPTH,
         *BOUNDED,
     ),
 )
@@ -189,7 +193,7 @@ THREAD = Sanitizer(
         # It preloads a library in TSan's place.
         f"{DISK}::test_file_systems_without_direct_transfers_are_used_buffered",
         # Probes of memory take minutes; and traffic beside what is measured writes where that does, on purpose.
-        "tests/executor/test_pager.py::test_a_run_at_a_depth_has_the_steps_of_one_with_the_prompt",
+        AT_A_DEPTH,
         "tests/executor/test_graphs.py::test_helm_run_through_graphs",
         *(f"tests/executor/test_{name}.py" for name in ("probe", "profile", "profile_table")),
         *BOUNDED,
