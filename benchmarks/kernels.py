@@ -1,8 +1,9 @@
 """Kernels against their limits and peers on this machine: `python -m benchmarks.kernels [--json FILE]`.
 
-The limit is a plain read of as many bytes by the same threads, compared with itself too, which gives the noise;
-the peer is torch. Weights are random and rotate over buffers several times the last-level cache. A figure is not
-to be quoted when others took more than 8 % of the CPU time."""
+The limit is a plain read of as many bytes by the same threads, compared with itself too, which gives the noise, or,
+where arithmetic binds (`units`), multiplications in registers alone; the peer is torch. Weights are random and rotate
+over buffers several times the last-level cache. A figure is not to be quoted when others took more than 8 % of the CPU
+time."""
 
 import argparse
 import os
@@ -23,7 +24,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Format, KvFormat, KvSpan, StoredFormat
+    from helmsman.executor._kernels import Format, InputKind, KvFormat, KvSpan, StoredFormat
 
 ROTATION = 256 << 20
 """Bytes that one series walks through: seven times the last-level cache of a 36 MiB machine."""
@@ -306,6 +307,43 @@ def torch_matmul(rows: int, threads: int) -> Side:
     return Side("torch f16 x@w", 2 * 128 * 4096 * rows / 1e9, lambda: timed(lambda: x @ weight))
 
 
+UNITS: "tuple[StoredFormat, ...]" = ("f32", "bf16", "q8_0", "q4_0")
+
+
+def units(bench: Bench) -> Iterator[Row]:
+    """Products of many tokens, and attention of prompts, against the units' peak: the same multiplications in registers
+    alone, right beside."""
+    for fmt, (rows, columns) in product_of(UNITS, ((3072, 1024), (1024, 3072), (12288, 4096))):
+        weights = Weights.random(fmt, rows, columns)
+        for (threads, pool), tokens in product_of(bench.pools.items(), (32, 128, 256, 1024, 4096)):
+            ours = product(weights, pool, tokens)
+            yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens)), threads, "GFLOP/s", bench.pairs)
+    for (threads, pool), tokens, group in product_of(bench.pools.items(), (128, 1024, 4096), (1, 2, 4)):
+        yield compare(attention_of_prompt(pool, tokens, group), peak(pool, "floats"), threads, "GFLOP/s", bench.pairs)
+
+
+def peak(pool: Pool, kind: "InputKind") -> Side:
+    """Some ten milliseconds of multiplications in registers."""
+    rounds = 200_000
+    flops = 2 * kernels.peak_products(kind) * rounds * pool.threads / 1e9
+    return Side(f"peak {kind}", flops, lambda: kernels.time_peak(pool, kind, rounds, 1)[0])
+
+
+def attention_of_prompt(pool: Pool, tokens: int, group: int) -> Side:
+    """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
+    size = 8 * tokens * 128 * 2
+    arena = Arena(2 * size)
+    keys, values = arena.alloc(size, "keys"), arena.alloc(size, "values")
+    fill(keys, 1)
+    fill(values, 2)
+    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], 8 * group, 8, 128, tokens, tokens, 1, tokens)
+    return Side(
+        f"prompt attention group {group} of {tokens}",
+        4 * 8 * group * 128 * tokens * (tokens + 1) / 2e9,
+        lambda: run()[0],
+    )
+
+
 def barrier_seconds(pool: Pool) -> float:
     """A product so small that only the barrier is left."""
     size = kernels.packed_size("f32", 16, 16)
@@ -370,6 +408,7 @@ SERIES = {
     "torch": torch_gemv,
     "products": products,
     "prompts": prompts,
+    "units": units,
     "expansion": expansion,
 }
 

@@ -4,6 +4,7 @@
 // BF16 units multiply them: a tile is two panels whose columns have been put in pairs, reused by all tokens from L1.
 // Products are exact in f32; an odd last column is paired with zeros.
 #pragma once
+#include "peak_impl.h"
 #include "product_impl.h"
 
 namespace helm {
@@ -108,10 +109,16 @@ void pack_pairs(const float* x, size_t stride, size_t tokens, size_t columns, si
   }
 }
 
+void peak_pairs(size_t rounds) {
+  step_chains(rounds, Simd::zero(), Simd::every(0x3f803f80), Simd::every(0x3f003f00),
+              [](V sum, I a, I b) HELM_LAMBDA { return Simd::dot_pairs(sum, a, b); });
+}
+
 inline Kernels with_pairs(Kernels table, const char* name) {
   table.name = name;
   table.linear_pairs = linear_pairs;
   table.pack_pairs = pack_pairs;
+  table.peak_pairs = {2 * kPeakChains * Simd::lanes, peak_pairs};
   return table;
 }
 

@@ -170,6 +170,12 @@ static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
          rows * width + 2 * round_up(rows, kPanel);
 }
 
+// A loop that multiplies and adds in registers alone: `products` of numbers a round. Null where there is no such unit.
+struct Peak {
+  size_t products;
+  void (*run)(size_t rounds);
+};
+
 struct Kernels {
   const char* name;
   size_t stream_tokens;  // up to here weights are widened as they stream; beyond, the blocked product is used
@@ -219,6 +225,7 @@ struct Kernels {
   void (*turn_rows)(const TurnArgs&);
   size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
+  Peak peak_floats, peak_words, peak_pairs;  // of f32, of 16-bit numbers and of bf16
 };
 
 // Tokens cut into blocks of at most `limit`, even to one token, the longer ones first. A division takes as long as the

@@ -5,6 +5,7 @@
 //
 #include "attention_decode_impl.h"
 #include "isa.h"
+#include "peak_impl.h"
 #include "words_impl.h"
 
 namespace {
@@ -15,6 +16,7 @@ helm::Kernels with_words(helm::Kernels table) {
   table.linear_words = helm::linear_words;
   table.pack_words = helm::pack_words;
   table.decode = helm::decode;
+  table.peak_words = helm::kPeakWords;
   return table;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <random>
+#include <stdexcept>
+#include <string>
 
 #include "clock.h"
 #include "isa.h"
@@ -68,7 +70,19 @@ unsigned long long read_share(const Kernels& k, const char* begin, size_t bytes,
   return k.read(begin + lines.begin * kLine, (lines.end - lines.begin) * kLine);
 }
 
+const Peak& peak_of(const Kernels& k, InputKind kind) {
+  return kind == InputKind::floats ? k.peak_floats : kind == InputKind::words ? k.peak_words : k.peak_pairs;
+}
+
 }  // namespace
+
+size_t peak_products(InputKind kind) { return peak_of(kernels(), kind).products; }
+
+std::vector<double> time_peak(Pool& pool, InputKind kind, size_t rounds, size_t repeats) {
+  const Peak& peak = peak_of(kernels(), kind);
+  if (peak.run == nullptr) throw std::invalid_argument(std::string(kernels().name) + " has no units for such products");
+  return timed(pool, repeats, [&](size_t, size_t) { peak.run(rounds); });
+}
 
 std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices, size_t tokens, size_t repeats) {
   const Kernels& k = kernels();
@@ -83,14 +97,14 @@ std::vector<double> time_linear(Pool& pool, const std::vector<Matrix>& matrices,
 }
 
 std::vector<double> time_attention(Pool& pool, const Attention& shape, const std::vector<KvSpans>& layers, size_t batch,
-                                   size_t repeats) {
+                                   size_t tokens, size_t repeats) {
   const Kernels& k = kernels();
-  const std::vector<float> q = random_floats(batch * shape.q_width());
+  const std::vector<float> q = random_floats(batch * tokens * shape.q_width());
   std::vector<float> out(q.size());
   pool.reserve(attention_scratch(shape));
   return timed(pool, repeats, [&](size_t thread, size_t repeat) {
     attention_share(k, pool, thread, shape,
-                    {layers[repeat % layers.size()], batch, 1, shape.capacity - 1, q.data(), out.data(),
+                    {layers[repeat % layers.size()], batch, tokens, shape.capacity - tokens, q.data(), out.data(),
                      {nullptr, nullptr, true, true}});
   });
 }

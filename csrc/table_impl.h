@@ -3,6 +3,7 @@
 #include "attention_decode_impl.h"
 #include "attention_divided_impl.h"
 #include "cache_rows_impl.h"
+#include "peak_impl.h"
 #include "words_impl.h"
 
 namespace helm {
@@ -15,7 +16,8 @@ const Kernels kTable = {Simd::name,         Simd::stream_tokens, Simd::stream_bl
                         divided_weighted,   weighted_prompt,     norm,               rope,
                         activate,           add,                 scale,              widen,
                         narrow,             expand,              compress_row,       write_row,
-                        turn_rows,          argmax,              read};
+                        turn_rows,          argmax,              read,
+                        kPeakFloats,        kPeakWords,          {0, nullptr}};
 
 }  // namespace
 }  // namespace helm

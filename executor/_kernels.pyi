@@ -131,6 +131,21 @@ def linear(
     Quantised weights: x has an error of half a 32767th of the largest magnitude of its 32 columns; a NaN or infinity in
     x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
 
+InputKind = Literal["floats", "words", "pairs"]
+"""What a product multiplies: f32 numbers, 16-bit numbers, or bf16 numbers two by two."""
+
+def product_kind(fmt: StoredFormat, tokens: int) -> InputKind:
+    """What products of `tokens` rows with weights in `fmt` multiply, with the instruction set in use."""
+
+def peak_products(kind: InputKind) -> int:
+    """Products of numbers that a thread does in a round of `time_peak`; 0 where the instruction set has no such
+    units."""
+
+def time_peak(pool: Pool, kind: InputKind, rounds: int, repeats: int) -> list[float]:
+    """Seconds of each of `repeats` times `rounds` rounds of products by every thread, in registers alone.
+
+    Raises ValueError where the instruction set has no such units."""
+
 def time_linear(
     pool: Pool, fmt: StoredFormat, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
 ) -> list[float]:
@@ -146,8 +161,10 @@ def time_attention(
     capacity: int,
     context: int,
     repeats: int,
+    tokens: int = 1,
 ) -> list[float]:
-    """Seconds of decode attention of one sequence at `context`, walking through `kv` (K, V) in turn."""
+    """Seconds of attention of the last `tokens` of one sequence of `context` tokens, causal, walking through `kv`
+    (K, V) in turn."""
 
 def time_spans(
     pool: Pool,
@@ -158,8 +175,10 @@ def time_spans(
     head_dim: int,
     batch: int,
     repeats: int,
+    tokens: int = 1,
 ) -> list[float]:
-    """Seconds of decode attention of `batch` sequences to all positions of spans, walking through `layers` in turn."""
+    """Seconds of attention of the last `tokens` of `batch` sequences, causal, to all positions of spans, walking
+    through `layers` in turn."""
 
 def time_scores(
     pool: Pool,

@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "../isa.h"
 #include "../shape.h"
 #include "spans.h"
 
@@ -24,32 +25,35 @@ std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
 
 std::vector<double> time_spans(Pool& pool, const std::string& format, const std::vector<std::vector<SpanArgs>>& layers,
                                long long heads, long long kv_heads, long long head_dim, long long batch,
-                               long long repeats) {
+                               long long repeats, long long tokens) {
   Attention shape{count_of("heads", heads), count_of("kv_heads", kv_heads), count_of("head_dim", head_dim), 1,
                   kv_format_of(format)};
   if (shape.heads % shape.kv_heads != 0) throw py::value_error("heads must be a multiple of kv_heads");
   if (!divides(shape.format, shape.head_dim)) throw py::value_error("q8_0 needs a head_dim that is a multiple of 32");
   const size_t rows = count_of("batch", batch), times = count_of("repeats", repeats);
+  const size_t wanted = count_of("tokens", tokens);
   if (layers.empty()) throw py::value_error("layers must hold at least one list of spans");
-  product({rows, shape.q_width(), sizeof(float)});
+  product({rows, wanted, shape.q_width(), sizeof(float)});
   std::deque<BoundSpans> bound;
   std::vector<KvSpans> spans;
   for (const auto& layer : layers) spans.push_back(bound.emplace_back(shape, rows, layer).spans());
   for (const KvSpans& layer : spans)
     for (const KvSpan& span : layer) shape.capacity = std::max(shape.capacity, span.position + span.count);
+  if (wanted > shape.capacity) throw py::value_error("tokens exceed the positions of the spans");
   const py::gil_scoped_release release;
-  return time_attention(pool, shape, spans, rows, times);
+  return time_attention(pool, shape, spans, rows, wanted, times);
 }
 
 std::vector<double> time_attention_checked(Pool& pool, const std::string& format, const Caches& kv,
                                            long long heads, long long kv_heads, long long head_dim,
-                                           long long capacity, long long context, long long repeats) {
+                                           long long capacity, long long context, long long repeats,
+                                           long long tokens) {
   if (kv.empty()) throw py::value_error("kv must hold at least one (K, V) pair");
   if (context > capacity) throw py::value_error("context exceeds capacity");
   const long long size = row_size(kv_format_of(format), count_of("head_dim", head_dim)) * count_of("capacity", capacity);
   std::vector<std::vector<SpanArgs>> layers;
   for (const auto& [keys, values] : kv) layers.push_back({{keys, 0, values, 0, 0, size, 0, context}});
-  return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats);
+  return time_spans(pool, format, layers, heads, kv_heads, head_dim, 1, repeats, tokens);
 }
 
 using TimeDivided = std::vector<double> (*)(Pool&, const Attention&, const std::vector<const void*>&, size_t, size_t,
@@ -98,16 +102,38 @@ std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long lon
   return time_read(pool, buffer.data, buffer.size, times, step);
 }
 
+InputKind kind_of(const std::string& name) {
+  if (name == "floats") return InputKind::floats;
+  if (name == "words") return InputKind::words;
+  if (name == "pairs") return InputKind::pairs;
+  throw py::value_error("kind must be floats, words or pairs");
+}
+
+std::string product_kind(const std::string& format, long long tokens) {
+  const InputKind kind = input_kind(kernels(), stored_format_of(format), count_of("tokens", tokens));
+  return kind == InputKind::words ? "words" : kind == InputKind::pairs ? "pairs" : "floats";
+}
+
+std::vector<double> time_peak_checked(Pool& pool, const std::string& kind, long long rounds, long long repeats) {
+  const InputKind which = kind_of(kind);
+  const size_t n = count_of("rounds", rounds), times = count_of("repeats", repeats);
+  const py::gil_scoped_release release;
+  return time_peak(pool, which, n, times);
+}
+
 }  // namespace
 
 void register_probe(py::module_& module) {
+  module.def("product_kind", &product_kind, py::arg("fmt"), py::arg("tokens"));
+  module.def("peak_products", [](const std::string& kind) { return peak_products(kind_of(kind)); }, py::arg("kind"));
+  module.def("time_peak", &time_peak_checked, py::arg("pool"), py::arg("kind"), py::arg("rounds"), py::arg("repeats"));
   module.def("time_linear", &time_linear_checked, py::arg("pool"), py::arg("fmt"), py::arg("weights"),
              py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"));
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
-             py::arg("repeats"));
+             py::arg("repeats"), py::arg("tokens") = 1);
   module.def("time_spans", &time_spans, py::arg("pool"), py::arg("fmt"), py::arg("layers"), py::arg("heads"),
-             py::arg("kv_heads"), py::arg("head_dim"), py::arg("batch"), py::arg("repeats"));
+             py::arg("kv_heads"), py::arg("head_dim"), py::arg("batch"), py::arg("repeats"), py::arg("tokens") = 1);
   module.def("time_scores", &time_scores_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"), py::arg("heads"),
              py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"), py::arg("batch"),
              py::arg("repeats"));

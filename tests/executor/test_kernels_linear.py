@@ -2,6 +2,8 @@
 
 import os
 from collections.abc import Iterator
+from itertools import product as product_of
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -10,6 +12,9 @@ from numpy.typing import NDArray
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 from helmsman.schemas.formats import FORMATS, Format
+
+if TYPE_CHECKING:
+    from helmsman.executor._kernels import InputKind
 
 Floats = NDArray[np.float32]
 UNIT = 2.0**-24
@@ -234,6 +239,31 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
         assert len(kernels.time_read(pools[1], weights, 3, piece)) == 3
     with pytest.raises(ValueError, match="multiples of 64"):
         kernels.time_read(pools[0], weights, 1, 100)
+
+
+@pytest.mark.parametrize("kind", ["floats", "words", "pairs"])
+def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ...], kind: "InputKind") -> None:
+    """Registers hold what is multiplied and summed: a round is a fixed number of products."""
+    products = kernels.peak_products(kind)
+    if products == 0:
+        assert kind == "pairs" and kernels.product_kind("bf16", 64) == "floats"
+        with pytest.raises(ValueError, match="no units for such products"):
+            kernels.time_peak(pools[0], kind, 10, 1)
+        return
+    assert products % kernels.peak_products("floats") == 0
+    assert len(kernels.time_peak(pools[1], kind, 10, 3)) == 3
+    with pytest.raises(ValueError, match="rounds"):
+        kernels.time_peak(pools[0], kind, 0, 1)
+
+
+def test_products_tell_what_they_multiply(isa: str) -> None:
+    """Plain weights of few tokens as f32; a kind that is told has units."""
+    assert kernels.product_kind("f16", 1) == kernels.product_kind("f16", 64) == "floats"
+    assert kernels.product_kind("q8_0", 1) == "words"
+    for fmt, tokens in product_of(FORMATS, (1, 17, 300)):
+        assert kernels.peak_products(kernels.product_kind(fmt, tokens)) > 0
+    with pytest.raises(ValueError, match="kind must be"):
+        kernels.peak_products("bytes")  # type: ignore[arg-type]
 
 
 def test_subnormal_numbers_are_zero_to_the_threads_of_a_pool(isa: str, pools: tuple[Pool, ...]) -> None:
