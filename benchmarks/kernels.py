@@ -6,28 +6,25 @@ over buffers several times the last-level cache. A figure is not to be quoted wh
 time."""
 
 import argparse
-import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import product as product_of
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.comparison import Row, Side, compare
+from benchmarks.kernel_bench import QUANTISED, ROTATION, Bench, Weights, fill, open_bench, timed
 from benchmarks.machine import print_machine
+from benchmarks.prompt_kernels import products, prompts, units
 from benchmarks.rows import show
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import Format, InputKind, KvFormat, KvSpan, StoredFormat
+    from helmsman.executor._kernels import Format, KvFormat, KvSpan, StoredFormat
 
-ROTATION = 256 << 20
-"""Bytes that one series walks through: seven times the last-level cache of a 36 MiB machine."""
 
 CONTEXT = 16384
 """Positions of a sequence in pages."""
@@ -35,76 +32,6 @@ CONTEXT = 16384
 BATCHES = (1, 4, 16)
 
 SHAPES = ((1024, 1024), (1024, 4096), (4096, 4096), (12288, 4096), (4096, 12288))
-
-PROMPTS = (128, 512, 1024)
-
-PROMPT_SHAPES = ((3072, 1024), (1024, 3072), (6144, 2048), (2048, 6144), (12288, 4096), (4096, 12288))
-"""The MLPs of Qwen3-0.6B, 1.7B and 8B."""
-
-QUANTISED: "tuple[StoredFormat, ...]" = ("q8_0", "q8", "q4_0", "q4_k", "q4", "q6_k")
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Pools by threads; `read`: ROTATION random bytes; `pairs` of every comparison."""
-
-    pools: dict[int, Pool]
-    read: Buffer
-    pairs: int
-
-    def against_read(self, ours: Side, threads: int) -> Row:
-        """`ours`, in GB, against a plain read."""
-        return compare(ours, self.reading(threads), threads, "GB/s", self.pairs)
-
-    def reading(self, threads: int) -> Side:
-        return Side("read", ROTATION / 1e9, lambda: kernels.time_read(self.pools[threads], self.read, 1)[0])
-
-
-def open_bench(pairs: int) -> Bench:
-    """Pools of one thread and of one per CPU."""
-    cpus = sorted(os.sched_getaffinity(0))
-    read = Arena(ROTATION).alloc(ROTATION, "read")
-    fill(read, 1)
-    return Bench({count: Pool(cpus[:count]) for count in sorted({1, len(cpus)})}, read, pairs)
-
-
-def fill(buffer: Buffer, seed: int) -> None:
-    """Random finite f16 values, which are finite as bf16 and f32 too."""
-    values = np.random.default_rng(seed).integers(0, 1 << 16, buffer.size // 2, np.uint16)
-    np.frombuffer(memoryview(buffer), np.uint16)[:] = (values & 0x83FF) | 0x2C00
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Packed matrices of one shape, together at least ROTATION bytes."""
-
-    fmt: "StoredFormat"
-    rows: int
-    columns: int
-    buffers: list[Buffer]
-
-    @classmethod
-    def random(cls, fmt: "StoredFormat", rows: int, columns: int) -> "Weights":
-        size = kernels.packed_size(fmt, rows, columns)
-        count = -(-ROTATION // size)
-        arena = Arena(count * size)
-        buffers = [arena.alloc(size, "weights") for _ in range(count)]
-        for seed, buffer in enumerate(buffers):
-            fill(buffer, seed)
-        return cls(fmt, rows, columns, buffers)
-
-    @property
-    def gigabytes(self) -> float:
-        return sum(buffer.size for buffer in self.buffers) / 1e9
-
-    def seconds(self, pool: Pool, tokens: int) -> float:
-        """Of one walk through all matrices."""
-        count = len(self.buffers)
-        return sum(kernels.time_linear(pool, self.fmt, self.buffers, self.rows, self.columns, tokens, count))
-
-    def side(self, label: str, pool: Pool, tokens: int = 1) -> Side:
-        name = f"{label} {self.fmt} {self.rows}x{self.columns}"
-        return Side(name, self.gigabytes, partial(self.seconds, pool, tokens))
 
 
 def gemv(bench: Bench) -> Iterator[Row]:
@@ -227,13 +154,6 @@ def pages(fmt: "KvFormat", bench: Bench) -> Iterator[Row]:
                     yield bench.against_read(found.side(pool, page, batch, group), threads)
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
-
-
 def torch_gemv(bench: Bench) -> Iterator[Row]:
     """One token against nn.Linear of the same format, weights rotating there too."""
     formats: tuple[Format, ...] = ("f16", "bf16")
@@ -254,94 +174,6 @@ def torch_linear(weights: Weights, threads: int) -> Side:
     layers = [torch.randn(weights.rows, weights.columns).to(dtype) for _ in weights.buffers]
     x = torch.randn(1, weights.columns).to(dtype)
     return Side("torch", weights.gigabytes, lambda: timed(lambda: [torch.nn.functional.linear(x, w) for w in layers]))
-
-
-def products(bench: Bench) -> Iterator[Row]:
-    """128 tokens against torch: f32 (MKL), f16 as nn.Linear has it, and f16 with the weight as (in, out), which is
-    scalar on processors without AVX512-FP16; the f16 ones compute fewer rows where they are slow."""
-    weights = Weights.random("f16", 4096, 4096)
-    for threads, pool in bench.pools.items():
-        ours = product(weights, pool, 128)
-        for dtype, rows in (("float32", 4096), ("float16", 512)):
-            peer = torch_product(dtype, rows, 4096, 128, threads)
-            yield compare(ours, peer, threads, "GFLOP/s", bench.pairs)
-        yield compare(ours, torch_matmul(64, threads), threads, "GFLOP/s", 3)
-
-
-def prompts(bench: Bench) -> Iterator[Row]:
-    """Every format against torch's f32 (MKL), whose threads should not spin beside ours: OMP_WAIT_POLICY=PASSIVE."""
-    formats: tuple[StoredFormat, ...] = ("f32", "f16", "bf16", *QUANTISED)
-    for (rows, columns), fmt in product_of(PROMPT_SHAPES, formats):
-        weights = Weights.random(fmt, rows, columns)
-        for (threads, pool), tokens in product_of(bench.pools.items(), PROMPTS):
-            peer = torch_product("float32", rows, columns, tokens, threads)
-            yield compare(product(weights, pool, tokens), peer, threads, "GFLOP/s", bench.pairs)
-
-
-def product(weights: Weights, pool: Pool, tokens: int) -> Side:
-    """A walk of at most four products."""
-    few = Weights(weights.fmt, weights.rows, weights.columns, weights.buffers[:4])
-    name = f"product {weights.fmt} {tokens} x {weights.rows}x{weights.columns}"
-    flops = len(few.buffers) * 2 * tokens * weights.rows * weights.columns / 1e9
-    return Side(name, flops, partial(few.seconds, pool, tokens))
-
-
-def torch_product(dtype: str, rows: int, columns: int, tokens: int, threads: int) -> Side:
-    """A product of that shape as torch's nn.Linear."""
-    import torch
-
-    torch.set_num_threads(threads)
-    weight = torch.randn(rows, columns).to(getattr(torch, dtype))
-    x = torch.randn(tokens, columns).to(getattr(torch, dtype))
-    torch.nn.functional.linear(x, weight)
-    flops = 2 * tokens * columns * rows / 1e9
-    return Side(f"torch {dtype}", flops, lambda: timed(lambda: torch.nn.functional.linear(x, weight)))
-
-
-def torch_matmul(rows: int, threads: int) -> Side:
-    """The first `rows` rows of the same product as x @ w in f16."""
-    import torch
-
-    torch.set_num_threads(threads)
-    weight, x = torch.randn(4096, rows).half(), torch.randn(128, 4096).half()
-    return Side("torch f16 x@w", 2 * 128 * 4096 * rows / 1e9, lambda: timed(lambda: x @ weight))
-
-
-UNITS: "tuple[StoredFormat, ...]" = ("f32", "bf16", "q8_0", "q4_0")
-
-
-def units(bench: Bench) -> Iterator[Row]:
-    """Products of many tokens, and attention of prompts, against the units' peak: the same multiplications in registers
-    alone, right beside."""
-    for fmt, (rows, columns) in product_of(UNITS, ((3072, 1024), (1024, 3072), (12288, 4096))):
-        weights = Weights.random(fmt, rows, columns)
-        for (threads, pool), tokens in product_of(bench.pools.items(), (32, 128, 256, 1024, 4096)):
-            ours = product(weights, pool, tokens)
-            yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens)), threads, "GFLOP/s", bench.pairs)
-    for (threads, pool), tokens, group in product_of(bench.pools.items(), (128, 1024, 4096), (1, 2, 4)):
-        yield compare(attention_of_prompt(pool, tokens, group), peak(pool, "floats"), threads, "GFLOP/s", bench.pairs)
-
-
-def peak(pool: Pool, kind: "InputKind") -> Side:
-    """Some ten milliseconds of multiplications in registers."""
-    rounds = 200_000
-    flops = 2 * kernels.peak_products(kind) * rounds * pool.threads / 1e9
-    return Side(f"peak {kind}", flops, lambda: kernels.time_peak(pool, kind, rounds, 1)[0])
-
-
-def attention_of_prompt(pool: Pool, tokens: int, group: int) -> Side:
-    """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
-    size = 8 * tokens * 128 * 2
-    arena = Arena(2 * size)
-    keys, values = arena.alloc(size, "keys"), arena.alloc(size, "values")
-    fill(keys, 1)
-    fill(values, 2)
-    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], 8 * group, 8, 128, tokens, tokens, 1, tokens)
-    return Side(
-        f"prompt attention group {group} of {tokens}",
-        4 * 8 * group * 128 * tokens * (tokens + 1) / 2e9,
-        lambda: run()[0],
-    )
 
 
 def barrier_seconds(pool: Pool) -> float:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.comparison import Row, Side, compare
-from benchmarks.kernels import open_bench
+from benchmarks.kernel_bench import open_bench
 from benchmarks.machine import print_machine
 from benchmarks.rows import show
 from helmsman.executor.bench import Runner, Test, longest_prompt, tests_of

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from helmsman.executor.chains import Stop
 from helmsman.executor.halves import Half, halves_of, served
 from helmsman.executor.kv import CACHED, Caches
-from helmsman.executor.passes import WEIGHTS, Pass, carried, stores
+from helmsman.executor.passes import CACHES, WEIGHTS, Pass, carried, stores
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.submissions import Submission, Together, hazards, returning, steps_of, submissions
@@ -89,7 +89,7 @@ def _accesses(found: Pass, index: int, staging: Staging, caches: Caches, stops: 
     if index in found.uses:
         if task.op in CACHED:
             yield from _passing(caches, task.memories[0], task.layer or 0, task.batch)
-    elif carried(task) in ("keys", "values", "kv", "new_kv") or task.kind == "reshape":
+    elif carried(task) in CACHES or task.kind == "reshape":
         for memory in _touched(task):
             yield from _passing(caches, memory, task.layer or 0, task.batch)
 

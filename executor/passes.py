@@ -16,8 +16,11 @@ from helmsman.schemas.plan import Plan
 WEIGHTS = ".weights"
 """Ends the `op` of tasks that bring an operation's weights."""
 
-PAST = ("keys", "values", "kv")
-"""What moves of cached tokens carry."""
+CACHED_TOKENS = ("keys", "values", "kv")
+"""What a task carries that moves cached tokens: their keys, their values, or both."""
+
+CACHES = (*CACHED_TOKENS, "new_kv")
+"""What a task carries that moves keys and values, of tokens that are cached or of those that a pass adds."""
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""
@@ -82,7 +85,7 @@ class Pass:
         task, moved, what = self.tasks[index], self.tasks[move], carried(self.tasks[move])
         if what.endswith(WEIGHTS):
             return what == task.op + WEIGHTS
-        if what in PAST or moved.kind == "reshape":
+        if what in CACHED_TOKENS or moved.kind == "reshape":
             return True
         return task.layer == moved.layer and reads_value(task.op, what)
 

@@ -7,7 +7,7 @@ from helmsman.executor.cache_moves import CacheMoves
 from helmsman.executor.chains import Stop, Stops, stops_of
 from helmsman.executor.kv import Caches
 from helmsman.executor.moves import Expansion, Lookup, Move, Read, Turn
-from helmsman.executor.passes import WEIGHTS, Pass, carried
+from helmsman.executor.passes import CACHES, WEIGHTS, Pass, carried
 from helmsman.executor.seats import Seats
 from helmsman.executor.staging import Staging
 from helmsman.executor.storage import Storage
@@ -16,8 +16,6 @@ from helmsman.executor.value_moves import ValueMoves
 from helmsman.executor.weight_moves import WeightMoves
 from helmsman.executor.weights.store import Store
 from helmsman.schemas.plan import Plan
-
-CACHES = ("keys", "values", "kv", "new_kv")
 
 
 @dataclass

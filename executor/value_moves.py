@@ -1,6 +1,7 @@
 """What the moves of activations and tokens move: rows of workspaces."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from helmsman.executor.formats import F32_BYTES
 from helmsman.executor.halves import HIDDEN_MADE
@@ -79,7 +80,7 @@ class ValueMoves:
             start, stop = max(start, made[0]), min(stop, made[1])
         return start, max(start, stop)
 
-    @property
+    @cached_property
     def _launches_rows(self) -> bool:
         """Whether whole rows are quicker than some columns: every piece of a copy is launched for itself, as GPUs' are.
         Of two devices neither reads what comes beside its columns; of three one may have that from another."""

@@ -138,10 +138,10 @@ def test_scores_read_no_keys_beyond_the_context(isa: str, two: Pool, kv_format: 
         k = stored(rng.standard_normal((1, 2, context, 32)).astype(np.float32), kv_format)
         attention = Attention(shape, two)
         attention._region("scores", 1)[:] = 0
-        found = attention.scores(q, k)
+        scores = attention.scores(q, k)
         wanted = (q.reshape(1, 2, 4, 32) @ k.swapaxes(2, 3)).reshape(1, 8, context)
-        close(found[..., :context], wanted, 1e-5)
-        assert not found[..., context:].any()
+        close(scores[..., :context], wanted, 1e-5)
+        assert not scores[..., context:].any()
 
 
 def test_results_do_not_depend_on_threads(pool: Pool, two: Pool) -> None:

@@ -287,8 +287,8 @@ def test_what_is_added_to_moves_by_column(checkpoint: Path, batch: int) -> None:
     plan = make_op_split_plan(MODEL, 0, UNITS, {"down": 2}, workload=work)
     for barrier in (False, True):
         schedule = plan.schedule.model_copy(update={"barrier": barrier})
-        found = spans(checkpoint, plan.model_copy(update={"schedule": schedule}))
-        assert {span.bytes for span in found if "o@d2h" in span.task} == {batch * half}
+        executed = spans(checkpoint, plan.model_copy(update={"schedule": schedule}))
+        assert {span.bytes for span in executed if "o@d2h" in span.task} == {batch * half}
 
 
 def test_copies_and_computation_overlap(checkpoint: Path) -> None:

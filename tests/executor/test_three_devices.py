@@ -27,17 +27,17 @@ OUTPUT = 5
 
 def machine(source: Random, direct: bool = True) -> Hardware:
     """Two accelerators, whose links are fast, or as slow as a few operations; `direct`: also between the two."""
-    found = make_hardware()
-    dram, vram = found.memories
+    hardware = make_hardware()
+    dram, vram = hardware.memories
     memories = (dram, vram, vram.model_copy(update={"name": "vram2"}))
-    device = next(device for device in found.devices if device.name == "loopback")
+    device = next(device for device in hardware.devices if device.name == "loopback")
     second = device.model_copy(update={"name": "second", "memory": "vram2"})
     links = tuple(
         Link(name=f"{one}-{other}", source_memory=one, target_memory=other, kind="throttled",
              bandwidth=figure(source.choice((2e7, 2e8, 4e9))), latency=figure(source.choice((1e-6, 2e-5, 2e-4))))
         for one in DEVICES.values() for other in DEVICES.values() if one != other and (direct or "dram" in (one, other))
     )  # fmt: skip
-    return found.model_copy(update={"memories": memories, "devices": (*found.devices, second), "links": links})
+    return hardware.model_copy(update={"memories": memories, "devices": (*hardware.devices, second), "links": links})
 
 
 def divided(source: Random, model: Model, layer: int, op: str) -> Iterator[ComputeRule]:
@@ -72,6 +72,7 @@ def drawn(seed: int, prompt: int, barrier: bool, direct: bool = True) -> Plan:
 
 
 def outcome(checkpoint: Path, plan: Plan) -> tuple[Any, Any]:
+    """The greedy tokens (batch, OUTPUT) of a plan, and the logits of the last two positions of the prompt."""
     shape = plan.workload.batch, plan.workload.prompt_tokens
     tokens = np.random.default_rng(7).integers(3, 500, shape, dtype=np.int32)
     with Engine.load(plan, checkpoint, two_cpus(3)) as engine:
@@ -87,10 +88,10 @@ def test_three_devices_make_the_tokens_of_one(
     for seed in seeds:
         plan = drawn(seed, prompt, barrier)
         checkpoint = checkpoints(plan.model.family)
-        found = outcome(checkpoint, plan)
-        expected = outcome(checkpoint, make_plan(plan.model, workload=plan.workload))
-        assert np.abs(found[1] - expected[1]).max() < 1e-4 * np.abs(expected[1]).max(), seed
-        assert np.array_equal(found[0], expected[0]), seed
+        tokens, logits = outcome(checkpoint, plan)
+        expected_tokens, expected = outcome(checkpoint, make_plan(plan.model, workload=plan.workload))
+        assert np.abs(logits - expected).max() < 1e-4 * np.abs(expected).max(), seed
+        assert np.array_equal(tokens, expected_tokens), seed
 
 
 def test_values_that_would_pass_through_the_host_are_refused(checkpoints: Callable[[str], Path]) -> None:

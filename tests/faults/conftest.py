@@ -1,4 +1,4 @@
-"""What tests of faults share."""
+"""The fixture `inputs`: the folder of files that commands read while a test lets the system fail beneath them."""
 
 from pathlib import Path
 

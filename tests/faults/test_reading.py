@@ -51,7 +51,7 @@ READERS = {
 
 @pytest.fixture(scope="module")
 def inputs(inputs: Path) -> Path:
-    """The same with files of requests and a GGUF file."""
+    """Return the folder of inputs that all tests of faults have, after adding files of requests and a GGUF file."""
     for name, text in REQUESTS.items():
         (inputs / name).write_text(text)
     write_gguf(MODEL, inputs / "model.gguf", seed=1, fmt="f16")

@@ -76,8 +76,8 @@ def test_steps_that_a_search_for_requests_proposes_are_explained():
     known = set(optimal.blocks.ways)
     composed = [each for each in optimal.finalists if each.question is optimal.question]
     assert composed and all(set(each.chosen.blocks) <= known for each in composed)
-    found = explanation(optimal, optimal.decide({}).plan, tokens=16)
-    assert found.seconds == pytest.approx(optimal.finalists[0].counted)
+    explained = explanation(optimal, optimal.decide({}).plan, tokens=16)
+    assert explained.seconds == pytest.approx(optimal.finalists[0].counted)
 
 
 def test_where_prompts_are_is_a_rule_of_one_memory_too():

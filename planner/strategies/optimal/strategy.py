@@ -140,8 +140,8 @@ class Optimal:
         """What whole requests propose, as decode steps of it are predicted: of batches in turns, what compositions add
         up to says so little of a step that a search for requests finds steps that one for steps does not."""
         work = self.question.frame.workload
-        found = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
-        yield from self._repredicted(replace(each, chosen=self._as_offered(each.chosen)) for each in found)
+        finalists = replace(self, aim=aim_of("request", work, self.aim.limits)).search.answer[0]
+        yield from self._repredicted(replace(each, chosen=self._as_offered(each.chosen)) for each in finalists)
 
     def _as_offered(self, chosen: Assignment) -> Assignment:
         """Return an assignment with the same decode steps whose blocks all run in ways that this search offers: a block
