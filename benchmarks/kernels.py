@@ -6,7 +6,7 @@ over buffers several times the last-level cache. A figure is not to be quoted wh
 time."""
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -229,7 +229,7 @@ def expansion(bench: Bench) -> Iterator[Row]:
     kernels.select_isa(kernels.supported_isas()[0])
 
 
-SERIES = {
+SERIES: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "gemv": gemv,
     "quantised": quantised,
     "batches": batches,
