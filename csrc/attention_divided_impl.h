@@ -172,6 +172,16 @@ inline void load_keys(const PromptArgs& a, size_t first, size_t count, float* pa
   }
 }
 
+// Product of `panels` panels with one block of rows: y[count][panels * 16].
+inline void panels_times(const float* weights, size_t panels, size_t panel_stride, size_t depth, const float* x,
+                         size_t count, float* y, size_t stride, bool accumulate) {
+  for (size_t p = 0; p < panels; p += Simd::product_panels) {
+    const size_t n = smaller(Simd::product_panels, panels - p);
+    product_tile(weights + p * panel_stride, n, panel_stride, depth, x, count, y + p * kPanel, stride, n * kPanel,
+                 accumulate);
+  }
+}
+
 void scores_prompt(const PromptArgs& a) {
   const size_t tokens = a.last - a.first, end = a.past + a.last;
   const Blocks blocks = blocks_of(tokens, Simd::product_block);

@@ -11,7 +11,7 @@ namespace helm {
 namespace {
 
 constexpr int kPairsTogether = 12;         // tokens times a pair of panels: 24 of 32 registers
-constexpr size_t kPairDepth = 2 * kDepth;  // columns of a tile: as many bytes as kDepth columns in f32
+constexpr size_t kPairDepth = 256;  // columns of a tile, which stays in L1
 
 inline size_t pairs_of(size_t columns) { return (columns + 1) / 2; }
 
@@ -92,18 +92,17 @@ inline void round_strip(const float* x, size_t n, uint16_t* strip) {
   for (; i < n; ++i) strip[i] = narrow_bf16(x[i]);
 }
 
-void pack_pairs(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
-                int32_t* packed) {
-  const Blocks blocks = blocks_of(tokens, kPairsTogether);
+void pack_pairs(const PackArgs& a) {
+  const Blocks blocks = blocks_of(a.tokens, kPairsTogether);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     const size_t width = block.end - block.begin;
-    int32_t* target = packed + block.begin * pairs_of(columns);
-    for (size_t first = begin; first < end; first += kStripPairs)
+    int32_t* target = static_cast<int32_t*>(a.packed) + block.begin * pairs_of(a.columns);
+    for (size_t first = a.begin; first < a.end; first += kStripPairs)
       for (size_t t = 0; t < width; ++t) {
-        const size_t count = smaller(kStripPairs, end - first);
+        const size_t count = smaller(kStripPairs, a.end - first);
         uint16_t strip[2 * kStripPairs] = {};
-        round_strip(x + (block.begin + t) * stride + 2 * first, smaller(2 * count, columns - 2 * first), strip);
+        round_strip(a.x + (block.begin + t) * a.stride + 2 * first, smaller(2 * count, a.columns - 2 * first), strip);
         for (size_t pair = 0; pair < count; ++pair) memcpy(target + (first + pair) * width + t, strip + 2 * pair, 4);
       }
   }

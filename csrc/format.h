@@ -18,6 +18,11 @@ static constexpr bool quantised(Format format) { return format > Format::bf16; }
 // Bytes of a value of a plain format.
 static constexpr size_t size_of(Format format) { return format == Format::f32 ? 4 : 2; }
 
+// The largest code of a quantised format, as a number without sign.
+static constexpr int largest_code(Format format) {
+  return format == Format::q8_0 || format == Format::q8 ? 255 : format == Format::q6_k ? 63 : 15;
+}
+
 // Columns and bytes of a quantised block of one row. `whole`: rows are whole blocks; else the last may be shorter, its
 // codes padded to 32.
 struct BlockShape {

@@ -26,8 +26,8 @@ std::vector<const Kernels*> supported() {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__)
   const bool vnni = has_avx512() && __builtin_cpu_supports("avx512vnni");
+  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());
   if (vnni) found.push_back(&avx512vnni_kernels());
-  if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());  // rounds more: by name only
   if (has_avx512()) found.push_back(&avx512_kernels());
   if (has_avx2()) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)

@@ -2,13 +2,14 @@
 //
 // Activations and accumulation are f32. Errors against exact arithmetic on the stored values: linear and
 // attention scores at most (terms + 2) * 2^-24 * sum |w x|; exp, silu and softmax 1e-6 relative; norms 1e-6
-// relative to the largest value. Quantised weights: x is rounded to 16 bits under a scale per run of 32 columns, half a
-// 32767th of the run's largest magnitude; products and sums of a span are exact, and what follows has an error of
-// (runs + 8) * 2^-22 * sum (|scale code| + |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN
+// relative to the largest value. Quantised weights and x in whole numbers (pack_words, pack_bytes): x is rounded under a
+// scale per run of 32 columns, to half a 32767th (16 bits) or half a 127th (8 bits) of the run's largest magnitude;
+// products and sums of a span are exact, and what follows has an error of (runs + 8) * 2^-22 * sum (|scale code| +
+// |minimum|) |x|, codes without their offset. NaN and infinity in x give NaN
 // in every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under
 // one scale, half a 32767th of its largest magnitude; so are the weights of 32 positions times the scales of their
-// values (which are not negative), of the largest such product. Where BF16 units multiply (takes_pairs), x is rounded
-// to bf16, to nearest even, and the bound of linear holds for what that gives. No pointer needs more than its element's
+// values (which are not negative), of the largest such product. Where BF16 units multiply (pack_pairs), x is rounded to
+// bf16, to nearest even, and the bound of linear holds for what that gives. No pointer needs more than its element's
 // alignment; 64 bytes is fastest.
 #pragma once
 #include <cstddef>
@@ -27,15 +28,14 @@ struct LinearArgs {
   const void* weights;  // [ceil(rows / 16)][columns][16], quantised: see panels.h
   Format format;
   size_t rows, columns;
-  const void* x;  // what pack_x, pack_words or pack_pairs leaves; f32 of one token is simply [columns]
+  const void* x;  // what one of the pack functions leaves; f32 of one token is simply [columns]
   float* y;        // row r of token t is y[t * stride + r]
   size_t stride, tokens;
   bool accumulate;
   size_t first_panel, last_panel;
   float* scratch;  // kLinearScratch floats, 64-byte aligned
 };
-constexpr size_t kDepth = 128;  // columns per pass of the matrix product: a panel pair in f32 stays in L1
-constexpr size_t kTileFloats = 5 * kPanel * kDepth / 2;  // two panels, and half as much beside words
+constexpr size_t kTileFloats = 6144;  // what stays in L1 of the weights while tokens pass
 constexpr size_t kChunk = 384;  // tokens whose sums with two panels wait beside a tile: fewer read weights more often
 constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
 
@@ -43,6 +43,16 @@ constexpr size_t kLinearScratch = kTileFloats + 2 * kPanel * kChunk;
 // the run's scale (f32), scale times sum (f32), and the sums of either half.
 constexpr size_t kRunWords = 20;
 static constexpr size_t words_size(size_t columns) { return (columns + kRun - 1) / kRun * kRunWords; }
+// The same in 8 bits: eight times four numbers, scale, scale times sum, and the sums of what meets the first and the last
+// two of four, as 16-bit numbers: of the first half, of the second and of both.
+constexpr size_t kRunBytes = 13;
+
+// Parts [begin, end) of x[tokens][columns], whose rows are `stride` apart, into blocks of tokens.
+struct PackArgs {
+  const float* x;
+  size_t stride, tokens, columns, begin, end;
+  void* packed;
+};
 
 // The keys, or values, of one KV head: of its first sequence, and how many bytes the next is away.
 struct HeadCache {
@@ -153,9 +163,9 @@ struct TurnArgs {
 
 constexpr size_t kDecodeTile = 256;   // positions whose scores are kept between reading K and reading V
 constexpr size_t kDecodeRows = 16;    // positions widened to f32 at once
-constexpr size_t kPrefillTile = 64;   // positions of K and V kept as f32 panels (64 KiB with head_dim 128)
-constexpr size_t kPrefillRows = 96;   // wanted rows (tokens x query heads) per piece of prefill attention
-constexpr size_t kMaxBlock = 16;      // widest block of tokens of any instruction set
+constexpr size_t kPrefillTile = 64;   // positions of K and V kept as f32 (64 KiB with head_dim 128)
+constexpr size_t kPrefillRows = 192;  // wanted rows (tokens x query heads) per piece of prefill attention
+constexpr size_t kMostRowsTogether = 32;  // of those, in one panel of queries: of any instruction set
 
 static inline size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -166,8 +176,8 @@ static inline size_t decode_scratch(size_t head_dim, size_t group) {
 
 static inline size_t prefill_scratch(size_t head_dim, size_t rows) {
   const size_t width = round_up(head_dim, kPanel);
-  return 2 * width * kPrefillTile + width + 2 * kMaxBlock * kPrefillTile + round_up(rows * head_dim, kPanel) +
-         rows * width + 2 * round_up(rows, kPanel);
+  return 2 * width * kPrefillTile + kMostRowsTogether * kPrefillTile +
+         round_up(rows, kMostRowsTogether) * (2 * width + 2);
 }
 
 // A loop that multiplies and adds in registers alone: `products` of numbers a round. Null where there is no such unit.
@@ -182,18 +192,19 @@ struct Kernels {
   size_t stream_block;   // tokens per block while streaming
   size_t product_block;  // tokens per block of the blocked product
 
-  bool word_product;     // whether the blocked product takes 16-bit activations for quantised weights
+  bool word_product;     // whether many tokens meet quantised weights faster in 16 bits than in f32
+  int byte_most;         // the largest code that linear_bytes multiplies
 
   void (*linear)(const LinearArgs&);        // of f32 activations
   void (*linear_words)(const LinearArgs&);  // of 16-bit ones: quantised formats
-  // Runs [begin, end) of 32 columns of x[tokens][stride] into blocks of tokens, each [runs][kRunWords][width].
-  void (*pack_words)(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
-                     int32_t* packed);
+  // Runs of 32 columns, each block [runs][kRunWords][width]; `bytes`: rounded as pack_bytes does.
+  void (*pack_words)(const PackArgs&, bool bytes);
+  // Of 8-bit ones, more than stream_tokens: quantised formats of codes up to byte_most.
+  void (*linear_bytes)(const LinearArgs&);
+  void (*pack_bytes)(const PackArgs&);  // runs of 32 columns, each block [runs][kRunBytes][width]
   // Of activations in bf16, weights too. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
-  // Pairs of columns [begin, end) of x[tokens][stride] into blocks of tokens, each [(columns + 1) / 2][width].
-  void (*pack_pairs)(const float* x, size_t stride, size_t tokens, size_t columns, size_t begin, size_t end,
-                     int32_t* packed);
+  void (*pack_pairs)(const PackArgs&);  // pairs of columns, each block [(columns + 1) / 2][width]
   // Columns [begin, end) of x[tokens][stride] into blocks [columns][width].
   void (*pack_x)(const float* x, size_t stride, size_t tokens, size_t columns, size_t block, size_t begin,
                  size_t end, float* packed);
@@ -225,7 +236,7 @@ struct Kernels {
   void (*turn_rows)(const TurnArgs&);
   size_t (*argmax)(const float* x, size_t n);  // the lowest index of the largest value
   unsigned long long (*read)(const void* data, size_t bytes);  // a plain read loop; bytes % 64 == 0
-  Peak peak_floats, peak_words, peak_pairs;  // of f32, of 16-bit numbers and of bf16
+  Peak peak_floats, peak_words, peak_bytes, peak_pairs;  // of f32, of numbers of 16 and 8 bits, and of bf16
 };
 
 // Tokens cut into blocks of at most `limit`, even to one token, the longer ones first. A division takes as long as the
@@ -246,16 +257,6 @@ static inline Blocks blocks_of(size_t tokens, size_t limit) {
 static inline Block block_at(const Blocks& blocks, size_t index) {
   const size_t begin = index * blocks.shorter + (index < blocks.longer ? index : blocks.longer);
   return {begin, begin + blocks.shorter + (index < blocks.longer)};
-}
-
-// Whether a product of `tokens` takes 16-bit activations.
-static inline bool takes_words(const Kernels& kernels, Format format, size_t tokens) {
-  return quantised(format) && (tokens <= kernels.stream_tokens || kernels.word_product);
-}
-
-// Whether a product of `tokens` takes activations in bf16.
-static inline bool takes_pairs(const Kernels& kernels, Format format, size_t tokens) {
-  return format == Format::bf16 && kernels.linear_pairs != nullptr && tokens > kernels.stream_tokens;
 }
 
 static inline size_t block_limit(const Kernels& kernels, size_t tokens) {

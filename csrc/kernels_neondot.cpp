@@ -4,14 +4,17 @@
 #include "simd_neon.h"
 //
 #include "isa.h"
-#include "words_impl.h"
+#include "code_tiles_impl.h"
 
 namespace {
 
 helm::Kernels with_words(helm::Kernels table) {
   table.name = "neondot";
   table.linear_words = helm::linear_words;
+  table.byte_most = helm::Simd::byte_most;
   table.pack_words = helm::pack_words;
+  table.linear_bytes = helm::linear_bytes;
+  table.pack_bytes = helm::pack_bytes;
   return table;
 }
 

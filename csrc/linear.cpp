@@ -11,28 +11,56 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads) {
   return {panels.begin * kPanel, std::min(m.rows, panels.end * kPanel)};
 }
 
-InputKind input_kind(const Kernels& k, Format format, size_t tokens) {
-  if (takes_words(k, format, tokens)) return InputKind::words;
-  return takes_pairs(k, format, tokens) ? InputKind::pairs : InputKind::floats;
+InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens) {
+  const bool few = tokens <= k.stream_tokens;
+  if (!quantised(format)) {
+    if (format != Format::bf16 || activations != Activations::bf16 || few) return InputKind::floats;
+    return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
+  }
+  if (activations == Activations::f32) return InputKind::floats;
+  if (few) return InputKind::words;
+  if (activations == Activations::int8)
+    return largest_code(format) <= k.byte_most ? InputKind::bytes : InputKind::small_words;
+  return k.word_product ? InputKind::words : InputKind::floats;
 }
+
+namespace {
+
+// Columns of packed blocks to bf16, to nearest even.
+void round_packed(const PackArgs& a, size_t limit) {
+  const Blocks blocks = blocks_of(a.tokens, limit);
+  for (size_t b = 0; b < blocks.count; ++b) {
+    const Block block = block_at(blocks, b);
+    const size_t width = block.end - block.begin;
+    float* values = static_cast<float*>(a.packed) + block.begin * a.columns;
+    for (size_t i = a.begin * width; i < a.end * width; ++i) values[i] = widen_bf16(narrow_bf16(values[i]));
+  }
+}
+
+// How many parts columns are packed in.
+size_t parts_of(InputKind kind, size_t columns) {
+  if (kind == InputKind::pairs) return (columns + 1) / 2;
+  return kind == InputKind::floats || kind == InputKind::rounded ? columns : (columns + kRun - 1) / kRun;
+}
+
+}  // namespace
 
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
                        size_t columns, float* packed) {
-  if (kind == InputKind::words) {
-    auto* words = reinterpret_cast<int32_t*>(packed);
-    const Range share = share_of((columns + kRun - 1) / kRun, thread, threads);
-    k.pack_words(x, columns, tokens, columns, share.begin, share.end, words);
-    return words;
+  if (kind == InputKind::floats && tokens == 1) return x;
+  const Range share = share_of(parts_of(kind, columns), thread, threads);
+  const PackArgs args{x, columns, tokens, columns, share.begin, share.end, packed};
+  switch (kind) {
+    case InputKind::words: k.pack_words(args, false); break;
+    case InputKind::small_words: k.pack_words(args, true); break;
+    case InputKind::bytes: k.pack_bytes(args); break;
+    case InputKind::pairs: k.pack_pairs(args); break;
+    default: {
+      const size_t limit = block_limit(k, tokens);
+      k.pack_x(x, columns, tokens, columns, limit, share.begin, share.end, packed);
+      if (kind == InputKind::rounded) round_packed(args, limit);
+    }
   }
-  if (kind == InputKind::pairs) {
-    auto* pairs = reinterpret_cast<int32_t*>(packed);
-    const Range share = share_of((columns + 1) / 2, thread, threads);
-    k.pack_pairs(x, columns, tokens, columns, share.begin, share.end, pairs);
-    return pairs;
-  }
-  if (tokens == 1) return x;
-  const Range share = share_of(columns, thread, threads);
-  k.pack_x(x, columns, tokens, columns, block_limit(k, tokens), share.begin, share.end, packed);
   return packed;
 }
 
@@ -43,8 +71,10 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
   y += m.first;
   const LinearArgs args{m.weights, m.format,   m.rows,       m.columns,  x,      y, stride,
                         tokens,    accumulate, panels.begin, panels.end, scratch};
-  switch (input_kind(k, m.format, tokens)) {
-    case InputKind::words: k.linear_words(args); break;
+  switch (input_kind(k, m.format, m.activations, tokens)) {
+    case InputKind::words:
+    case InputKind::small_words: k.linear_words(args); break;
+    case InputKind::bytes: k.linear_bytes(args); break;
     case InputKind::pairs: k.linear_pairs(args); break;
     default: k.linear(args);
   }
@@ -58,7 +88,7 @@ void linear_share(const Kernels& k, size_t thread, size_t threads, const Matrix&
 void linear_by_all(const Kernels& k, Pool& pool, size_t thread, const Matrix& m, const float* x, float* y,
                    size_t tokens, float* packed) {
   float* scratch = pool.scratch(thread);
-  const InputKind kind = input_kind(k, m.format, tokens);
+  const InputKind kind = input_kind(k, m.format, m.activations, tokens);
   const void* input = tokens == 1 ? pack_share(k, kind, 0, 1, x, 1, m.columns, scratch + kLinearScratch)
                                   : pack_share(k, kind, thread, pool.threads(), x, tokens, m.columns, packed);
   if (tokens > 1) pool.barrier();

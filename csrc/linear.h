@@ -5,11 +5,17 @@
 
 namespace helm {
 
+// How precise activations are at least where many tokens meet a matrix: bf16 of weights in bf16, whole numbers under a
+// scale per 32 columns of quantised ones; other weights take f32. Up to Kernels::stream_tokens, where weights are read
+// faster than multiplied, bf16 weights take f32 and quantised ones 16 bits, if not f32.
+enum class Activations { f32, bf16, int16, int8 };
+
 struct Matrix {
   const void* weights = nullptr;  // packed: see pack.h
   Format format = Format::f32;
   size_t rows = 0, columns = 0;
   const float* bias = nullptr;  // [rows] or null
+  Activations activations = Activations::int16;
   size_t first = 0;             // the row of the whole operation's output that row 0 is: a part of it
 
   size_t panels() const { return (rows + kPanel - 1) / kPanel; }
@@ -18,11 +24,11 @@ struct Matrix {
 // The rows that `thread` computes: whole panels, so that each thread reads one ascending stream.
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
-// What matrices multiply: f32 in blocks of tokens (one token's is x itself), 16-bit numbers where takes_words says, or
-// bf16 where takes_pairs does.
-enum class InputKind { floats, words, pairs };
+// What matrices multiply: f32 in blocks of tokens (one token's is x itself), the same rounded to bf16, numbers of 16 bits,
+// those with no more than 8 bits in them, numbers of 8 bits, or bf16 for BF16 units.
+enum class InputKind { floats, rounded, words, small_words, bytes, pairs };
 
-InputKind input_kind(const Kernels& k, Format format, size_t tokens);
+InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens);
 
 // Floats that hold one token's input of any kind.
 constexpr size_t input_size(size_t columns) {

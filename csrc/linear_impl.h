@@ -2,7 +2,7 @@
 //
 // Up to Simd::stream_tokens the weights are the cost: each thread reads one strictly ascending stream, widens
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
-// cost: a panel (pair) is widened once per kDepth columns and reused by a chunk of tokens from L1, quantised ones too.
+// cost: a panel (pair) is widened once per product_depth columns and reused by a chunk of tokens from L1, quantised ones too.
 #pragma once
 #include "product_impl.h"
 
@@ -167,14 +167,15 @@ void linear_stream(const LinearArgs& a) {
 // Of f32 activations: panels are widened to f32, unless they are that already.
 template <Format F>
 struct FloatProduct {
+  static_assert(Simd::product_panels * Simd::product_depth * kPanel <= kTileFloats, "a tile is in the scratch");
   static constexpr Format format = F;
-  static constexpr size_t block = Simd::product_block, panels = Simd::product_panels, depth = kDepth;
-  static constexpr size_t panel_floats(const LinearArgs& a) { return (F == Format::f32 ? a.columns : kDepth) * kPanel; }
+  static constexpr size_t block = Simd::product_block, panels = Simd::product_panels, depth = Simd::product_depth;
+  static constexpr size_t panel_floats(const LinearArgs& a) { return (F == Format::f32 ? a.columns : Simd::product_depth) * kPanel; }
 
   static const float* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
     if constexpr (F == Format::f32) return reinterpret_cast<const float*>(panel_at<F>(a, panel, k));
     for (size_t p = 0; p < count; ++p) {
-      float* target = a.scratch + p * kDepth * kPanel;
+      float* target = a.scratch + p * Simd::product_depth * kPanel;
       if constexpr (quantised(F))
         widen_runs<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun,
                       (k + depth + kRun - 1) / kRun, target);

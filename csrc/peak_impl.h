@@ -49,8 +49,14 @@ void peak_words(size_t rounds) {
               [](I sum, I a, I b) HELM_LAMBDA { return Simd::dot(sum, a, b); });
 }
 
+void peak_bytes(size_t rounds) {
+  step_chains(rounds, Simd::every(0), Simd::every(0x01010101), Simd::every(0x01010101),
+              [](I sum, I a, I b) HELM_LAMBDA { return Simd::dot_bytes(sum, a, b); });
+}
+
 constexpr Peak kPeakFloats = {kPeakChains * Simd::lanes, peak_floats};
 constexpr Peak kPeakWords = {2 * kPeakChains * Simd::lanes, peak_words};
+constexpr Peak kPeakBytes = {4 * kPeakChains * Simd::lanes, peak_bytes};
 
 }  // namespace
 }  // namespace helm

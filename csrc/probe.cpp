@@ -71,7 +71,13 @@ unsigned long long read_share(const Kernels& k, const char* begin, size_t bytes,
 }
 
 const Peak& peak_of(const Kernels& k, InputKind kind) {
-  return kind == InputKind::floats ? k.peak_floats : kind == InputKind::words ? k.peak_words : k.peak_pairs;
+  switch (kind) {
+    case InputKind::words:
+    case InputKind::small_words: return k.peak_words;
+    case InputKind::bytes: return k.peak_bytes;
+    case InputKind::pairs: return k.peak_pairs;
+    default: return k.peak_floats;
+  }
 }
 
 }  // namespace

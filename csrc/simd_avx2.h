@@ -14,6 +14,7 @@ struct Simd {
   static constexpr const char* name = "avx2";
   // 6 tokens x 16 rows are 12 of the 16 registers; the others hold a weight pair and a broadcast.
   static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
+  static constexpr size_t product_depth = 384;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;  // two FMA ports, latency four
 
   static V zero() { return _mm256_setzero_ps(); }
@@ -85,8 +86,27 @@ struct Simd {
   // Lanes of 32 bits as pairs of 16-bit numbers: of weights, and of one token's activations in every lane.
   using I = __m256i;
   static constexpr int words_block = 4;  // tokens: 8 sums of products
-  static constexpr bool word_product = false;
+  static constexpr bool word_product = true;
   static I dot(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
+  // Written out, because GCC 12 keeps more products than there are registers beside twelve sums.
+  static I dot_in_loop(I sum, I a, I b) {
+    I product;
+    __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
+    return sum;
+  }
+  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127. Sums are two
+  // numbers of 16 bits, which hold those of 32 columns.
+  static constexpr int byte_most = 15;
+  static constexpr bool codes_signed = false;
+  static I start_bytes(int factor, I counts) {
+    return _mm256_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
+  }
+  static I dot_bytes(I sum, I codes, I x) {
+    I product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(codes), "x"(x));
+    return sum;
+  }
+  static I whole_bytes(I sum) { return _mm256_madd_epi16(sum, every_word(1)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
   static I add_counts(I a, I b) { return _mm256_add_epi32(a, b); }
   static I words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }

@@ -20,6 +20,7 @@ struct Simd {
 #endif
   // 12 tokens x 32 rows are 24 of the 32 registers; streaming, 16 tokens x 16 rows are 16.
   static constexpr int stream_block = 16, stream_tokens = 16, product_block = 12, product_panels = 2;
+  static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;  // two FMA ports, latency four
 
   static V zero() { return _mm512_setzero_ps(); }
@@ -100,10 +101,27 @@ struct Simd {
     __asm__("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(a), "m"(*b));
     return sum;
   }
+  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
+  static constexpr int byte_most = 255;
+  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static I dot_bytes(I sum, I codes, I x) {
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x));
+    return sum;
+  }
+  static I whole_bytes(I sum) { return sum; }
 #else
+  // The same where sums are two numbers of 16 bits, which hold those of 32 columns.
+  static constexpr int byte_most = 15;
+  static I start_bytes(int factor, I counts) {
+    return _mm512_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
+  }
+  static I dot_bytes(I sum, I codes, I x) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)); }
+  static I whole_bytes(I sum) { return _mm512_madd_epi16(sum, every_word(1)); }
   static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
 #endif
+  static constexpr bool codes_signed = false;
+  static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
   // Two columns of 16 bf16 to 16 pairs.
   static I columns_to_pairs(I columns) {
     const I rows = _mm512_cvtepu16_epi32(_mm256_set_epi16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));

@@ -14,6 +14,7 @@ struct Simd : FourLanes<Simd> {
   static constexpr const char* name = "neon";
   // 6 tokens x 16 rows are 24 of the 32 registers; the others hold four of weights and a broadcast.
   static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
+  static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 16;  // up to four FMA pipes, latency four
 
   static V zero() { return vdupq_n_f32(0); }
@@ -74,8 +75,18 @@ struct Simd : FourLanes<Simd> {
   // Lanes of 32 bits as four 8-bit numbers.
   static I dot_bytes(I sum, I a, I b) { return vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b)); }
 #else
+  static I dot_bytes(I sum, I a, I b) {
+    const int8x16_t x = vreinterpretq_s8_s32(a), y = vreinterpretq_s8_s32(b);
+    const int16x8_t low = vmull_s8(vget_low_s8(x), vget_low_s8(y)), high = vmull_high_s8(x, y);
+    return vaddq_s32(sum, vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high)));
+  }
   static constexpr int words_block = 3;  // tokens: 12 sums of products, 12 results
 #endif
+  static constexpr int byte_most = 255;
+  static constexpr bool codes_signed = true;  // in dot_bytes, where those of eight bits have 128 taken off
+  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static I whole_bytes(I sum) { return sum; }
+  static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
   static constexpr bool word_product = false;
   static I dot(I sum, I a, I b) {
     const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);

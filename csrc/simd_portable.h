@@ -14,6 +14,7 @@ struct Simd : FourLanes<Simd> {
   static constexpr size_t lanes = 4;
   static constexpr const char* name = "portable";
   static constexpr int stream_block = 2, stream_tokens = 2, product_block = 2, product_panels = 1;
+  static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;
 
   static V zero() { return V{0, 0, 0, 0}; }
@@ -79,6 +80,16 @@ struct Simd : FourLanes<Simd> {
   static constexpr int words_block = 2;
   static constexpr bool word_product = false;
   static I dot(I sum, I a, I b) { return sum + low(a) * low(b) + (a >> 16) * (b >> 16); }
+  static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
+  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
+  static constexpr int byte_most = 255;
+  static constexpr bool codes_signed = false;
+  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static I dot_bytes(I sum, I codes, I x) {
+    for (int shift = 0; shift < 32; shift += 8) sum += (codes >> shift & 255) * (static_cast<I>(x << (24 - shift)) >> 24);
+    return sum;
+  }
+  static I whole_bytes(I sum) { return sum; }
   static I add_counts(I a, I b) { return a + b; }
   static I low(I v) { return static_cast<I>(v << 16) >> 16; }
   // Bytes as 16-bit numbers.

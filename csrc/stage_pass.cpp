@@ -179,7 +179,7 @@ void StagePass::linear_from(const Matrix& m, const float* x, float* y, size_t wi
 }
 
 void StagePass::multiply(const Matrix& m, Input& input, float* y, size_t width, size_t rows, bool accumulate) {
-  const void* x = packed(input, input_kind(k_, m.format, rows), rows, m.columns);
+  const void* x = packed(input, input_kind(k_, m.format, m.activations, rows), rows, m.columns);
   linear_share(k_, thread_, threads_, m, x, y, width, rows, accumulate, scratch_);
 }
 

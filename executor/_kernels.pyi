@@ -3,8 +3,8 @@
 Weights of a linear layer are *packed*: 16 rows interleaved, `[ceil(rows/16)][columns][16]`, rows padded with
 zeros, so that one thread reads one strictly ascending stream. Activations and accumulation are f32.
 Weights in quantised formats are multiplied as they are stored (csrc/panels.h): GGUF's blocks q8_0, q4_0, q4_k and q6_k,
-and q8 and q4, groups of 64 columns with a scale and a minimum in f16. For them activations are rounded to 16 bits.
-With avx512bf16, which is used only when asked for, prompts round activations to bf16 for weights in bf16.
+and q8 and q4, groups of 64 columns with a scale and a minimum in f16. What activations are rounded to is told to each
+product (`Precision`).
 Every call releases the GIL. All buffers are 64-byte aligned."""
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,14 @@ KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
 Q8_0: head_dim is a multiple of 32."""
 KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
+Precision = Literal["f32", "bf16", "int16", "int8"]
+"""What activations are rounded to where many tokens meet a matrix: bf16 for weights in bf16, whole numbers of so many
+bits under a scale per 32 columns for quantised weights. Other weights meet f32. A few tokens (12 or 16), for which
+reading weights takes longer than multiplying, meet bf16 weights in f32 and quantised ones in 16 bits, unless f32 was
+asked for."""
 
 def isa() -> str:
-    """The instruction set in use: avx512vnni, avx512bf16, avx512, avx2 or portable."""
+    """The instruction set in use: avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""
 
 def supported_isas() -> list[str]:
     """What this processor can run, its default first; always ends with portable."""
@@ -125,16 +130,19 @@ def linear(
     x: SupportsBuffer,
     y: SupportsBuffer,
     tokens: int,
+    activations: Precision = "int16",
 ) -> None:
     """y[tokens][rows] = x[tokens][columns] W^T, f32 in and out.
 
-    Quantised weights: x has an error of half a 32767th of the largest magnitude of its 32 columns; a NaN or infinity in
+    `activations`: how precise x is at least where many tokens meet the weights. Quantised weights: x has an error of
+    half a 32767th (int16) or half a 127th (int8) of the largest magnitude of its 32 columns; a NaN or infinity in
     x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
 
-InputKind = Literal["floats", "words", "pairs"]
-"""What a product multiplies: f32 numbers, 16-bit numbers, or bf16 numbers two by two."""
+InputKind = Literal["floats", "rounded", "words", "small_words", "bytes", "pairs"]
+"""What a product multiplies: f32 numbers, the same rounded to bf16, 16-bit numbers, those of no more than 8 bits, 8-bit
+numbers four by four, or bf16 numbers two by two."""
 
-def product_kind(fmt: StoredFormat, tokens: int) -> InputKind:
+def product_kind(fmt: StoredFormat, tokens: int, activations: Precision = "int16") -> InputKind:
     """What products of `tokens` rows with weights in `fmt` multiply, with the instruction set in use."""
 
 def peak_products(kind: InputKind) -> int:
@@ -147,7 +155,14 @@ def time_peak(pool: Pool, kind: InputKind, rounds: int, repeats: int) -> list[fl
     Raises ValueError where the instruction set has no such units."""
 
 def time_linear(
-    pool: Pool, fmt: StoredFormat, weights: Sequence[Buffer], rows: int, columns: int, tokens: int, repeats: int
+    pool: Pool,
+    fmt: StoredFormat,
+    weights: Sequence[Buffer],
+    rows: int,
+    columns: int,
+    tokens: int,
+    repeats: int,
+    activations: Precision = "int16",
 ) -> list[float]:
     """Seconds of each of `repeats` products, walking through `weights` in turn, inside one parallel region."""
 

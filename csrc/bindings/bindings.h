@@ -47,6 +47,9 @@ Format kv_format_of(const std::string& name);
 // Any format of weights. Throws ValueError for an unknown name.
 Format stored_format_of(const std::string& name);
 
+// Throws ValueError for an unknown name.
+Activations activations_of(const std::string& name);
+
 // Throws ValueError when rows of `columns` values cannot be stored in `format`.
 void expect_columns(Format format, size_t columns);
 

@@ -40,6 +40,14 @@ void expect_columns(Format format, size_t columns) {
                           std::to_string(columns));
 }
 
+Activations activations_of(const std::string& name) {
+  if (name == "f32") return Activations::f32;
+  if (name == "bf16") return Activations::bf16;
+  if (name == "int16") return Activations::int16;
+  if (name == "int8") return Activations::int8;
+  throw py::value_error("activations must be f32, bf16, int16 or int8");
+}
+
 Format kv_format_of(const std::string& name) {
   if (name == "q8_0") return Format::q8_0;
   if (name == "f32" || name == "f16" || name == "bf16") return format_of(name);

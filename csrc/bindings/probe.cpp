@@ -13,10 +13,13 @@ using Caches = std::vector<std::pair<const Buffer*, const Buffer*>>;
 
 std::vector<double> time_linear_checked(Pool& pool, const std::string& format,
                                         const std::vector<const Buffer*>& weights, long long rows,
-                                        long long columns, long long tokens, long long repeats) {
+                                        long long columns, long long tokens, long long repeats, const std::string& activations) {
   if (weights.empty()) throw py::value_error("weights must hold at least one buffer");
   std::vector<Matrix> matrices;
-  for (const Buffer* buffer : weights) matrices.push_back(matrix_of("weights", *buffer, format, rows, columns));
+  for (const Buffer* buffer : weights) {
+    matrices.push_back(matrix_of("weights", *buffer, format, rows, columns));
+    matrices.back().activations = activations_of(activations);
+  }
   const size_t n = count_of("tokens", tokens), times = count_of("repeats", repeats);
   product({n, matrices[0].rows + matrices[0].columns, sizeof(float)});
   const py::gil_scoped_release release;
@@ -102,16 +105,22 @@ std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long lon
   return time_read(pool, buffer.data, buffer.size, times, step);
 }
 
+constexpr std::pair<const char*, InputKind> kInputKinds[] = {
+    {"floats", InputKind::floats}, {"rounded", InputKind::rounded}, {"words", InputKind::words},
+    {"small_words", InputKind::small_words}, {"bytes", InputKind::bytes}, {"pairs", InputKind::pairs}};
+
 InputKind kind_of(const std::string& name) {
-  if (name == "floats") return InputKind::floats;
-  if (name == "words") return InputKind::words;
-  if (name == "pairs") return InputKind::pairs;
-  throw py::value_error("kind must be floats, words or pairs");
+  for (const auto& [text, kind] : kInputKinds)
+    if (name == text) return kind;
+  throw py::value_error("kind must be floats, rounded, words, small_words, bytes or pairs");
 }
 
-std::string product_kind(const std::string& format, long long tokens) {
-  const InputKind kind = input_kind(kernels(), stored_format_of(format), count_of("tokens", tokens));
-  return kind == InputKind::words ? "words" : kind == InputKind::pairs ? "pairs" : "floats";
+std::string product_kind(const std::string& format, long long tokens, const std::string& activations) {
+  const InputKind kind =
+      input_kind(kernels(), stored_format_of(format), activations_of(activations), count_of("tokens", tokens));
+  for (const auto& [text, each] : kInputKinds)
+    if (kind == each) return text;
+  throw std::logic_error("an input has no name");
 }
 
 std::vector<double> time_peak_checked(Pool& pool, const std::string& kind, long long rounds, long long repeats) {
@@ -124,11 +133,11 @@ std::vector<double> time_peak_checked(Pool& pool, const std::string& kind, long 
 }  // namespace
 
 void register_probe(py::module_& module) {
-  module.def("product_kind", &product_kind, py::arg("fmt"), py::arg("tokens"));
+  module.def("product_kind", &product_kind, py::arg("fmt"), py::arg("tokens"), py::arg("activations") = "int16");
   module.def("peak_products", [](const std::string& kind) { return peak_products(kind_of(kind)); }, py::arg("kind"));
   module.def("time_peak", &time_peak_checked, py::arg("pool"), py::arg("kind"), py::arg("rounds"), py::arg("repeats"));
   module.def("time_linear", &time_linear_checked, py::arg("pool"), py::arg("fmt"), py::arg("weights"),
-             py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"));
+             py::arg("rows"), py::arg("columns"), py::arg("tokens"), py::arg("repeats"), py::arg("activations") = "int16");
   module.def("time_attention", &time_attention_checked, py::arg("pool"), py::arg("fmt"), py::arg("kv"),
              py::arg("heads"), py::arg("kv_heads"), py::arg("head_dim"), py::arg("capacity"), py::arg("context"),
              py::arg("repeats"), py::arg("tokens") = 1);

@@ -111,6 +111,7 @@ class Parser {
                          field(fields, "rows").cast<long long>(), field(fields, "columns").cast<long long>());
     m.bias = floats(fields, "bias", m.rows);
     if (fields.contains("first")) m.first = count_at(fields, "first", 0);
+    if (fields.contains("activations")) m.activations = activations_of(fields["activations"].cast<std::string>());
     return m;
   }
 

@@ -14,7 +14,7 @@ from helmsman.executor._kernels import Arena, Buffer, Pool
 from helmsman.schemas.formats import FORMATS, Format
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import InputKind
+    from helmsman.executor._kernels import InputKind, Precision
 
 Floats = NDArray[np.float32]
 UNIT = 2.0**-24
@@ -37,10 +37,6 @@ def rounded(values: Floats, fmt: Format) -> Floats:
     return bits.astype(np.uint32).view(np.float32)
 
 
-def has_bf16_units() -> bool:
-    return kernels.isa().startswith("avx512bf16")
-
-
 def packed(values: Floats, fmt: Format) -> Buffer:
     rows, columns = values.shape
     size = kernels.packed_size(fmt, rows, columns)
@@ -49,12 +45,12 @@ def packed(values: Floats, fmt: Format) -> Buffer:
     return target
 
 
-def check(pool: Pool, weights: Floats, fmt: Format, x: Floats) -> None:
-    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h); BF16 units round x."""
+def check(pool: Pool, weights: Floats, fmt: Format, x: Floats, precision: "Precision" = "f32") -> None:
+    """The error is at most (terms + 2) roundings of the sum of magnitudes (csrc/kernels.h), of x as rounded."""
     rows, columns = weights.shape
     y = np.full((len(x), rows), np.nan, np.float32)
-    kernels.linear(pool, fmt, packed(weights, fmt), rows, columns, x, y, len(x))
-    if has_bf16_units() and fmt == "bf16" and len(x) > 16:
+    kernels.linear(pool, fmt, packed(weights, fmt), rows, columns, x, y, len(x), precision)
+    if kernels.product_kind(fmt, len(x), precision) in ("rounded", "pairs"):
         x = rounded(x, "bf16")
     exact_w = rounded(weights, fmt).astype(np.float64)
     exact = x.astype(np.float64) @ exact_w.T
@@ -72,6 +68,17 @@ def test_linear_equals_exact_arithmetic(
     for tokens in (1, 2, 3, 6, 7, 8, 12, 13, 16, 17, 25, 100, 300):
         x = rng.standard_normal((tokens, columns), np.float32)
         check(pools[tokens % len(pools)], weights, fmt, x)
+
+
+def test_bf16_weights_meet_bf16_activations_where_that_is_asked_for(isa: str, pools: tuple[Pool, ...]) -> None:
+    rng = np.random.default_rng(12)
+    for rows, columns in ((15, 3), (100, 401), (35, 1093)):
+        weights = rng.standard_normal((rows, columns), np.float32)
+        for tokens in (1, 12, 17, 40, 300):
+            check(
+                pools[tokens % len(pools)], weights, "bf16", rng.standard_normal((tokens, columns), np.float32), "bf16"
+            )
+    assert kernels.product_kind("bf16", 17, "bf16") in ("rounded", "pairs")
 
 
 @pytest.mark.parametrize("tokens", range(1, 41))
@@ -132,7 +139,7 @@ def prompt_product(pool: Pool, weights: Floats, x: Floats) -> Floats:
     """Of weights kept in bf16."""
     (tokens, columns), rows = x.shape, len(weights)
     y = np.full((tokens, rows), np.nan, np.float32)
-    kernels.linear(pool, "bf16", packed(weights, "bf16"), rows, columns, x, y, tokens)
+    kernels.linear(pool, "bf16", packed(weights, "bf16"), rows, columns, x, y, tokens, "bf16")
     return y
 
 
@@ -241,12 +248,12 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
         kernels.time_read(pools[0], weights, 1, 100)
 
 
-@pytest.mark.parametrize("kind", ["floats", "words", "pairs"])
+@pytest.mark.parametrize("kind", ["floats", "rounded", "words", "small_words", "bytes", "pairs"])
 def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ...], kind: "InputKind") -> None:
     """Registers hold what is multiplied and summed: a round is a fixed number of products."""
     products = kernels.peak_products(kind)
     if products == 0:
-        assert kind == "pairs" and kernels.product_kind("bf16", 64) == "floats"
+        assert kind == "pairs" and kernels.product_kind("bf16", 64, "bf16") == "rounded"
         with pytest.raises(ValueError, match="no units for such products"):
             kernels.time_peak(pools[0], kind, 10, 1)
         return
@@ -259,10 +266,15 @@ def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ..
 def test_products_tell_what_they_multiply(isa: str) -> None:
     """Plain weights of few tokens as f32; a kind that is told has units."""
     assert kernels.product_kind("f16", 1) == kernels.product_kind("f16", 64) == "floats"
-    assert kernels.product_kind("q8_0", 1) == "words"
+    assert kernels.product_kind("f16", 64, "bf16") == kernels.product_kind("bf16", 1, "bf16") == "floats"
+    assert kernels.product_kind("bf16", 64, "bf16") in ("rounded", "pairs")
+    assert kernels.product_kind("q8_0", 1) == kernels.product_kind("q8_0", 1, "int8") == "words"
+    assert kernels.product_kind("q8_0", 1, "f32") == kernels.product_kind("q8_0", 64, "f32") == "floats"
+    assert kernels.product_kind("q4_0", 64, "int8") == "bytes"
+    assert kernels.product_kind("q8_0", 64, "int8") in ("bytes", "small_words")
     for fmt, tokens in product_of(FORMATS, (1, 17, 300)):
         assert kernels.peak_products(kernels.product_kind(fmt, tokens)) > 0
-    unknown: Any = "bytes"
+    unknown: Any = "bits"
     with pytest.raises(ValueError, match="kind must be"):
         kernels.peak_products(unknown)
 

@@ -13,10 +13,12 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StoredFormat
+    from helmsman.executor._kernels import Precision, StoredFormat
 
 SHAPES = {"q8_0": (37, 96), "q4_0": (50, 160), "q4_k": (37, 512), "q6_k": (20, 768), "q8": (37, 97), "q4": (50, 200)}
 TOKENS = (*range(1, 18), 23, 40)
+STEPS: dict[Precision, float] = {"f32": np.inf, "int16": 32767, "int8": 127}
+"""Whole numbers up to a run's largest magnitude."""
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +27,15 @@ def pools() -> tuple[Pool, ...]:
     return (Pool(cpus[:1]), Pool([cpus[0], cpus[-1]]), Pool([cpus[0], cpus[-1], cpus[0]]))
 
 
-def product(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats) -> Floats:
+@pytest.fixture(params=STEPS)
+def precision(request: pytest.FixtureRequest) -> Precision:
+    chosen: Precision = request.param
+    return chosen
+
+
+def product(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats, precision: Precision) -> Floats:
     y = np.full((len(x), rows), np.nan, np.float32)
-    kernels.linear(pool, fmt, weights, rows, x.shape[1], np.ascontiguousarray(x), y, len(x))
+    kernels.linear(pool, fmt, weights, rows, x.shape[1], np.ascontiguousarray(x), y, len(x), precision)
     return y
 
 
@@ -39,42 +47,50 @@ def magnitudes(weights: Buffer, fmt: StoredFormat, rows: int, columns: int) -> F
     return np.repeat(3 * padded.max(2), width, 1)[:, :columns]
 
 
-def check(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats) -> None:
-    """csrc/kernels.h: half a 32767th of a run's largest |x| times the sum of weights, and roundings of sums."""
+def check(pool: Pool, weights: Buffer, fmt: StoredFormat, rows: int, x: Floats, precision: Precision) -> None:
+    """csrc/kernels.h: half a step of a run's largest |x| times the sum of weights, and roundings of sums."""
     columns = x.shape[1]
     exact_w = restored(weights, fmt, rows, columns).astype(np.float64)
     runs = np.pad(np.abs(x).astype(np.float64), ((0, 0), (0, -columns % 32))).reshape(len(x), -1, 32)
     largest = np.repeat(runs.max(2), 32, 1)[:, :columns]
     sums = np.abs(x).astype(np.float64) @ magnitudes(weights, fmt, rows, columns).T
-    bound = largest @ np.abs(exact_w).T / 65534 * 1.001 + (runs.shape[1] + 8) * 2.0**-22 * sums + 1e-30
-    error = np.abs(product(pool, weights, fmt, rows, x) - x.astype(np.float64) @ exact_w.T)
+    rounding = largest @ np.abs(exact_w).T / (2 * STEPS[precision]) * 1.001
+    roundings = columns + 2 if precision == "f32" else runs.shape[1] + 8
+    bound = rounding + roundings * 2.0**-22 * sums + 1e-30
+    error = np.abs(product(pool, weights, fmt, rows, x, precision) - x.astype(np.float64) @ exact_w.T)
     assert (error <= bound).all(), (error / bound).max()
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
-def test_products_equal_exact_arithmetic(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_products_equal_exact_arithmetic(
+    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+) -> None:
     rows, columns = SHAPES[fmt]
     rng = np.random.default_rng(rows)
     weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
     for tokens in TOKENS:
         x = rng.standard_normal((tokens, columns)).astype(np.float32) * np.float32(10)
         x[:, :: columns // 3] *= 300
-        check(pools[tokens % len(pools)], weights, fmt, rows, x)
+        check(pools[tokens % len(pools)], weights, fmt, rows, x, precision)
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
 @pytest.mark.parametrize("blocks", [1, 9])
-def test_one_block_and_many(isa: str, fmt: StoredFormat, blocks: int, pools: tuple[Pool, ...]) -> None:
+def test_one_block_and_many(
+    isa: str, fmt: StoredFormat, blocks: int, precision: Precision, pools: tuple[Pool, ...]
+) -> None:
     columns = blocks * BLOCKS.get(fmt, (64, 0))[0]
     rng = np.random.default_rng(blocks)
     for rows in (1, 16, 49):
         weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
         for tokens in (1, 6, 33):
-            check(pools[1], weights, fmt, rows, rng.standard_normal((tokens, columns)).astype(np.float32))
+            check(pools[1], weights, fmt, rows, rng.standard_normal((tokens, columns)).astype(np.float32), precision)
 
 
 @pytest.mark.parametrize("fmt", tuple(BLOCKS))
-def test_every_bit_of_gguf_blocks_counts(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_every_bit_of_gguf_blocks_counts(
+    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+) -> None:
     """Random bits: negative scales and all codes. One column of x at a time gives the weights back."""
     columns = BLOCKS[fmt][0]
     weights = packed(random_blocks(fmt, 20, columns, 7), fmt, fmt, 20, columns)
@@ -85,39 +101,43 @@ def test_every_bit_of_gguf_blocks_counts(isa: str, fmt: StoredFormat, pools: tup
             x = np.zeros((tokens, columns), np.float32)
             chosen = (first + np.arange(tokens)) % columns
             x[np.arange(tokens), chosen] = -2.0
-            found = product(pools[0], weights, fmt, 20, x)
+            found = product(pools[0], weights, fmt, 20, x, precision)
             np.testing.assert_allclose(found, -2 * values[:, chosen].T, rtol=0, atol=2 * tolerance)
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
-def test_largest_codes_and_activations_do_not_overflow(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_largest_codes_and_activations_do_not_overflow(
+    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+) -> None:
     rows, columns = 18, 512
     weights = quantised(np.full((rows, columns), -60000.0, np.float32), fmt)
     for tokens in (1, 8, 24):
         for factor in (1.0, -1.0, 1e30):
-            check(pools[0], weights, fmt, rows, np.full((tokens, columns), factor, np.float32))
+            check(pools[0], weights, fmt, rows, np.full((tokens, columns), factor, np.float32), precision)
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
-def test_zeros_and_tiny_runs_are_zero(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+def test_zeros_and_tiny_runs_are_zero(
+    isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
+) -> None:
     weights = quantised(np.ones((16, 256), np.float32), fmt)
     for value in (0.0, 1e-31):
         for tokens in (1, 20):
-            y = product(pools[0], weights, fmt, 16, np.full((tokens, 256), value, np.float32))
+            y = product(pools[0], weights, fmt, 16, np.full((tokens, 256), value, np.float32), precision)
             assert (np.abs(y) <= 260 * value).all()
 
 
 @pytest.mark.parametrize("fmt", QUANTISED)
 @pytest.mark.parametrize("broken", [np.nan, np.inf, -np.inf])
 def test_what_is_no_number_reaches_every_row(
-    isa: str, fmt: StoredFormat, broken: float, pools: tuple[Pool, ...]
+    isa: str, fmt: StoredFormat, broken: float, precision: Precision, pools: tuple[Pool, ...]
 ) -> None:
     rng = np.random.default_rng(8)
     weights = quantised(1 + rng.random((20, 256)).astype(np.float32), fmt)
-    for tokens in (1, 5):
+    for tokens in (1, 5, 30):
         x = np.ones((tokens, 256), np.float32)
         x[-1, 100] = broken
-        y = product(pools[0], weights, fmt, 20, x)
+        y = product(pools[0], weights, fmt, 20, x, precision)
         assert not np.isfinite(y[-1]).any()
         assert np.isfinite(y[:-1]).all()
 
@@ -131,7 +151,7 @@ def test_instruction_sets_agree_on_streamed_tokens(fmt: StoredFormat, pools: tup
     results, before = [], kernels.isa()
     for name in kernels.supported_isas():
         kernels.select_isa(name)
-        results.append(product(pools[0], weights, fmt, 40, x))
+        results.append(product(pools[0], weights, fmt, 40, x, "int16"))
     kernels.select_isa(before)
     for y in results:
         np.testing.assert_allclose(y, results[-1], rtol=0, atol=2e-3)

@@ -1,0 +1,235 @@
+// Products of many tokens with quantised weights, multiplied as whole numbers, for the instruction set whose Simd was
+// included before.
+//
+// A tile is a few panels of which some columns have been taken apart, reused by all tokens from L1: lanes of 32 bits hold
+// neighbouring columns of a row, two of 16 bits (WordLanes) or four of 8 bits (ByteLanes), whose products with as many
+// activations are added in one step. Sums over a span of columns under one scale are exact.
+#pragma once
+#include "product_impl.h"
+#include "words_impl.h"
+
+namespace helm {
+namespace {
+
+constexpr int kTilePanels = Simd::product_panels;
+constexpr size_t kTileRuns = 8;  // runs of 32 columns: with the activations of kTogether tokens a tile stays in L1
+
+// Two columns in a lane. Activations: as pack_words leaves them.
+struct WordLanes {
+  static constexpr size_t columns = 2, run_size = kRunWords, scale_at = 16;
+
+  template <Format F, class Use>
+  HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
+    code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+      use(p, i, Codes<F>::offset == 0 ? w : Simd::sub_words(w, Simd::every_word(Codes<F>::offset)));
+    });
+  }
+  template <Format F>
+  HELM_INLINE static I start(const int32_t*, size_t, size_t) { return Simd::every(0); }
+  HELM_INLINE static I dot(I sum, I codes, I x) { return Simd::dot_in_loop(sum, codes, x); }
+  HELM_INLINE static I whole(I sum) { return sum; }
+};
+
+// What is taken off a code so that it is a byte as products take it, and what that is above what the code stands for.
+template <Format F>
+constexpr int kByteShift = Simd::codes_signed ? (F == Format::q8 ? 128 : 0) : (F == Format::q8_0 ? -128 : 0);
+template <Format F>
+constexpr int kByteOffset = static_cast<int>(Codes<F>::offset) - kByteShift<F>;
+
+// Four columns in a lane, in the order 0, 2, 1, 3. Activations: as pack_bytes leaves them.
+struct ByteLanes {
+  static constexpr size_t columns = 4, run_size = kRunBytes, scale_at = 8;
+
+  template <Format F, class Use>
+  HELM_INLINE static void each(const Codes<F>& code, size_t s, const Use& use) {
+    I even[kVectors];
+    code.pairs(s, [&](int p, int i, I w) HELM_LAMBDA {
+      const I byte = kByteShift<F> == 0 ? w : Simd::sub_words(w, Simd::every_word(kByteShift<F>));
+      if (p % 2 == 0)
+        even[i] = Simd::both(byte, Simd::every_word(255));
+      else
+        use(p / 2, i, Simd::either(even[i], Simd::template up<8>(byte)));
+    });
+  }
+  template <Format F>
+  HELM_INLINE static I start(const int32_t* x, size_t stride, size_t s) {
+    if constexpr (kByteOffset<F> == 0) return Simd::every(0);
+    constexpr size_t first = Codes<F>::span == kRun ? 12 : 10;
+    return Simd::start_bytes(-kByteOffset<F>, Simd::every(x[(first + s) * stride]));
+  }
+  HELM_INLINE static I dot(I sum, I codes, I x) { return Simd::dot_bytes(sum, codes, x); }
+  HELM_INLINE static I whole(I sum) { return Simd::whole_bytes(sum); }
+};
+
+template <class L>
+struct CodeTile {
+  int32_t lanes[kTileRuns * kRun / L::columns][kTilePanels][kPanel];
+  float scales[2 * kTileRuns][kTilePanels][kPanel], minima[kTileRuns][kTilePanels][kPanel];
+};
+static_assert(sizeof(CodeTile<WordLanes>) <= kTileFloats * sizeof(float), "a tile is in the scratch");
+
+template <Format F, class L>
+void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, CodeTile<L>& tile) {
+  using C = Codes<F>;
+  constexpr size_t runs = block_of(F).columns / kRun, spans = kRun / C::span;
+  for (size_t run = first; run < first + count; ++run) {
+    const C code(codes_block<F>(panel, run / runs));
+    for (size_t s = 0; s < spans; ++s) {
+      const size_t from = run % runs * spans + s, to = (run - first) * spans + s;
+      V scale[kVectors];
+      code.scale(from, scale);
+      for (int i = 0; i < kVectors; ++i) Simd::store(tile.scales[to][which] + i * Simd::lanes, scale[i]);
+      L::template each<F>(code, from, [&](int p, int i, I w) HELM_LAMBDA {
+        Simd::store_words(tile.lanes[to * C::span / L::columns + p][which] + i * Simd::lanes, w);
+      });
+    }
+    if constexpr (C::minima) {
+      V low[kVectors];
+      code.minimum(run % runs, low);
+      for (int i = 0; i < kVectors; ++i) Simd::store(tile.minima[run - first][which] + i * Simd::lanes, low[i]);
+    }
+  }
+}
+
+// P panels of a tile times T tokens over `count` runs.
+template <Format F, class L, int P, int T>
+void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
+  using C = Codes<F>;
+  constexpr int N = P * kVectors, spans = kRun / C::span, steps = C::span / L::columns;
+  V total[T][N];
+  for (auto& token : total)
+    for (auto& v : token) v = Simd::zero();
+  for (size_t run = 0; run < count; ++run, x += T * L::run_size)
+    for (int s = 0; s < spans; ++s) {
+      I sum[T][N];
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const I start = L::template start<F>(x + t, T, s);
+#pragma GCC unroll 16
+        for (int i = 0; i < N; ++i) sum[t][i] = start;
+      }
+      const int32_t* factors = x + s * steps * T;
+      const int32_t(*lanes)[kTilePanels][kPanel] = tile.lanes + (run * spans + s) * steps;
+#pragma GCC unroll 1
+      for (int p = 0; p < steps; ++p) {
+        I w[N];
+#pragma GCC unroll 16
+        for (int i = 0; i < N; ++i) w[i] = Simd::words(lanes[p][0] + i * Simd::lanes);
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+          const I factor = Simd::every(factors[p * T + t]);
+#pragma GCC unroll 16
+          for (int i = 0; i < N; ++i) sum[t][i] = L::dot(sum[t][i], w[i], factor);
+        }
+      }
+      const float* scale = tile.scales[run * spans + s][0];
+#pragma GCC unroll 16
+      for (int t = 0; t < T; ++t) {
+        const V factor = Simd::set(float_at(x + L::scale_at * T + t));
+#pragma GCC unroll 16
+        for (int i = 0; i < N; ++i) {
+          const V counted = Simd::mul(Simd::floats(L::whole(sum[t][i])), factor);
+          total[t][i] = Simd::fma(counted, Simd::load(scale + i * Simd::lanes), total[t][i]);
+        }
+      }
+      if constexpr (C::minima)
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+          const V factor = Simd::set(float_at(x + (L::scale_at + 1) * T + t));
+#pragma GCC unroll 16
+          for (int i = 0; i < N; ++i)
+            total[t][i] = Simd::fma(factor, Simd::load(tile.minima[run][0] + i * Simd::lanes), total[t][i]);
+        }
+    }
+  put_rows<T, N>(total, sums, kTilePanels * kPanel, N * Simd::lanes, accumulate);
+}
+
+template <class L>
+using TileProduct = void (*)(const CodeTile<L>&, size_t, const int32_t*, float*, bool);
+
+template <Format F, class L, int P, int T = kTogether>
+TileProduct<L> tile_for(size_t tokens) {
+  if constexpr (T > 1)
+    if (tokens != T) return tile_for<F, L, P, T - 1>(tokens);
+  return codes_tile<F, L, P, T>;
+}
+
+template <Format F, class L>
+struct CodeProduct {
+  static constexpr Format format = F;
+  static constexpr size_t block = kTogether, panels = kTilePanels, depth = kTileRuns * kRun;
+
+  static const CodeTile<L>& make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
+    auto& tile = *reinterpret_cast<CodeTile<L>*>(a.scratch);
+    for (size_t p = 0; p < count; ++p)
+      take_apart<F>(reinterpret_cast<const uint8_t*>(panel_at<F>(a, panel + p, 0)), k / kRun, runs_of(depth), p, tile);
+    return tile;
+  }
+  static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
+    return static_cast<const int32_t*>(a.x) +
+           (block.begin * runs_of(a.columns) + k / kRun * (block.end - block.begin)) * L::run_size;
+  }
+  static void multiply(const LinearArgs&, const CodeTile<L>& tile, size_t count, size_t depth, const int32_t* x,
+                       size_t tokens, float* sums, bool accumulate) {
+    const TileProduct<L> run = count == 1 ? tile_for<F, L, 1>(tokens) : tile_for<F, L, kTilePanels>(tokens);
+    run(tile, runs_of(depth), x, sums, accumulate);
+  }
+  static size_t runs_of(size_t depth) { return (depth + kRun - 1) / kRun; }
+};
+
+template <Format F>
+void words_as(const LinearArgs& a) {
+  if constexpr (Simd::word_product)
+    if (a.tokens > Simd::stream_tokens) return multiply_all<CodeProduct<F, WordLanes>>(a);
+  words_stream<F>(a);
+}
+
+void linear_words(const LinearArgs& a) {
+  switch (a.format) {
+    case Format::q8_0: return words_as<Format::q8_0>(a);
+    case Format::q4_0: return words_as<Format::q4_0>(a);
+    case Format::q4_k: return words_as<Format::q4_k>(a);
+    case Format::q6_k: return words_as<Format::q6_k>(a);
+    case Format::q8: return words_as<Format::q8>(a);
+    default: return words_as<Format::q4>(a);
+  }
+}
+
+// Eight quads, scale, scale times sum, then of the first half, of the second and of both the sums of what meets either
+// pair of a quad, as 16-bit numbers.
+inline void put_bytes(Run& run, size_t stride, int32_t* to) {
+  constexpr int order[4] = {0, 2, 1, 3};
+  int16_t counts[3][2] = {};
+  for (size_t q = 0; q < kRun / 4; ++q) {
+    int8_t quad[4];
+    for (int j = 0; j < 4; ++j) {
+      quad[j] = static_cast<int8_t>(run.whole[4 * q + order[j]]);
+      counts[q / 4][j / 2] = static_cast<int16_t>(counts[q / 4][j / 2] + quad[j]);
+    }
+    memcpy(to + q * stride, quad, 4);
+  }
+  put_scale(run, stride, to + 8 * stride);
+  for (int pair = 0; pair < 2; ++pair) counts[2][pair] = static_cast<int16_t>(counts[0][pair] + counts[1][pair]);
+  for (size_t part = 0; part < 3; ++part) memcpy(to + (10 + part) * stride, counts[part], 4);
+}
+
+void pack_bytes(const PackArgs& a) { pack_runs(a, kTogether, kRunBytes, kByteMost, put_bytes); }
+
+template <Format F>
+void bytes_as(const LinearArgs& a) {
+  if constexpr (largest_code(F) <= Simd::byte_most) multiply_all<CodeProduct<F, ByteLanes>>(a);
+}
+
+void linear_bytes(const LinearArgs& a) {
+  switch (a.format) {
+    case Format::q8_0: return bytes_as<Format::q8_0>(a);
+    case Format::q4_0: return bytes_as<Format::q4_0>(a);
+    case Format::q4_k: return bytes_as<Format::q4_k>(a);
+    case Format::q6_k: return bytes_as<Format::q6_k>(a);
+    case Format::q8: return bytes_as<Format::q8>(a);
+    default: return bytes_as<Format::q4>(a);
+  }
+}
+
+}  // namespace
+}  // namespace helm
