@@ -17,6 +17,7 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from benchmarks.asking import ask
 from benchmarks.faults import Plant, swapped_heads, transposed, without_qk_norm, wrong_base
@@ -119,6 +120,11 @@ class Reference:
         """The mean divergence of `found` from a reference with a fault."""
         with plant(self._oracle, self.model):
             return mean_kl(self._found(), found)
+
+    def in_dtype(self, dtype: torch.dtype) -> Logits:
+        """The same where the reference computes in `dtype`; it keeps to that."""
+        self._oracle = self._oracle.to(dtype)
+        return self._found()
 
     def _found(self) -> Logits:
         """f32 (positions, vocab) of one sequence after the other."""

@@ -245,6 +245,8 @@ class Linear(TypedDict):
     first: NotRequired[int]
     """A part of an operation of a block: the matrix holds its output rows [first, first + rows). Default 0; a
     multiple of 16."""
+    activations: NotRequired[Precision]
+    """Default int16."""
     panels: NotRequired[bool]
     """For stages of other devices, which keep their own rows unpacked: whether this one came over a link, packed."""
 

@@ -14,7 +14,7 @@ from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.machine import beyond_caches
 from helmsman.executor.rates import per_second
 from helmsman.lowering.ops import PANEL
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.trace import PROBED
 
 PieceT = TypeVar("PieceT")
@@ -153,10 +153,10 @@ def random_matrix(fmt: StoredFormat, shape: tuple[int, int]) -> Buffer:
     return _noise(packed_size(fmt, *shape))
 
 
-def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
+def product_rate(pool: Pool, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
     """FLOP/s at which all threads of `pool` multiply each with PRODUCT_TOKENS tokens, so many that memory does not
     matter. The matrices are those of `product_matrices`, in no cache: what follows a read probe finds none there."""
-    times = time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, len(matrices))
+    times = time_linear(pool, fmt, matrices, *PRODUCT, PRODUCT_TOKENS, len(matrices), rounding)
     return per_second(2 * PRODUCT_TOKENS * PRODUCT[0] * PRODUCT[1], median(times), "a product")
 
 

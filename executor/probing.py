@@ -94,7 +94,8 @@ class Prober:
 
     def product(self, device: Device, run: int) -> Probe:
         """FLOP/s of a device, with weights as most of the plan's are."""
-        rate = device.product_rate(self._format, self._matrices)
+        rounding = self._plan.hardware.device(device.name).rounds.of(self._format)
+        rate = device.product_rate(self._format, self._matrices, rounding)
         return Probe(what="compute", name=device.name, run=run, value=rate, format=self._format, tokens=PRODUCT_TOKENS)
 
 

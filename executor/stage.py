@@ -158,6 +158,7 @@ class _Part:
             "bias": self._vector(use, f"{op}.bias"),
             "first": rows.start,
             "panels": slot is not None,
+            "activations": self.builder.plan.hardware.device(self.device.name).rounds.of(fmt),
         }
 
     def table(self) -> "Linear":

@@ -24,6 +24,11 @@ Blocks = Literal["q8_0", "q4_0", "q4_k", "q6_k"]
 """Those of GGUF files, whose rows are whole blocks."""
 BLOCKS: tuple[Blocks, ...] = ("q8_0", "q4_0", "q4_k", "q6_k")
 
+Precision = Literal["f32", "bf16", "int16", "int8"]
+"""What activations are rounded to where they meet a matrix: `bf16` to that format; `int16`, `int8` to whole numbers of
+so many bits under a scale per 32 of a row."""
+PRECISIONS: tuple[Precision, ...] = ("f32", "bf16", "int16", "int8")
+
 FileFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q4_k_m"]
 """What checkpoints are written in. `q4_k_m`: q4_k, q6_k where llama.cpp's files of that name have it, and q8_0 for rows
 that are whole blocks of neither."""

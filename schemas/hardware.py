@@ -7,9 +7,10 @@ from pydantic import Field, model_validator
 from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, mistake, version
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware_names import check_names
 from helmsman.schemas.operation_table import OperationTable
+from helmsman.schemas.rounding import USUAL, Rounding
 
 
 class JointProducts(Frozen):
@@ -61,11 +62,14 @@ class Efficiency(Frozen):
     `bound` compute: share of `flops`, `at` = tokens in the pass; of `attention` those of one sequence.
     `bound` inputs: share of `elementwise` at which the f32 values that a product takes are brought into its own form,
     `at` = tokens; all of them on every device that has a part of its rows, before its FLOPs.
-    `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written."""
+    `op` and `format` "*" match any; `reshape` turns a cache, whose bytes are read and written. `rounding`: where it was
+    measured with activations of one precision, that; a plan keeps the curves of the one it is made for
+    (`planner.rounding`)."""
 
     bound: Literal["memory", "compute", "inputs"]
     op: Literal["linear", "attention", "lookup", "reshape", "*"] = "*"
     format: StoredFormat | Literal["*"] = "*"
+    rounding: Precision | None = None
     at: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=256)]
     share: Annotated[tuple[Share, ...], Field(min_length=1, max_length=256)]
 
@@ -106,7 +110,9 @@ class Device(Frozen):
     `overhead`: seconds added to every operation;
     `join`: seconds from the end of an operation to the start of the next, where that waits for other lanes too;
     `request`: seconds that a request adds to a layer's attention on this device in an online pass, beside its bytes;
-    `elementwise`: activation bytes/s of norms, rotations and lookups."""
+    `elementwise`: activation bytes/s of norms, rotations and lookups;
+    `rounding`: in a plan, how precise activations are where the device's kernels multiply many tokens; in a record
+    nothing is chosen yet. GPUs compute in the format of their weights."""
 
     name: Name
     kind: Literal["cpu", "cuda", "rocm", "metal", "loopback"]
@@ -131,6 +137,12 @@ class Device(Frozen):
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
+    rounding: Rounding | None = Field(default=None, description="in a plan: of activations in products of many tokens")
+
+    @property
+    def rounds(self) -> Rounding:
+        """How its kernels round activations: as chosen, else as they do by themselves."""
+        return self.rounding or USUAL
 
     @property
     def expands(self) -> bool:

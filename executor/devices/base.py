@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from helmsman.executor._kernels import Buffer, CopyEngine, Queue, Stage
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn
 from helmsman.executor.rates import per_second
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
@@ -116,5 +116,6 @@ class Device(Protocol):
     def read_rate(self, pieces: Sequence[Buffer]) -> float:
         """Bytes/s at which it reads its memory now; `pieces`: noise in the host's."""
 
-    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
-        """FLOP/s of a product with weights in `fmt` now; `matrices`: noise in the host's memory."""
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
+        """FLOP/s of a product with weights in `fmt` now, its activations rounded where the device does that;
+        `matrices`: noise in the host's memory."""

@@ -11,7 +11,7 @@ from helmsman.executor._kernels import Buffer, Pool, Queue, Stage
 from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.moves import Expansion, Signals, Submit, Turn, submit_expansion, submit_turn
 from helmsman.executor.probe import product_rate, read_rate
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import StageSpec
@@ -51,6 +51,6 @@ class CpuDevice:
         """Bytes/s of all threads."""
         return read_rate(self.pool, pieces)
 
-    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
         """FLOP/s of all threads."""
-        return product_rate(self.pool, fmt, matrices)
+        return product_rate(self.pool, fmt, matrices, rounding)

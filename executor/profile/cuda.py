@@ -92,7 +92,7 @@ def _measure_products(
     weights = _weights(device, fmt, rows, columns)
     for tokens in many:
         found = product_times(device, weights, columns, tokens, PAIRS)
-        samples.gemm[fmt, tokens] = [2 * tokens * rows * columns / t for t in found]
+        samples.gemm[fmt, "f32", tokens] = [2 * tokens * rows * columns / t for t in found]
 
 
 def _weights(device: "torch.device", fmt: StoredFormat, rows: int, columns: int) -> "list[Weight]":

@@ -65,12 +65,12 @@ def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSample
         if curve.op == "lookup":
             return inplace.disturbed
         if curve.format != "*":
-            kind = curve.op if curve.bound == "memory" else "gemm"
+            kind = curve.op if curve.bound == "memory" else f"gemm {curve.rounding or 'f32'}"
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [each for (kind, _, _), each in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else inplace.disturbed
 
-    products = _mean(each for (kind, _, _), each in samples.disturbed.items() if kind == "gemm")
+    products = _mean(each for (kind, _, _), each in samples.disturbed.items() if kind.startswith("gemm"))
     return device.model_copy(
         update={
             "read": _wider(device.read, _mean(samples.reads_disturbed)),
@@ -189,7 +189,8 @@ def left_readings(left: Left, device: str, given: Conditions, source: str) -> It
 def _points(device: str, samples: ProcessorSamples, given: Conditions) -> Iterator[Reading]:
     for (kind, fmt, at), share in samples.disturbed.items():
         if share > DISTURBED:
-            conditions: Conditions = {**given, "of": kind, "format": fmt, "tokens" if kind == "gemm" else "bytes": at}
+            size = "tokens" if kind.startswith("gemm") else "bytes"
+            conditions: Conditions = {**given, "of": kind, "format": fmt, size: at}
             yield _reading(device, conditions, share)
 
 

@@ -17,7 +17,8 @@ from helmsman.executor.profile.quality import VISITS, Point
 from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
 from helmsman.planner.device_rates import input_bytes
-from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of
+from helmsman.schemas.formats import FORMATS, Format, Precision, StoredFormat, size_of
+from helmsman.schemas.rounding import USUAL
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
@@ -33,6 +34,12 @@ FEW = 32
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
+OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
+    "bf16": ("bf16",),
+    "q8_0": ("int8", "f32"),
+    "q4_0": ("int8", "f32"),
+}
+"""What activations can be rounded to beside the usual, by the format of weights."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 """(context, capacity) of decode attention."""
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
@@ -104,7 +111,7 @@ Step = tuple[str, list[Point[Any]]]
 def steps() -> int:
     """How many steps `measure` has."""
     plain, quantised = len(SHAPES) + 2, len(FEW_SHAPES) + 1
-    return 1 + plain * len(FORMATS) + quantised * len(QUANTISED)
+    return 1 + plain * len(FORMATS) + quantised * len(QUANTISED) + sum(map(len, OTHER_ROUNDINGS.values()))
 
 
 def measure(
@@ -124,6 +131,9 @@ def measure(
     for quantised in QUANTISED:
         of_codes = _product_steps(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
         yield from _of_format(of_codes, quantised in formats)
+    for weights, roundings in OTHER_ROUNDINGS.items():
+        others = (_prefill_step(pool, bench, (weights, other), samples, pairs, FEW_TOKENS) for other in roundings)
+        yield from _of_format(others, weights in formats)
 
 
 def _of_format(measured: Iterable[Step], wanted: bool) -> Iterator[Step]:
@@ -194,22 +204,34 @@ def _product_steps(
     for shape in shapes:
         name = f"{fmt} products of {shape[0]} x {shape[1]}"
         yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape)]
-    name = f"{fmt} prefill"
+    yield _prefill_step(pool, bench, (fmt, USUAL.of(fmt)), samples, pairs, many)
 
+
+def _prefill_step(
+    pool: Pool,
+    bench: Bench,
+    product: tuple[StoredFormat, Precision],
+    samples: ProcessorSamples,
+    pairs: int,
+    many: Sequence[int],
+) -> Step:
+    """Products of `many` tokens: the format of their weights, and what activations are rounded to."""
+    fmt, rounding = product
+    name = f"{fmt} prefill in {rounding}"
     rounds = -(-(pairs // 2 + 1) // VISITS)
     sizes = packed_size(fmt, *GEMM_SHAPE), packed_size(fmt, *FEW_ROWS)
 
     def more(before: list[Round]) -> list[Round]:
         weights, few = map(bench.matrices, sizes)
-        return before + _in_turn(pool, bench, fmt, (weights, few), many, rounds)
+        return before + _in_turn(pool, bench, product, (weights, few), many, rounds)
 
     def keep(found: list[Round], share: float) -> None:
         samples.add_reads([one.read for one in found], share)
         for tokens, (flops, inputs) in _rates(found, sizes, median(samples.read)).items():
-            samples.gemm[fmt, tokens], samples.inputs[fmt, tokens] = flops, inputs
-            samples.disturbed["gemm", fmt, tokens] = share
+            samples.gemm[fmt, rounding, tokens], samples.inputs[fmt, rounding, tokens] = flops, inputs
+            samples.disturbed[f"gemm {rounding}", fmt, tokens] = share
 
-    yield name, [Point(name, lambda: more([]), keep, more=more)]
+    return name, [Point(name, lambda: more([]), keep, more=more)]
 
 
 def _product_point(
@@ -224,7 +246,7 @@ def _product_point(
     size = packed_size(fmt, *shape)
 
     def run() -> _Shares:
-        return _shares(pool, bench, size, _linear(pool, fmt, bench.matrices(size), *shape, 1), pairs)
+        return _shares(pool, bench, size, _linear(pool, (fmt, USUAL.of(fmt)), bench.matrices(size), *shape, 1), pairs)
 
     def keep(found: _Shares, share: float) -> None:
         samples.linear[fmt, size] = found.shares
@@ -237,7 +259,7 @@ def _product_point(
 def _in_turn(
     pool: Pool,
     bench: Bench,
-    fmt: StoredFormat,
+    product: tuple[StoredFormat, Precision],
     weights: tuple[list[Buffer], list[Buffer]],
     many: Sequence[int],
     rounds: int,
@@ -245,7 +267,7 @@ def _in_turn(
     """So many rounds in which all numbers of tokens take turns, each once for its code and activations to come, and
     once to count; `weights`: of GEMM_SHAPE and of FEW_ROWS."""
     shapes = tuple(zip(weights, (GEMM_SHAPE, FEW_ROWS), strict=True))
-    run = {tokens: [_linear(pool, fmt, some, *shape, tokens) for some, shape in shapes] for tokens in many}
+    run = {tokens: [_linear(pool, product, some, *shape, tokens) for some, shape in shapes] for tokens in many}
     few = [tokens for tokens in many if tokens <= FEW]
 
     def timed(some: Sequence[int]) -> dict[int, tuple[float, float]]:
@@ -307,9 +329,13 @@ def _shares(pool: Pool, bench: Bench, size: int, run: Run, pairs: int) -> _Share
     return found
 
 
-def _linear(pool: Pool, fmt: StoredFormat, weights: list[Buffer], rows: int, columns: int, tokens: int) -> Run:
+def _linear(
+    pool: Pool, product: tuple[StoredFormat, Precision], weights: list[Buffer], rows: int, columns: int, tokens: int
+) -> Run:
+    fmt, rounding = product
+
     def run(repeats: int) -> list[float]:
-        return time_linear(pool, fmt, _next(weights, repeats), rows, columns, tokens, repeats)
+        return time_linear(pool, fmt, _next(weights, repeats), rows, columns, tokens, repeats, rounding)
 
     return run
 

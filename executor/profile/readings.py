@@ -54,10 +54,9 @@ def _processor(name: str, samples: ProcessorSamples, given: Conditions) -> Itera
     for what, found in (("linear", samples.linear), ("attention", samples.attention)):
         for (fmt, size), values in found.items():
             yield _reading(what, name, "share of read", values, {**given, "format": fmt, "bytes": size})
-    for (fmt, tokens), values in samples.gemm.items():
-        yield _reading("gemm", name, "FLOP/s", values, {**given, "format": fmt, "tokens": tokens})
-    for (fmt, tokens), values in samples.inputs.items():
-        yield _reading("inputs", name, "bytes/s", values, {**given, "format": fmt, "tokens": tokens})
+    for what, unit, of_tokens in (("gemm", "FLOP/s", samples.gemm), ("inputs", "bytes/s", samples.inputs)):
+        for (fmt, rounding, tokens), values in of_tokens.items():
+            yield _reading(what, name, unit, values, {**given, "format": fmt, "rounding": rounding, "tokens": tokens})
     for fmt, values in samples.wide.items():
         yield _reading("attention", name, "FLOP/s", values, {**given, "format": fmt})
 

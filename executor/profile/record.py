@@ -19,7 +19,7 @@ from helmsman.executor.profile.samples import InplaceSamples, ProcessorProfile, 
 from helmsman.hwdb.fit import curve, exact, figure, quantile, settled
 from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
 
 CUDA_MEMORY = "cuda-vram"
@@ -145,7 +145,7 @@ def _device(processor: ProcessorProfile, profile: Profile) -> Device:
 
 def _peak(samples: ProcessorSamples, fmt: StoredFormat) -> Figure:
     """The best median FLOP/s of any product in `fmt`; other products are shares of it."""
-    products = [figure(flops, MEASURED) for (of, _), flops in samples.gemm.items() if of == fmt]
+    products = [figure(flops, MEASURED) for (of, _, _), flops in samples.gemm.items() if of == fmt]
     return max(products, key=lambda best: best.value)
 
 
@@ -179,7 +179,7 @@ def _efficiencies(
 ) -> Iterator[Efficiency]:
     for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
-        yield _input_shares(processor.samples, fmt, elementwise)
+        yield from _input_shares(processor.samples, fmt, elementwise)
     yield _attention_compute(processor, peak, overhead)
     yield _lookup(processor.inplace, quantile(processor.samples.read, 0.5), overhead)
 
@@ -195,15 +195,24 @@ def _product_shares(samples: ProcessorSamples, fmt: StoredFormat, peak: float, o
         }
         if shares:
             yield curve("memory", op, fmt, shares, MEASURED)
-    gemm = {float(n): [f / peak for f in flops] for (of, n), flops in samples.gemm.items() if of == fmt}
-    yield curve("compute", "linear", fmt, gemm, MEASURED)
+    for rounding in samples.roundings(fmt):
+        rates = {float(n): flops for (of, by, n), flops in samples.gemm.items() if (of, by) == (fmt, rounding)}
+        gemm = {n: [f / peak for f in flops] for n, flops in rates.items()}
+        yield _rounded(curve("compute", "linear", fmt, gemm, MEASURED), samples, rounding)
 
 
-def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: float) -> Efficiency:
+def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: float) -> Iterator[Efficiency]:
     """Shares of the rate of activations, by tokens, at which inputs of products are brought into their form."""
-    rates = {float(tokens): values for (of, tokens), values in samples.inputs.items() if of == fmt}
-    shares = {tokens: [min(1.0, rate / elementwise) for rate in values] for tokens, values in rates.items()}
-    return curve("inputs", "linear", fmt, shares, MEASURED)
+    for rounding in samples.roundings(fmt):
+        rates = {float(n): values for (of, by, n), values in samples.inputs.items() if (of, by) == (fmt, rounding)}
+        shares = {tokens: [min(1.0, rate / elementwise) for rate in values] for tokens, values in rates.items()}
+        yield _rounded(curve("inputs", "linear", fmt, shares, MEASURED), samples, rounding)
+
+
+def _rounded(found: Efficiency, samples: ProcessorSamples, rounding: Precision) -> Efficiency:
+    """A curve that says with which precision it was measured, where there are others of its format."""
+    several = found.format != "*" and len(samples.roundings(found.format)) > 1
+    return found.model_copy(update={"rounding": rounding}) if several else found
 
 
 def _net(share: float, alone: float, overhead: float) -> float:

@@ -6,7 +6,7 @@ from statistics import harmonic_mean
 
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import spread
-from helmsman.schemas.formats import KvFormat, StoredFormat
+from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.hardware import Host
 
 
@@ -33,16 +33,16 @@ class ProcessorSamples:
     footprint: dict[int, list[float]] = field(default_factory=dict)
     """Of one contiguous buffer, by its bytes."""
     linear: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
-    gemm: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
-    """FLOP/s of products of several tokens, less what their inputs take."""
-    inputs: dict[tuple[StoredFormat, int], list[float]] = field(default_factory=dict)
+    gemm: dict[tuple[StoredFormat, Precision, int], list[float]] = field(default_factory=dict)
+    """FLOP/s of products of several tokens, less what their inputs take, by what activations are rounded to."""
+    inputs: dict[tuple[StoredFormat, Precision, int], list[float]] = field(default_factory=dict)
     """bytes/s at which f32 inputs of these are brought into the products' form; empty where that was not measured."""
     attention: dict[tuple[KvFormat, int], list[float]] = field(default_factory=dict)
     wide: dict[KvFormat, list[float]] = field(default_factory=dict)
     """FLOP/s of attention whose groups of query heads make it heavy in arithmetic."""
     disturbed: dict[tuple[str, StoredFormat, int], float] = field(default_factory=dict)
-    """Share of the time that others took (`executor.interference.disturbance`) while `linear`, `gemm`, `attention` or
-    `wide` was measured in a format, by bytes or tokens (0 for wide)."""
+    """Share of the time that others took (`executor.interference.disturbance`) while `linear`, `gemm ROUNDING`,
+    `attention` or `wide` was measured in a format, by bytes or tokens (0 for wide)."""
     reads_disturbed: list[float] = field(default_factory=list)
     """The same for every one of `read`."""
 
@@ -55,7 +55,11 @@ class ProcessorSamples:
     @property
     def formats(self) -> tuple[StoredFormat, ...]:
         """Those of the products that were measured."""
-        return tuple(dict.fromkeys(fmt for fmt, _ in self.gemm))
+        return tuple(dict.fromkeys(fmt for fmt, _, _ in self.gemm))
+
+    def roundings(self, fmt: StoredFormat) -> tuple[Precision, ...]:
+        """Those of the products with weights in `fmt` that were measured."""
+        return tuple(dict.fromkeys(rounding for of, rounding, _ in self.gemm if of == fmt))
 
 
 @dataclass

@@ -15,7 +15,7 @@ from helmsman.executor.torch_device.probe import product_rate, read_rate
 from helmsman.executor.torch_device.ragged_stage import RaggedStage
 from helmsman.executor.torch_device.regions import regions_of
 from helmsman.executor.torch_device.stage import TorchStage
-from helmsman.schemas.formats import StoredFormat
+from helmsman.schemas.formats import Precision, StoredFormat
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import RaggedSpec, StageSpec
@@ -64,7 +64,7 @@ class TorchDevice:
         """Bytes/s at which it reads its memory now."""
         return read_rate(self.memory.device)
 
-    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer]) -> float:
+    def product_rate(self, fmt: StoredFormat, matrices: Sequence[Buffer], rounding: Precision) -> float:
         """FLOP/s of a product now, with a matrix of its own."""
         return product_rate(self.memory.device, fmt, *PRODUCT, PRODUCT_TOKENS)
 

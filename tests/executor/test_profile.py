@@ -86,11 +86,11 @@ def synthetic():
             seconds = size / (READ * share) + OVERHEAD
             samples.linear[fmt, size] = [size / seconds / READ] * 5
             samples.attention[fmt, size] = [size / seconds / READ] * 5
-        samples.gemm[fmt, 16] = [PEAK / 2] * 5
-        samples.gemm[fmt, 128] = [PEAK] * 5
+        samples.gemm[fmt, "f32", 16] = [PEAK / 2] * 5
+        samples.gemm[fmt, "f32", 128] = [PEAK] * 5
         samples.wide[fmt] = [PEAK / 4] * 5
     samples.linear["q4_0", 10**6] = [10**6 / (10**6 / (READ / 4) + OVERHEAD) / READ] * 5
-    samples.gemm["q4_0", 32] = [PEAK / 8] * 5
+    samples.gemm["q4_0", "int16", 32] = [PEAK / 8] * 5
     samples.inputs = dict.fromkeys(samples.gemm, [INPUTS] * 5)
     stage = InplaceSamples()
     stage.small[1] = [(0, OVERHEAD)] * 5
@@ -276,7 +276,7 @@ def test_a_gpu_is_recorded_with_its_link_and_its_readings():
     gpu = hardware.device("cuda")
     assert (gpu.read.value, gpu.launch.value, hardware.memory(gpu.memory).capacity) == (READ, 5e-6, 2**33)
     assert hardware.link("dram", gpu.memory).name == "cuda-h2d"
-    assert found(hardware, "gemm", "cuda", format="f16", tokens=128).value == PEAK
+    assert found(hardware, "gemm", "cuda", format="f16", rounding="f32", tokens=128).value == PEAK
     assert found(hardware, "linear", "cuda", format="bf16", bytes=10**8).value == pytest.approx(0.9, rel=0.01)
     for lane in ("cuda-h2d", "cuda-d2h"):
         sizes = [r.conditions["bytes"] for r in hardware.readings if (r.what, r.device) == ("copy", lane)]

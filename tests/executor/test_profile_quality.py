@@ -296,7 +296,11 @@ def test_a_spread_widens_by_what_others_took_and_narrows_back():
 def test_only_disturbed_figures_of_a_record_are_wider_and_say_so():
     profile = synthetic_profile()
     samples = replace(profile.processors[0].samples)
-    samples.disturbed = {("linear", "bf16", 10**6): 0.3, ("gemm", "bf16", 128): 0.05, ("linear", "f16", 10**6): 0.02}
+    samples.disturbed = {
+        ("linear", "bf16", 10**6): 0.3,
+        ("gemm f32", "bf16", 128): 0.05,
+        ("linear", "f16", 10**6): 0.02,
+    }
     processors = (replace(profile.processors[0], samples=samples), *profile.processors[1:])
     profile = replace(profile, processors=processors)
     profile.links["h2d"].disturbed = 0.5

@@ -20,7 +20,7 @@ POOL: Any = None
     [
         lambda: probe.read_rate(POOL, [PIECE]),
         lambda: probe.weights_rate(POOL, "f16", [PIECE]),
-        lambda: probe.product_rate(POOL, "f16", [PIECE]),
+        lambda: probe.product_rate(POOL, "f16", [PIECE], "f32"),
         lambda: probe.joint_read_rate([POOL, POOL], [PIECE, PIECE]),
         lambda: LinkSample.of(lambda _: 0.0, 1 << 20, 64),
     ],

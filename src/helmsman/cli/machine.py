@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import PRECISIONS
 
 if TYPE_CHECKING:
     from helmsman.schemas.hardware import Hardware
@@ -25,16 +26,19 @@ def add_machine_arguments(parser: Parser) -> None:
     group.add_argument("--peer", metavar="RATE", help=peer)
     group.add_argument("--vram-avail", metavar="SIZE", help="memory of each GPU that a plan may use, e.g. 7GiB")
     group.add_argument("--ram-avail", metavar="SIZE", help="host memory a plan may use")
+    precise = "precision of activations where CPUs multiply many tokens (default auto: docs/precision.md)"
+    group.add_argument("--activations", choices=("auto", *PRECISIONS), default="auto", help=precise)
 
 
 def machine(args: argparse.Namespace) -> "Hardware":
     """The machine that the arguments name, overrides applied."""
     from helmsman.hwdb.compose import override
+    from helmsman.planner.rounding import with_rounding
     from helmsman.schemas.units import parse_bytes
 
     vram = None if args.vram_avail is None else parse_bytes(args.vram_avail, "--vram-avail")
     ram = None if args.ram_avail is None else parse_bytes(args.ram_avail, "--ram-avail")
-    return override(_named_or_composed(args), vram, ram)
+    return with_rounding(override(_named_or_composed(args), vram, ram), args.activations)
 
 
 def warn_of_disturbed(args: argparse.Namespace, hardware: "Hardware") -> None:

@@ -1,0 +1,63 @@
+"""What activations are rounded to in products of many tokens: the choice, and the rates that were measured with it."""
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+from helmsman.schemas.formats import Precision
+from helmsman.schemas.hardware import Device, Efficiency, Hardware
+from helmsman.schemas.rounding import Rounding
+
+Wanted = Literal["auto"] | Precision
+
+_NATIVE = ("cpu", "loopback")
+"""Devices whose products are those of Helm's own kernels."""
+_BF16_UNITS = ("avx512bf16", "avx512_bf16")
+"""Names, in records of measured and of listed processors, of units that multiply bf16 by bf16 into f32."""
+
+
+def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
+    """The machine as a plan sees it: devices with Helm's own kernels say what they round activations to, and keep the
+    efficiency curves that were measured so.
+
+    `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, else f32;
+    quantised weights meet int16, whose loss is a hundredth of what their own format costs. A precision that does not
+    apply to weights of a kind leaves those as `auto` has them."""
+    return hardware.model_copy(update={"devices": tuple(_chosen(device, wanted) for device in hardware.devices)})
+
+
+def _chosen(device: Device, wanted: Wanted) -> Device:
+    if device.kind not in _NATIVE:
+        return device
+    rounding = rounding_of(device, wanted)
+    return device.model_copy(update={"rounding": rounding, "efficiency": tuple(_kept(device.efficiency, rounding))})
+
+
+def rounding_of(device: Device, wanted: Wanted) -> Rounding:
+    """What `wanted` comes to on a device."""
+    bf16: Literal["f32", "bf16"] = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
+    codes: Literal["f32", "int16", "int8"] = "int16"
+    if wanted == "f32":
+        bf16, codes = "f32", "f32"
+    elif wanted == "bf16":
+        bf16 = "bf16"
+    elif wanted in ("int16", "int8"):
+        codes = wanted
+    return Rounding(bf16=bf16, codes=codes)
+
+
+def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:
+    """The curves without those of other precisions, where there is one of this; else all of them, of which the first
+    counts."""
+    for curve in curves:
+        if curve.rounding is None or curve.format == "*":
+            yield curve
+            continue
+        chosen = rounding.of(curve.format)
+        if curve.rounding == chosen or not _measured(curves, curve, chosen):
+            yield curve
+
+
+def _measured(curves: Iterable[Efficiency], like: Efficiency, rounding: Precision) -> bool:
+    """Whether there is a curve of the same products with activations of that precision."""
+    kind = (like.bound, like.op, like.format)
+    return any((each.bound, each.op, each.format) == kind and each.rounding == rounding for each in curves)

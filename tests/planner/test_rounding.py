@@ -1,0 +1,79 @@
+"""What activations are rounded to: the choice by processor, and the curves that a plan keeps."""
+
+import pytest
+
+from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.planner.device_rates import efficiency_curve
+from helmsman.planner.rounding import Wanted, rounding_of, with_rounding
+from helmsman.schemas.figures import Figure
+from helmsman.schemas.formats import PRECISIONS, Precision, StoredFormat
+from helmsman.schemas.hardware import Device, Efficiency, Hardware
+from helmsman.schemas.rounding import USUAL, Rounding
+
+
+def processor(isa: str = "avx2", curves: tuple[Efficiency, ...] = ()) -> Device:
+    found = load_hardware("a4000-7950x", None).device("cpu")
+    return found.model_copy(update={"isa": (isa,), "efficiency": curves})
+
+
+def measured(fmt: StoredFormat, rounding: Precision | None, share: float) -> Efficiency:
+    figure = Figure(value=share, p10=share, p90=share, source="measured")
+    return Efficiency(bound="compute", op="linear", format=fmt, rounding=rounding, at=(32.0,), share=(figure,))
+
+
+@pytest.mark.parametrize(
+    ("isa", "wanted", "rounding"),
+    [
+        ("avx2", "auto", Rounding(bf16="f32", codes="int16")),
+        ("avx512bf16", "auto", Rounding(bf16="bf16", codes="int16")),
+        ("avx512_bf16", "auto", Rounding(bf16="bf16", codes="int16")),
+        ("avx512bf16", "f32", Rounding(bf16="f32", codes="f32")),
+        ("avx2", "bf16", Rounding(bf16="bf16", codes="int16")),
+        ("avx2", "int8", Rounding(bf16="f32", codes="int8")),
+        ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16")),
+    ],
+)
+def test_what_is_asked_for_leaves_other_weights_as_auto_has_them(isa: str, wanted: Wanted, rounding: Rounding) -> None:
+    assert rounding_of(processor(isa), wanted) == rounding
+
+
+def test_weights_of_every_format_meet_one_precision() -> None:
+    rounding = Rounding(bf16="bf16", codes="int8")
+    assert [rounding.of(fmt) for fmt in ("f32", "f16", "bf16", "q8_0", "q4_k", "q4")] == [
+        "f32", "f32", "bf16", "int8", "int8", "int8"
+    ]  # fmt: skip
+    assert processor().rounds == USUAL
+
+
+def on(curves: tuple[Efficiency, ...], wanted: Wanted) -> Device:
+    machine = load_hardware("a4000-7950x", None)
+    devices = tuple(
+        each.model_copy(update={"efficiency": curves, "isa": ("avx2",)}) if each.kind == "cpu" else each
+        for each in machine.devices
+    )
+    return with_rounding(machine.model_copy(update={"devices": devices}), wanted).device("cpu")
+
+
+@pytest.mark.parametrize("wanted", PRECISIONS)
+def test_a_plan_keeps_the_curves_of_its_precision(wanted: Precision) -> None:
+    of_codes: tuple[Precision, ...] = ("int16", "int8", "f32")
+    curves = [measured("q8_0", each, share) for each, share in zip(of_codes, (0.5, 0.9, 0.3), strict=True)]
+    curves += [measured("bf16", "f32", 0.4), measured("bf16", "bf16", 0.8), measured("f16", None, 0.45)]
+    device = on(tuple(curves), wanted)
+    for fmt in ("q8_0", "bf16", "f16"):
+        chosen = device.rounds.of(fmt)
+        (expected,) = (each for each in curves if each.format == fmt and each.rounding in (chosen, None))
+        assert efficiency_curve(device, "compute", "linear", fmt) == expected
+    assert efficiency_curve(device, "compute", "linear", "q4_k") is not None  # of the nearest format
+
+
+def test_what_was_not_measured_is_priced_by_what_was() -> None:
+    usual = measured("q8_0", "int16", 0.5)
+    assert efficiency_curve(on((usual,), "int8"), "compute", "linear", "q8_0") == usual
+
+
+def test_accelerators_compute_in_the_format_of_their_weights() -> None:
+    before: Hardware = load_hardware("a4000-7950x", None)
+    after = with_rounding(before, "int8")
+    changed = [each.name for each in after.devices if each.rounding is not None]
+    assert changed == [each.name for each in before.devices if each.kind == "cpu"]
