@@ -1,13 +1,16 @@
-"""Speeds beside llama.cpp in one run: the same GGUF file, the same tests, engines in turns.
+"""Speeds beside another engine in one run: the same model, the same tests, engines in turns.
 
-    python -m benchmarks.peers FILE.gguf --plan PLAN --peer-python PYTHON
+    python -m benchmarks.peers PLACE --plan PLAN --peer-python PYTHON
+        [--peer llama.cpp|openvino|torch] [--peer-model PLACE] [--peer-precision f32|bf16]
         [-p 128,1024] [-n 48] [-d 0,4096] [--threads 1,2] [--pairs 5] [--json FILE]
 
-PLAN is an all-CPU plan of the file (`helm-plan --model FILE.gguf --hw this`); `--peer-python` is an interpreter of
-another environment that has `llama-cpp-python`. At a depth llama.cpp runs with flash attention (its own default) and
-without; neither engine computes what is cached. Decode steps are also compared with a plain read of the bytes that
-they stream, weights and KV. A figure is not to be quoted when others took more than 8 % of the CPU time; the peer's
-own count among them."""
+PLAN is an all-CPU plan of PLACE (`helm-plan --model PLACE --hw this`), a GGUF file or a directory; `--peer-python` is
+an interpreter of another environment that has `llama-cpp-python`, `openvino-genai` or `torch` and `transformers`;
+`--peer-model`: what that engine reads, where it is not PLACE; `--peer-precision`: what it is told to compute in, where
+not what it chooses (torch: the model's own). With `-n 0` prompts alone. At a depth llama.cpp runs with flash
+attention (its own default) and without; no engine computes what is cached, but OpenVINO, which has to. Decode steps
+are also compared with a plain read of the bytes that they stream, weights and KV. A figure is not to be quoted when
+others took more than 8 % of the CPU time; the peer's own count among them."""
 
 import argparse
 import json
@@ -30,6 +33,8 @@ from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
 
+WORKERS = {"llama.cpp": "llama_worker.py", "openvino": "openvino_worker.py", "torch": "torch_worker.py"}
+
 
 def main() -> int:
     """Measure and print."""
@@ -41,9 +46,12 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("gguf", type=Path)
+    parser.add_argument("place", type=Path)
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--peer-python", type=Path, required=True)
+    parser.add_argument("--peer", choices=tuple(WORKERS), default="llama.cpp")
+    parser.add_argument("--peer-model", type=Path)
+    parser.add_argument("--peer-precision", choices=("f32", "bf16"))
     parser.add_argument("-p", "--prompts", type=_counts, default=(128,))
     parser.add_argument("-n", "--steps", type=int, default=48)
     parser.add_argument("-d", "--depths", type=_counts, default=(0,))
@@ -59,19 +67,29 @@ def _counts(text: str) -> tuple[int, ...]:
 
 def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
     """Prompts at depth 0, decode steps at every depth."""
-    tests = (*tests_of(args.prompts, (), (0,)), *tests_of((), (args.steps,), args.depths))
+    steps = tests_of((), (args.steps,), args.depths) if args.steps else ()
+    tests = (*tests_of(args.prompts, (), (0,)), *steps)
     context = max(test.context for test in tests)
     plan = _with(read_document(Plan, args.plan), threads, context)
     piece = longest_prompt(tests, fills=False)
-    with Engine.load(plan, args.gguf, Machine.this(), prompt_tokens=piece) as engine:
+    with Engine.load(plan, args.place, Machine.this(), prompt_tokens=piece) as engine:
         runner = Runner(engine, piece)
         yield from _against_reads(runner, plan, [test for test in tests if test.steps], threads, args.pairs)
-        for flash in (False, True):
-            peer = _Peer(args, threads, context, flash)
-            for test in tests:
-                if test.depth or not flash:
+        for name, options, wanted in _settings(args, tests):
+            if wanted:
+                peer = _Peer(args, name, [str(threads), str(context), *options])
+                for test in wanted:
                     yield _compared(runner, peer, test, threads, args.pairs)
-            peer.close()
+                peer.close()
+
+
+def _settings(args: argparse.Namespace, tests: Sequence[Test]) -> Iterator[tuple[str, list[str], Sequence[Test]]]:
+    """What the peer is called and told, and the tests to run so."""
+    if args.peer != "llama.cpp":
+        yield args.peer, [args.peer_precision or ""], tests
+        return
+    yield "llama.cpp", ["0"], tests
+    yield "llama.cpp fa", ["1"], [test for test in tests if test.depth]
 
 
 def _compared(runner: Runner, peer: "_Peer", test: Test, threads: int, pairs: int) -> Row:
@@ -106,12 +124,12 @@ def _with(plan: Plan, threads: int, context: int) -> Plan:
 
 
 class _Peer:
-    """A llama.cpp process that answers every test with its seconds."""
+    """A process of the other engine that answers every test with its seconds."""
 
-    def __init__(self, args: argparse.Namespace, threads: int, context: int, flash: bool) -> None:
-        self.name = "llama.cpp fa" if flash else "llama.cpp"
-        worker = Path(__file__).with_name("llama_worker.py")
-        command = [str(args.peer_python), str(worker), str(args.gguf), str(threads), str(context), str(int(flash))]
+    def __init__(self, args: argparse.Namespace, name: str, options: Sequence[str]) -> None:
+        self.name = name
+        worker = Path(__file__).with_name(WORKERS[args.peer])
+        command = [str(args.peer_python), str(worker), str(args.peer_model or args.place), *options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def seconds(self, test: Test) -> float:

@@ -180,7 +180,7 @@ struct CodeProduct {
 template <Format F>
 void words_as(const LinearArgs& a) {
   if constexpr (Simd::word_product)
-    if (a.tokens > Simd::stream_tokens) return multiply_all<CodeProduct<F, WordLanes>>(a);
+    if (a.tokens > Simd::code_stream_tokens) return multiply_all<CodeProduct<F, WordLanes>>(a);
   words_stream<F>(a);
 }
 
@@ -195,21 +195,26 @@ void linear_words(const LinearArgs& a) {
   }
 }
 
-// Eight quads, scale, scale times sum, then of the first half, of the second and of both the sums of what meets either
-// pair of a quad, as 16-bit numbers.
+// Eight quads (columns in the order 0, 2, 1, 3), scale, scale times sum, then of the first half, of the second and of both
+// the sums of even columns and of odd ones, which meet either pair of a quad, as 16-bit numbers.
 inline void put_bytes(Run& run, size_t stride, int32_t* to) {
-  constexpr int order[4] = {0, 2, 1, 3};
-  int16_t counts[3][2] = {};
-  for (size_t q = 0; q < kRun / 4; ++q) {
-    int8_t quad[4];
-    for (int j = 0; j < 4; ++j) {
-      quad[j] = static_cast<int8_t>(run.whole[4 * q + order[j]]);
-      counts[q / 4][j / 2] = static_cast<int16_t>(counts[q / 4][j / 2] + quad[j]);
-    }
-    memcpy(to + q * stride, quad, 4);
-  }
+  constexpr uint32_t low = 0x00ff00ff;
+  uint32_t pairs[kRun / 2];
+  int16_t counts[3][2];
+  memcpy(pairs, run.whole, sizeof(pairs));
+  for (size_t q = 0; q < kRun / 4; ++q)
+    to[q * stride] = static_cast<int32_t>((pairs[2 * q] & low) | (pairs[2 * q + 1] & low) << 8);
   put_scale(run, stride, to + 8 * stride);
-  for (int pair = 0; pair < 2; ++pair) counts[2][pair] = static_cast<int16_t>(counts[0][pair] + counts[1][pair]);
+  for (int odd = 0; odd < 2; ++odd) {
+    int sums[2] = {};
+    for (size_t c = 0; c < kRun / 4; ++c) {
+      sums[0] += run.whole[2 * c + odd];
+      sums[1] += run.whole[kRun / 2 + 2 * c + odd];
+    }
+    counts[0][odd] = static_cast<int16_t>(sums[0]);
+    counts[1][odd] = static_cast<int16_t>(sums[1]);
+    counts[2][odd] = static_cast<int16_t>(sums[0] + sums[1]);
+  }
   for (size_t part = 0; part < 3; ++part) memcpy(to + (10 + part) * stride, counts[part], 4);
 }
 

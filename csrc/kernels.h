@@ -189,6 +189,7 @@ struct Peak {
 struct Kernels {
   const char* name;
   size_t stream_tokens;  // up to here weights are widened as they stream; beyond, the blocked product is used
+  size_t code_stream_tokens;  // the same of quantised weights
   size_t stream_block;   // tokens per block while streaming
   size_t product_block;  // tokens per block of the blocked product
 
@@ -199,7 +200,7 @@ struct Kernels {
   void (*linear_words)(const LinearArgs&);  // of 16-bit ones: quantised formats
   // Runs of 32 columns, each block [runs][kRunWords][width]; `bytes`: rounded as pack_bytes does.
   void (*pack_words)(const PackArgs&, bool bytes);
-  // Of 8-bit ones, more than stream_tokens: quantised formats of codes up to byte_most.
+  // Of 8-bit ones, more than code_stream_tokens: quantised formats of codes up to byte_most.
   void (*linear_bytes)(const LinearArgs&);
   void (*pack_bytes)(const PackArgs&);  // runs of 32 columns, each block [runs][kRunBytes][width]
   // Of activations in bf16, weights too. Null without BF16 units.

@@ -12,7 +12,7 @@ Range rows_of(const Matrix& m, size_t thread, size_t threads) {
 }
 
 InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens) {
-  const bool few = tokens <= k.stream_tokens;
+  const bool few = tokens <= (quantised(format) ? k.code_stream_tokens : k.stream_tokens);
   if (!quantised(format)) {
     if (format != Format::bf16 || activations != Activations::bf16 || few) return InputKind::floats;
     return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;

@@ -6,8 +6,8 @@
 namespace helm {
 
 // How precise activations are at least where many tokens meet a matrix: bf16 of weights in bf16, whole numbers under a
-// scale per 32 columns of quantised ones; other weights take f32. Up to Kernels::stream_tokens, where weights are read
-// faster than multiplied, bf16 weights take f32 and quantised ones 16 bits, if not f32.
+// scale per 32 columns of quantised ones; other weights take f32. Up to Kernels::stream_tokens (code_stream_tokens), where
+// weights are widened as they are read, bf16 weights take f32 and quantised ones 16 bits, if not f32.
 enum class Activations { f32, bf16, int16, int8 };
 
 struct Matrix {

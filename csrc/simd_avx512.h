@@ -20,6 +20,7 @@ struct Simd {
 #endif
   // 12 tokens x 32 rows are 24 of the 32 registers; streaming, 16 tokens x 16 rows are 16.
   static constexpr int stream_block = 16, stream_tokens = 16, product_block = 12, product_panels = 2;
+  static constexpr int code_stream_tokens = 16;
   static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;  // two FMA ports, latency four
 

@@ -9,7 +9,8 @@
 namespace helm {
 namespace {
 
-const Kernels kTable = {Simd::name,         Simd::stream_tokens, Simd::stream_block, Simd::product_block,
+const Kernels kTable = {Simd::name,         Simd::stream_tokens, Simd::code_stream_tokens,
+                        Simd::stream_block, Simd::product_block,
                         Simd::word_product, Simd::byte_most,     linear,             linear_words,
                         pack_words,         linear_bytes,        pack_bytes,         nullptr,
                         nullptr,            pack_x,              decode,

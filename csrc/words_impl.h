@@ -2,7 +2,7 @@
 // before.
 //
 // Activations are 16-bit numbers under a scale per run of 32 columns (Kernels::pack_words), so that products with
-// codes and their sums over a span are exact integers. Up to Simd::stream_tokens each thread reads one ascending stream
+// codes and their sums over a span are exact integers. Up to Simd::code_stream_tokens each thread reads one ascending stream
 // of codes, each used once per block of tokens. Beyond, where the processor adds such products in one instruction, a
 // pair of panels is taken apart once per 256 columns and reused by all tokens from L1.
 #pragma once
@@ -95,7 +95,7 @@ void pack_runs(const PackArgs& a, size_t limit, size_t size, float most, const P
 }
 
 void pack_words(const PackArgs& a, bool bytes) {
-  const size_t limit = Simd::word_product && a.tokens > Simd::stream_tokens ? kTogether : Simd::words_block;
+  const size_t limit = Simd::word_product && a.tokens > Simd::code_stream_tokens ? kTogether : Simd::words_block;
   pack_runs(a, limit, kRunWords, bytes ? kByteMost : kWordMost, put_words);
 }
 

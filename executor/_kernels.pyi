@@ -22,9 +22,9 @@ KeptFormat = Literal["f32", "f16", "bf16", "q8_0", "q4"]
 StoredFormat = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_k", "q6_k", "q8", "q4"]
 Precision = Literal["f32", "bf16", "int16", "int8"]
 """What activations are rounded to where many tokens meet a matrix: bf16 for weights in bf16, whole numbers of so many
-bits under a scale per 32 columns for quantised weights. Other weights meet f32. A few tokens (12 or 16), for which
-reading weights takes longer than multiplying, meet bf16 weights in f32 and quantised ones in 16 bits, unless f32 was
-asked for."""
+bits under a scale per 32 columns for quantised weights. Other weights meet f32. A few tokens (up to 16; of
+quantised weights on AVX2 up to 4), which meet weights as these are read, take f32 where weights are bf16, and 16 bits
+where they are quantised, unless f32 was asked for."""
 
 def isa() -> str:
     """The instruction set in use: avx512bf16, avx512vnni, avx512, avx2, neondot, neon or portable."""

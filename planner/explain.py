@@ -11,6 +11,7 @@ from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.predict import gap
+from helmsman.planner.rounding_loss import loss_of
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
@@ -42,8 +43,25 @@ def explain(decision: Decision, every_term: bool = False) -> str:
     plan = decision.plan
     lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), *_apart(_others(decision))]
     if every_term:
-        lines += ["", *_terms("prefill", plan.predicted.prefill), "", *_terms("decode", plan.predicted.decode)]
+        lines += [
+            *_apart(precision(plan)),
+            "",
+            *_terms("prefill", plan.predicted.prefill),
+            "",
+            *_terms("decode", plan.predicted.decode),
+        ]
     return "\n".join(lines)
+
+
+def precision(plan: Plan) -> Iterator[str]:
+    """Per device with Helm's own kernels and format of matrices: what activations are rounded to in products of
+    many tokens, and what that costs."""
+    for device in plan.hardware.devices:
+        if device.rounding is None or not any(rule.device == device.name for rule in plan.compute):
+            continue
+        for fmt in dict.fromkeys(fmt for fmt, _ in _matrices(plan)):
+            rounding = device.rounding.of(fmt)
+            yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
 
 
 def _apart(lines: Iterable[str]) -> list[str]:

@@ -10,8 +10,8 @@ class Rounding(Frozen):
     """What activations are rounded to: `bf16` where they meet weights in bf16, `codes` where they meet quantised ones;
     weights in f32 and f16 meet f32.
 
-    Sums are f32 in any case. Up to 12 or 16 tokens, for which reading weights takes longer than multiplying, weights in
-    bf16 meet f32 and quantised ones `int16`, unless `codes` is f32."""
+    Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
+    are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""
 
     bf16: Literal["f32", "bf16"] = "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"

@@ -191,7 +191,8 @@ def test_copies_of_pieces_take_as_long_as_their_bytes() -> None:
     batch = (served.stage, rows, np.array([1], np.int32).data, None, None)
     done = ServingPass(lanes, 2, [batch], swap_in=((source, 0, 1), (target, 0, 1), pieces))
     done.wait()
-    assert done.seconds()["swap_in"] >= 2 * (1e-3 + 1000 / 1e6)
+    resolution = 1e-9  # of differences of a clock that has run for days
+    assert done.seconds()["swap_in"] >= 2 * (1e-3 + 1000 / 1e6) - resolution
     found, given = view(target, np.uint8), view(source, np.uint8)
     np.testing.assert_array_equal(found[:400], given[1000:1400])
     np.testing.assert_array_equal(found[2048:2648], given[:600])

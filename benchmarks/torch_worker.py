@@ -1,0 +1,48 @@
+"""Runs in the peer's environment: tests of a model by PyTorch (transformers, eager) on request.
+
+python torch_worker.py PLACE THREADS CONTEXT PRECISION < tests ({"prompt", "steps", "depth"} a line) > seconds a line
+
+PLACE is a Hugging Face directory; PRECISION f32, bf16 or nothing, for the model's own."""
+
+import json
+import os
+import sys
+import time
+
+
+def main() -> None:
+    """Load once, then run every test."""
+    path, threads, _, precision = sys.argv[1:5]
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(int(threads))
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "": "auto"}[precision]
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
+    with torch.inference_mode():
+        for line in sys.stdin:
+            test = json.loads(line)
+            answer.write(f"{seconds(model, test['prompt'], test['steps'], test['depth'])}\n")
+            answer.flush()
+
+
+def seconds(model, prompt: int, steps: int, depth: int) -> float:
+    """Of a prompt, whose last token alone yields logits, or of decode steps on top of `depth` tokens."""
+    import torch
+    from transformers import DynamicCache
+
+    cache = DynamicCache()
+    if not prompt:
+        model(torch.randint(256, (1, max(depth, 1))), past_key_values=cache, logits_to_keep=1)
+    start = time.monotonic()
+    if prompt:
+        model(torch.randint(256, (1, prompt)), past_key_values=cache, logits_to_keep=1)
+    for _ in range(steps):
+        model(torch.randint(256, (1, 1)), past_key_values=cache)
+    return time.monotonic() - start
+
+
+if __name__ == "__main__":
+    main()
