@@ -49,7 +49,7 @@ def main() -> int:
     args = _arguments()
     print_machine()
     print(f"{'weights':<9}{'what':<18}{'mean KL':>10}{'worst':>10}", flush=True)
-    own = Reference(args.checkpoint, "f32", args.sequences, args.tokens // args.sequences)
+    own = Reference(args.checkpoint, "f32", args.sequences, args.tokens // args.sequences).logits
     rows = []
     for fmt in args.formats:
         for row in _rows(args, fmt, own):
@@ -71,7 +71,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _rows(args: argparse.Namespace, fmt: StoredFormat, own: Reference) -> Iterator[Loss]:
+def _rows(args: argparse.Namespace, fmt: StoredFormat, own: Logits) -> Iterator[Loss]:
     count = args.tokens // args.sequences
     chosen = np.concatenate([np.arange(PASS - 1, count, PASS) + at * count for at in range(args.sequences)])
     reference = Reference(args.checkpoint, fmt, args.sequences, count)
@@ -79,7 +79,7 @@ def _rows(args: argparse.Namespace, fmt: StoredFormat, own: Reference) -> Iterat
     if is_plain(fmt):
         yield _loss(fmt, "torch in bf16", expected, reference.in_dtype(torch.bfloat16)[chosen])
     else:
-        yield _loss(fmt, "the format itself", own.logits[chosen], expected)
+        yield _loss(fmt, "the format itself", own[chosen], expected)
     for setting in SETTINGS[is_plain(fmt)]:
         plan = _planned(args, fmt, setting, count)
         yield _loss(fmt, setting, expected, _logits(plan, args.checkpoint, reference.tokens))

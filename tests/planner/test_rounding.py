@@ -1,13 +1,19 @@
 """What activations are rounded to: the choice by processor, and the curves that a plan keeps."""
 
+from pathlib import Path
+
 import pytest
 
+from helmsman.cli.plan import main as plan
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.device_rates import efficiency_curve
 from helmsman.planner.rounding import Wanted, rounding_of, with_rounding
+from helmsman.planner.rounding_loss import MEASURED, loss_of
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.formats import PRECISIONS, Precision, StoredFormat
+from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, Precision, StoredFormat
 from helmsman.schemas.hardware import Device, Efficiency, Hardware
+from helmsman.schemas.plan import Plan
+from helmsman.schemas.read import read_document
 from helmsman.schemas.rounding import USUAL, Rounding
 
 
@@ -77,3 +83,25 @@ def test_accelerators_compute_in_the_format_of_their_weights() -> None:
     after = with_rounding(before, "int8")
     changed = [each.name for each in after.devices if each.rounding is not None]
     assert changed == [each.name for each in before.devices if each.kind == "cpu"]
+
+
+@pytest.mark.parametrize("rounding", PRECISIONS)
+@pytest.mark.parametrize("fmt", STORED_FORMATS)
+def test_every_precision_says_what_it_costs(fmt: StoredFormat, rounding: Precision) -> None:
+    said = loss_of(fmt, rounding)
+    assert ("rounds nothing" in said) == (rounding == "f32")
+    assert said.startswith("about") == (
+        rounding != "f32" and not any((each.format, each.rounding) == (fmt, rounding) for each in MEASURED)
+    )
+
+
+@pytest.mark.parametrize("wanted", ["auto", "int8"])
+def test_verbose_plans_say_what_rounding_costs(capsys: pytest.CaptureFixture[str], wanted: str, tmp_path: Path) -> None:
+    asked = ["--model", "Qwen3-0.6B", "--hw", "m1-16gb", "--format", "q4_0", "--activations", wanted]
+    assert plan([*asked, "-v", "-o", str(tmp_path / "plan.json")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("precision")]
+    kept = read_document(Plan, tmp_path / "plan.json")
+    used = {rule.device for rule in kept.compute}
+    assert len(lines) == len([each for each in kept.hardware.devices if each.rounding and each.name in used])
+    rounding = "int8" if wanted == "int8" else "int16"
+    assert all(f"q4_0 weights meet activations in {rounding}" in line for line in lines)
