@@ -17,11 +17,11 @@ InputKind input_kind(const Kernels& k, Format format, Activations activations, s
     if (format != Format::bf16 || activations != Activations::bf16 || few) return InputKind::floats;
     return k.linear_pairs != nullptr ? InputKind::pairs : InputKind::rounded;
   }
-  if (activations == Activations::f32) return InputKind::floats;
+  if (activations == Activations::f32) return InputKind::tiled;
   if (few) return InputKind::words;
   if (activations == Activations::int8)
     return largest_code(format) <= k.byte_most ? InputKind::bytes : InputKind::small_words;
-  return k.word_product ? InputKind::words : InputKind::floats;
+  return k.word_product ? InputKind::words : InputKind::tiled;
 }
 
 namespace {
@@ -40,14 +40,15 @@ void round_packed(const PackArgs& a, size_t limit) {
 // How many parts columns are packed in.
 size_t parts_of(InputKind kind, size_t columns) {
   if (kind == InputKind::pairs) return (columns + 1) / 2;
-  return kind == InputKind::floats || kind == InputKind::rounded ? columns : (columns + kRun - 1) / kRun;
+  const bool plain = kind == InputKind::floats || kind == InputKind::tiled || kind == InputKind::rounded;
+  return plain ? columns : (columns + kRun - 1) / kRun;
 }
 
 }  // namespace
 
 const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t threads, const float* x, size_t tokens,
                        size_t columns, float* packed) {
-  if (kind == InputKind::floats && tokens == 1) return x;
+  if ((kind == InputKind::floats || kind == InputKind::tiled) && tokens == 1) return x;
   const Range share = share_of(parts_of(kind, columns), thread, threads);
   const PackArgs args{x, columns, tokens, columns, share.begin, share.end, packed};
   switch (kind) {
@@ -56,7 +57,7 @@ const void* pack_share(const Kernels& k, InputKind kind, size_t thread, size_t t
     case InputKind::bytes: k.pack_bytes(args); break;
     case InputKind::pairs: k.pack_pairs(args); break;
     default: {
-      const size_t limit = block_limit(k, tokens);
+      const size_t limit = kind == InputKind::floats ? block_limit(k, tokens) : k.product_block;
       k.pack_x(x, columns, tokens, columns, limit, share.begin, share.end, packed);
       if (kind == InputKind::rounded) round_packed(args, limit);
     }

@@ -24,9 +24,10 @@ struct Matrix {
 // The rows that `thread` computes: whole panels, so that each thread reads one ascending stream.
 Range rows_of(const Matrix& m, size_t thread, size_t threads);
 
-// What matrices multiply: f32 in blocks of tokens (one token's is x itself), the same rounded to bf16, numbers of 16 bits,
-// those with no more than 8 bits in them, numbers of 8 bits, or bf16 for BF16 units.
-enum class InputKind { floats, rounded, words, small_words, bytes, pairs };
+// What matrices multiply: f32 in blocks of tokens (one token's is x itself), in blocks as tiles take them however few the
+// tokens, the latter rounded to bf16, numbers of 16 bits, those with no more than 8 bits in them, numbers of 8 bits, or
+// bf16 for BF16 units.
+enum class InputKind { floats, tiled, rounded, words, small_words, bytes, pairs };
 
 InputKind input_kind(const Kernels& k, Format format, Activations activations, size_t tokens);
 

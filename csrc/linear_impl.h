@@ -2,7 +2,9 @@
 //
 // Up to Simd::stream_tokens the weights are the cost: each thread reads one strictly ascending stream, widens
 // as it loads, and keeps enough independent accumulators to hide the latency of FMA. Beyond, arithmetic is the
-// cost: a panel (pair) is widened once per product_depth columns and reused by a chunk of tokens from L1, quantised ones too.
+// cost. Where loads and conversions fit beside it (streams_many), plain weights go on like that, a panel for one block of
+// tokens after the other; else a panel (pair) is widened once per product_depth columns and reused by a chunk of tokens
+// from L1, as quantised ones are where activations are f32.
 #pragma once
 #include "product_impl.h"
 
@@ -197,7 +199,7 @@ struct FloatProduct {
 template <Format F>
 void linear_as(const LinearArgs& a) {
   if constexpr (!quantised(F))
-    if (a.tokens <= Simd::stream_tokens) return linear_stream<F>(a);
+    if (Simd::streams_many || a.tokens <= Simd::stream_tokens) return linear_stream<F>(a);
   multiply_all<FloatProduct<F>>(a);
 }
 

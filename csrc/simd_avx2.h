@@ -14,6 +14,7 @@ struct Simd {
   static constexpr const char* name = "avx2";
   // 6 tokens x 16 rows are 12 of the 16 registers; the others hold a weight pair and a broadcast.
   static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
+  static constexpr bool streams_many = true;
   static constexpr int code_stream_tokens = 4;
   static constexpr size_t product_depth = 384;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;  // two FMA ports, latency four

@@ -20,6 +20,7 @@ struct Simd {
 #endif
   // 12 tokens x 32 rows are 24 of the 32 registers; streaming, 16 tokens x 16 rows are 16.
   static constexpr int stream_block = 16, stream_tokens = 16, product_block = 12, product_panels = 2;
+  static constexpr bool streams_many = false;
   static constexpr int code_stream_tokens = 16;
   static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;  // two FMA ports, latency four
@@ -116,7 +117,12 @@ struct Simd {
   static I start_bytes(int factor, I counts) {
     return _mm512_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
   }
-  static I dot_bytes(I sum, I codes, I x) { return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)); }
+  // Written out, because GCC 12 copies sums around the intrinsics.
+  static I dot_bytes(I sum, I codes, I x) {
+    I product;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+v"(sum), "=&v"(product) : "v"(codes), "v"(x));
+    return sum;
+  }
   static I whole_bytes(I sum) { return _mm512_madd_epi16(sum, every_word(1)); }
   static I dot(I sum, I a, I b) { return _mm512_add_epi32(sum, _mm512_madd_epi16(a, b)); }
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }

@@ -14,6 +14,7 @@ struct Simd : FourLanes<Simd> {
   static constexpr const char* name = "neon";
   // 6 tokens x 16 rows are 24 of the 32 registers; the others hold four of weights and a broadcast.
   static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
+  static constexpr bool streams_many = false;
   static constexpr int code_stream_tokens = 12;
   static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 16;  // up to four FMA pipes, latency four

@@ -14,6 +14,7 @@ struct Simd : FourLanes<Simd> {
   static constexpr size_t lanes = 4;
   static constexpr const char* name = "portable";
   static constexpr int stream_block = 2, stream_tokens = 2, product_block = 2, product_panels = 1;
+  static constexpr bool streams_many = false;
   static constexpr int code_stream_tokens = 2;
   static constexpr size_t product_depth = 128;  // columns of a tile in f32, which stays in L1
   static constexpr int in_flight = 8;

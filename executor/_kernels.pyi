@@ -138,9 +138,9 @@ def linear(
     half a 32767th (int16) or half a 127th (int8) of the largest magnitude of its 32 columns; a NaN or infinity in
     x gives NaN in all of its rows of y; 32 columns below 1e-30 count as zero."""
 
-InputKind = Literal["floats", "rounded", "words", "small_words", "bytes", "pairs"]
-"""What a product multiplies: f32 numbers, the same rounded to bf16, 16-bit numbers, those of no more than 8 bits, 8-bit
-numbers four by four, or bf16 numbers two by two."""
+InputKind = Literal["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"]
+"""What a product multiplies: f32 numbers, the same in blocks as tiles take them, these rounded to bf16, 16-bit numbers,
+those of no more than 8 bits, 8-bit numbers four by four, or bf16 numbers two by two."""
 
 def product_kind(fmt: StoredFormat, tokens: int, activations: Precision = "int16") -> InputKind:
     """What products of `tokens` rows with weights in `fmt` multiply, with the instruction set in use."""

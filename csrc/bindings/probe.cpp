@@ -106,13 +106,13 @@ std::vector<double> time_read_checked(Pool& pool, const Buffer& buffer, long lon
 }
 
 constexpr std::pair<const char*, InputKind> kInputKinds[] = {
-    {"floats", InputKind::floats}, {"rounded", InputKind::rounded}, {"words", InputKind::words},
+    {"floats", InputKind::floats}, {"tiled", InputKind::tiled}, {"rounded", InputKind::rounded}, {"words", InputKind::words},
     {"small_words", InputKind::small_words}, {"bytes", InputKind::bytes}, {"pairs", InputKind::pairs}};
 
 InputKind kind_of(const std::string& name) {
   for (const auto& [text, kind] : kInputKinds)
     if (name == text) return kind;
-  throw py::value_error("kind must be floats, rounded, words, small_words, bytes or pairs");
+  throw py::value_error("kind must be floats, tiled, rounded, words, small_words, bytes or pairs");
 }
 
 std::string product_kind(const std::string& format, long long tokens, const std::string& activations) {

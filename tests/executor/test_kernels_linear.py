@@ -248,7 +248,7 @@ def test_time_linear_and_read_return_one_time_per_repeat(pools: tuple[Pool, ...]
         kernels.time_read(pools[0], weights, 1, 100)
 
 
-@pytest.mark.parametrize("kind", ["floats", "rounded", "words", "small_words", "bytes", "pairs"])
+@pytest.mark.parametrize("kind", ["floats", "tiled", "rounded", "words", "small_words", "bytes", "pairs"])
 def test_the_peak_of_units_grows_with_the_rounds(isa: str, pools: tuple[Pool, ...], kind: "InputKind") -> None:
     """Registers hold what is multiplied and summed: a round is a fixed number of products."""
     products = kernels.peak_products(kind)
@@ -269,7 +269,7 @@ def test_products_tell_what_they_multiply(isa: str) -> None:
     assert kernels.product_kind("f16", 64, "bf16") == kernels.product_kind("bf16", 1, "bf16") == "floats"
     assert kernels.product_kind("bf16", 64, "bf16") in ("rounded", "pairs")
     assert kernels.product_kind("q8_0", 1) == kernels.product_kind("q8_0", 1, "int8") == "words"
-    assert kernels.product_kind("q8_0", 1, "f32") == kernels.product_kind("q8_0", 64, "f32") == "floats"
+    assert kernels.product_kind("q8_0", 1, "f32") == kernels.product_kind("q8_0", 64, "f32") == "tiled"
     assert kernels.product_kind("q4_0", 64, "int8") == "bytes"
     assert kernels.product_kind("q8_0", 64, "int8") in ("bytes", "small_words")
     for fmt, tokens in product_of(FORMATS, (1, 17, 300)):
