@@ -14,7 +14,7 @@ from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Buffer, Pool
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import StoredFormat
+    from helmsman.executor._kernels import Precision, StoredFormat
 
 ROTATION = 256 << 20
 """Bytes that one series walks through: seven times the last-level cache of a 36 MiB machine."""
@@ -75,10 +75,10 @@ class Weights:
     def gigabytes(self) -> float:
         return sum(buffer.size for buffer in self.buffers) / 1e9
 
-    def seconds(self, pool: Pool, tokens: int) -> float:
+    def seconds(self, pool: Pool, tokens: int, rounding: "Precision" = "int16") -> float:
         """Of one walk through all matrices."""
         count = len(self.buffers)
-        return sum(kernels.time_linear(pool, self.fmt, self.buffers, self.rows, self.columns, tokens, count))
+        return sum(kernels.time_linear(pool, self.fmt, self.buffers, self.rows, self.columns, tokens, count, rounding))
 
     def side(self, label: str, pool: Pool, tokens: int = 1) -> Side:
         name = f"{label} {self.fmt} {self.rows}x{self.columns}"

@@ -10,9 +10,11 @@ from benchmarks.comparison import Row, Side, compare
 from benchmarks.kernel_bench import QUANTISED, Bench, Weights, fill, timed
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Pool
+from helmsman.executor.profile.processor import OTHER_ROUNDINGS
+from helmsman.schemas.rounding import USUAL
 
 if TYPE_CHECKING:
-    from helmsman.executor._kernels import InputKind, StoredFormat
+    from helmsman.executor._kernels import InputKind, Precision, StoredFormat
 
 PROMPTS = (128, 512, 1024)
 
@@ -52,19 +54,20 @@ def units(bench: Bench) -> Iterator[Row]:
     alone, right beside."""
     for fmt, (rows, columns) in product_of(UNITS, ((3072, 1024), (1024, 3072), (12288, 4096))):
         weights = Weights.random(fmt, rows, columns)
-        for (threads, pool), tokens in product_of(bench.pools.items(), (32, 128, 256, 1024, 4096)):
-            ours = product(weights, pool, tokens)
-            yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens)), threads, "GFLOP/s", bench.pairs)
+        roundings = dict.fromkeys((USUAL.of(fmt), *OTHER_ROUNDINGS.get(fmt, ())))
+        for (threads, pool), tokens, by in product_of(bench.pools.items(), (32, 128, 256, 1024, 4096), roundings):
+            ours = product(weights, pool, tokens, by)
+            yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens, by)), threads, "GFLOP/s", bench.pairs)
     for (threads, pool), tokens, group in product_of(bench.pools.items(), (128, 1024, 4096), (1, 2, 4)):
         yield compare(attention_of_prompt(pool, tokens, group), peak(pool, "floats"), threads, "GFLOP/s", bench.pairs)
 
 
-def product(weights: Weights, pool: Pool, tokens: int) -> Side:
+def product(weights: Weights, pool: Pool, tokens: int, rounding: "Precision" = "int16") -> Side:
     """A walk of at most four products."""
     few = Weights(weights.fmt, weights.rows, weights.columns, weights.buffers[:4])
-    name = f"product {weights.fmt} {tokens} x {weights.rows}x{weights.columns}"
+    name = f"product {weights.fmt} {rounding} {tokens} x {weights.rows}x{weights.columns}"
     flops = len(few.buffers) * 2 * tokens * weights.rows * weights.columns / 1e9
-    return Side(name, flops, partial(few.seconds, pool, tokens))
+    return Side(name, flops, partial(few.seconds, pool, tokens, rounding))
 
 
 def peak(pool: Pool, kind: "InputKind") -> Side:

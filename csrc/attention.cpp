@@ -108,8 +108,8 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
 
 // Later tokens see more positions: pieces are dealt from the last to the first.
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
-  const size_t piece = prompt_piece(s, c.tokens), pieces = (c.tokens + piece - 1) / piece;
-  const size_t pairs = c.batch * s.kv_heads;
+  const size_t pairs = c.batch * s.kv_heads, piece = prompt_piece(s, c.tokens, pairs, pool.threads());
+  const size_t pieces = (c.tokens + piece - 1) / piece;
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
     const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
@@ -123,8 +123,11 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
 
 }  // namespace
 
-size_t prompt_piece(const Attention& s, size_t tokens) {
-  const size_t pieces = (tokens * s.group() + kPrefillRows - 1) / kPrefillRows;
+// Two pieces a thread, as later ones take longer; none smaller than a panel of rows.
+size_t prompt_piece(const Attention& s, size_t tokens, size_t pairs, size_t threads) {
+  const size_t rows = tokens * s.group(), most = (rows + kMostRowsTogether - 1) / kMostRowsTogether;
+  const size_t least = (rows + kPrefillRows - 1) / kPrefillRows, busy = (2 * threads + pairs - 1) / pairs;
+  const size_t pieces = std::max(least, std::min(most, busy));
   return std::max<size_t>(1, (tokens + pieces - 1) / pieces);
 }
 

@@ -44,8 +44,9 @@ struct AttentionCall {
   Running running;
 };
 
-// Tokens per piece of a prompt, so that a piece has about kPrefillRows rows (tokens x query heads).
-size_t prompt_piece(const Attention& shape, size_t tokens);
+// Tokens per piece of a prompt, so that a piece has about kPrefillRows rows (tokens x query heads), or fewer where
+// `pairs` of sequences and KV heads would not keep all threads busy; what a row gets does not depend on it.
+size_t prompt_piece(const Attention& shape, size_t tokens, size_t pairs, size_t threads);
 
 // Floats of scratch that each thread needs, whatever the pass.
 size_t attention_scratch(const Attention& shape);

@@ -44,7 +44,8 @@ void for_pieces(const DividedCall& c, size_t units, size_t thread, size_t thread
 template <class Prompt>
 void for_prompt(Pool& pool, size_t thread, const Attention& s, const DividedCall& c,
                 const HeadCache* caches, const Prompt& prompt) {
-  const size_t piece = prompt_piece(s, c.tokens), pieces = (c.tokens + piece - 1) / piece, pairs = pairs_of(c);
+  const size_t pairs = pairs_of(c), piece = prompt_piece(s, c.tokens, pairs, pool.threads());
+  const size_t pieces = (c.tokens + piece - 1) / piece;
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const Pair pair = pair_at(c, item % pairs);
     const size_t first = (pieces - 1 - item / pairs) * piece, row = pair.row(s, c.tokens);

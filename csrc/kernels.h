@@ -188,8 +188,8 @@ struct Peak {
 
 struct Kernels {
   const char* name;
-  size_t stream_tokens;  // up to here weights are widened as they stream; beyond, the blocked product is used
-  size_t code_stream_tokens;  // the same of quantised weights
+  size_t stream_tokens;  // up to here reading plain weights is the cost, and activations are not rounded
+  size_t code_stream_tokens;  // up to here quantised weights are multiplied as they stream, in 16 bits
   size_t stream_block;   // tokens per block while streaming
   size_t product_block;  // tokens per block of the blocked product
 

@@ -151,19 +151,27 @@ void widen(Format format, const void* source, size_t n, float* target) {
   if (format == Format::bf16) widen_as<Format::bf16>(source, n, target);
 }
 
+constexpr size_t kStreamBlocks = 32;  // blocks of tokens whose x is read for every panel: L2 and L3 hold it
+
+// All panels times the blocks of tokens of a chunk.
 template <Format F>
-void linear_stream(const LinearArgs& a) {
-  const Blocks blocks = blocks_of(a.tokens, Simd::stream_block);
+void linear_stream_chunk(const LinearArgs& a, const Blocks& blocks, Block chunk) {
   for (size_t panel = a.first_panel; panel < a.last_panel; ++panel) {
     const void* weights = offset(F, a.weights, panel * a.columns * kPanel);
     const size_t valid = smaller(kPanel, a.rows - panel * kPanel);
-    for (size_t b = 0; b < blocks.count; ++b) {
+    for (size_t b = chunk.begin; b < chunk.end; ++b) {
       const Block block = block_at(blocks, b);
       stream_for<F>(block.end - block.begin)(weights, a.columns, static_cast<const float*>(a.x) + block.begin * a.columns,
                                              a.y + block.begin * a.stride + panel * kPanel, a.stride, valid,
                                              a.accumulate);
     }
   }
+}
+
+template <Format F>
+void linear_stream(const LinearArgs& a) {
+  const Blocks blocks = blocks_of(a.tokens, Simd::stream_block), chunks = blocks_of(blocks.count, kStreamBlocks);
+  for (size_t c = 0; c < chunks.count; ++c) linear_stream_chunk<F>(a, blocks, block_at(chunks, c));
 }
 
 // Of f32 activations: panels are widened to f32, unless they are that already.

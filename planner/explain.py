@@ -59,9 +59,16 @@ def precision(plan: Plan) -> Iterator[str]:
     for device in plan.hardware.devices:
         if device.rounding is None or not any(rule.device == device.name for rule in plan.compute):
             continue
-        for fmt in dict.fromkeys(fmt for fmt, _ in _matrices(plan)):
+        for fmt in dict.fromkeys(_used(plan)):
             rounding = device.rounding.of(fmt)
             yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
+
+
+def _used(plan: Plan) -> Iterator[StoredFormat]:
+    """Formats in which rows of matrices are multiplied."""
+    for tensor in tensors(plan.model):
+        if len(tensor.shape) > 1 and tensor.tied_to is None:
+            yield from (piece.rule.used for piece in homes(plan, tensor))
 
 
 def _apart(lines: Iterable[str]) -> list[str]:

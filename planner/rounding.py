@@ -1,11 +1,12 @@
 """What activations are rounded to in products of many tokens: the choice, and the rates that were measured with it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from helmsman.schemas.formats import Precision
 from helmsman.schemas.hardware import Device, Efficiency, Hardware
-from helmsman.schemas.rounding import Rounding
+from helmsman.schemas.operation_table import OperationTable
+from helmsman.schemas.rounding import USUAL, Rounding
 
 Wanted = Literal["auto"] | Precision
 
@@ -17,12 +18,20 @@ _BF16_UNITS = ("avx512bf16", "avx512_bf16")
 
 def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     """The machine as a plan sees it: devices with Helm's own kernels say what they round activations to, and keep the
-    efficiency curves that were measured so.
+    efficiency curves, and the operation tables, that were measured so.
 
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, else f32;
-    quantised weights meet int16, whose loss is a hundredth of what their own format costs. A precision that does not
+    quantised weights meet int16, whose loss is nothing beside what their own format costs. A precision that does not
     apply to weights of a kind leaves those as `auto` has them."""
-    return hardware.model_copy(update={"devices": tuple(_chosen(device, wanted) for device in hardware.devices)})
+    devices = {device.name: _chosen(device, wanted) for device in hardware.devices}
+    tables = tuple(table for table in hardware.tables if _as_measured(table, devices))
+    return hardware.model_copy(update={"devices": tuple(devices.values()), "tables": tables})
+
+
+def _as_measured(table: OperationTable, devices: Mapping[str, Device]) -> bool:
+    """Whether the devices of a measured table round activations as they did when it was measured, which is as usual."""
+    rounds = [devices[name].rounds for name in (table.host, table.accelerator) if name in devices]
+    return all(each.of(table.format) == USUAL.of(table.format) for each in rounds)
 
 
 def _chosen(device: Device, wanted: Wanted) -> Device:

@@ -6,6 +6,7 @@ from helmsman.executor.profile.readings import MEASURED
 from helmsman.executor.profile.samples import ProcessorSamples, Profile
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.schemas.figures import Figure
+from helmsman.schemas.rounding import USUAL
 
 
 def link_slows(profile: Profile) -> dict[str, dict[str, Figure]]:
@@ -33,4 +34,6 @@ def _rates(samples: ProcessorSamples) -> Iterator[tuple[object, float]]:
     read = quantile(samples.read, 0.5)
     for op, kind in (("linear", samples.linear), ("attention", samples.attention)):
         yield from (((op, product), quantile(shares, 0.5) * read) for product, shares in kind.items())
-    yield from ((("gemm", product), quantile(flops, 0.5)) for product, flops in samples.gemm.items())
+    for (fmt, rounding, tokens), flops in samples.gemm.items():
+        if rounding == USUAL.of(fmt):  # each format counts once
+            yield ("gemm", fmt, tokens), quantile(flops, 0.5)

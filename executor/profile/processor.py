@@ -34,6 +34,8 @@ FEW = 32
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
+ONE_TOO = (1, *FEW_TOKENS)
+"""Of quantised weights that meet f32, whose values are made for one token as for many: arithmetic bounds these, too."""
 OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
     "bf16": ("bf16",),
     "q8_0": ("int8", "f32"),
@@ -132,7 +134,10 @@ def measure(
         of_codes = _product_steps(pool, bench, quantised, samples, pairs, (FEW_SHAPES, FEW_TOKENS))
         yield from _of_format(of_codes, quantised in formats)
     for weights, roundings in OTHER_ROUNDINGS.items():
-        others = (_prefill_step(pool, bench, (weights, other), samples, pairs, FEW_TOKENS) for other in roundings)
+        others = (
+            _prefill_step(pool, bench, (weights, other), samples, pairs, ONE_TOO if other == "f32" else FEW_TOKENS)
+            for other in roundings
+        )
         yield from _of_format(others, weights in formats)
 
 

@@ -131,6 +131,7 @@ def test_every_test_runs_on_as_much_cache_as_it_says(
         (["-r", "0"], "out of range"),
         (["--model", "Qwen3-0.6B"], "a plan or a model"),
         (["--batch", "2"], "goes with --model"),
+        (["--activations", "int8"], "goes with --model"),
     ],
 )
 def test_what_cannot_be_tested(bench: Bench_, capsys: pytest.CaptureFixture[str], argv: list[str], says: str) -> None:

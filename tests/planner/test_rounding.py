@@ -105,3 +105,22 @@ def test_verbose_plans_say_what_rounding_costs(capsys: pytest.CaptureFixture[str
     assert len(lines) == len([each for each in kept.hardware.devices if each.rounding and each.name in used])
     rounding = "int8" if wanted == "int8" else "int16"
     assert all(f"q4_0 weights meet activations in {rounding}" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("fmt", "wanted", "kept"),
+    [
+        ("f16", "int8", True),
+        ("q4_0", "auto", True),
+        ("q4_0", "int8", False),
+        ("q4_0", "f32", False),
+        ("bf16", "bf16", False),
+    ],
+)
+def test_operation_tables_stay_where_activations_are_as_they_were_measured(
+    fmt: StoredFormat, wanted: Wanted, kept: bool
+) -> None:
+    machine = load_hardware("a4000-7950x", None)
+    (table,) = (each.model_copy(update={"format": fmt}) for each in machine.tables[:1])
+    found = with_rounding(machine.model_copy(update={"tables": (table,)}), wanted).tables
+    assert found == ((table,) if kept else ())

@@ -127,6 +127,8 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
         raise UsageError("out of range", field="-r", value=args.repetitions, remedy="use 1 to 10000")
     if not 1 <= args.batch <= _MOST or (args.plan is not None and args.batch != 1):
         raise UsageError("goes with --model", field="--batch", value=args.batch, remedy="plan with --batch")
+    if args.plan is not None and args.activations != "auto":
+        raise UsageError("goes with --model", field="--activations", value=args.activations, remedy="plan with it")
     if args.explain or args.write_table:
         raise UsageError("what a plan is like", field="--explain, --write-table", remedy="ask helm-plan")
     if args.strategy == "all":
