@@ -13,6 +13,7 @@ import time
 def main() -> None:
     """Load once, then run every test."""
     path, threads, _, precision = sys.argv[1:5]
+    sys.path.pop(0)  # this folder, whose kernels.py is not the package that transformers looks for
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     import torch
