@@ -121,8 +121,9 @@ class Reference:
         with plant(self._oracle, self.model):
             return mean_kl(self._found(), found)
 
-    def in_dtype(self, dtype: torch.dtype) -> Logits:
-        """The same where the reference computes in `dtype`; it keeps to that."""
+    def logits_in(self, dtype: torch.dtype) -> Logits:
+        """Return the reference's logits, f32 (positions, vocab), computed in `dtype`, to which it
+        is converted for good."""
         self._oracle = self._oracle.to(dtype)
         return self._found()
 

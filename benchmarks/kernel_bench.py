@@ -1,4 +1,4 @@
-"""What benchmarks of kernels share: pools of threads, packed random weights, and the plain read beside them."""
+"""Builds what all kernel benchmarks need: thread pools, packed random weights, and a memory read to compare with."""
 
 import os
 import time
@@ -76,7 +76,7 @@ class Weights:
         return sum(buffer.size for buffer in self.buffers) / 1e9
 
     def seconds(self, pool: Pool, tokens: int, rounding: "Precision" = "int16") -> float:
-        """Of one walk through all matrices."""
+        """Return the seconds of one product with every matrix in turn."""
         count = len(self.buffers)
         return sum(kernels.time_linear(pool, self.fmt, self.buffers, self.rows, self.columns, tokens, count, rounding))
 

@@ -1,4 +1,4 @@
-"""Runs in the peer's environment: tests of a model by OpenVINO GenAI on request.
+"""Runs in the peer's environment: it times a model in OpenVINO GenAI on request.
 
 python openvino_worker.py PLACE THREADS CONTEXT PRECISION < tests ({"prompt", "steps", "depth"} a line) > seconds a line
 
@@ -28,23 +28,23 @@ def main() -> None:
 
 
 def seconds(model, prompt: int, steps: int, depth: int, number: int) -> float:
-    """Of a prompt, or of decode steps after a prompt of `depth` tokens; tokens differ from test to test, so that
-    nothing of an earlier one is known."""
+    """Return the seconds of a prompt, or of decode steps after a prompt of `depth` tokens. Token ids differ from
+    test to test, so that no prefix cache helps."""
     import numpy as np
     import openvino
     import openvino_genai
 
     tokens = np.random.default_rng(number).integers(10, 200, (1, prompt or max(depth, 1)))
-    given = openvino_genai.TokenizedInputs(
+    inputs = openvino_genai.TokenizedInputs(
         openvino.Tensor(tokens.astype(np.int64)), openvino.Tensor(np.ones(tokens.shape, np.int64))
     )
-    made = steps + 1
-    asked = openvino_genai.GenerationConfig(max_new_tokens=made, min_new_tokens=made, ignore_eos=True, do_sample=False)
+    length = {"max_new_tokens": steps + 1, "min_new_tokens": steps + 1, "ignore_eos": True}
+    config = openvino_genai.GenerationConfig(**length, do_sample=False)
     start = time.monotonic()
-    found = model.generate(given, asked)
+    result = model.generate(inputs, config)
     if prompt:
         return time.monotonic() - start
-    return found.perf_metrics.get_tpot().mean / 1e3 * steps
+    return result.perf_metrics.get_tpot().mean / 1e3 * steps
 
 
 if __name__ == "__main__":

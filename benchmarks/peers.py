@@ -84,7 +84,7 @@ def _rows(args: argparse.Namespace, threads: int) -> Iterator[Row]:
 
 
 def _settings(args: argparse.Namespace, tests: Sequence[Test]) -> Iterator[tuple[str, list[str], Sequence[Test]]]:
-    """What the peer is called and told, and the tests to run so."""
+    """Yield the configurations of the peer: its name in the output, arguments of its worker, and the tests it runs."""
     if args.peer != "llama.cpp":
         yield args.peer, [args.peer_precision or ""], tests
         return

@@ -1,4 +1,4 @@
-"""What each precision of activations costs: the KL divergence of next tokens from f32 on the same weights.
+"""Measures the accuracy loss of each precision of activations: the KL divergence of next tokens from f32.
 
     python -m benchmarks.precision --checkpoint DIR --hardware FILE [--formats bf16,q8_0,q4_0,q4_k] [--tokens 1000]
         [--sequences 4] [--json FILE]
@@ -31,12 +31,12 @@ from helmsman.schemas.plan import Plan
 PASS = 5
 """Tokens of each sequence in a pass: four times as many rows, beyond those that meet weights as they are read."""
 SETTINGS: dict[bool, tuple[Precision, ...]] = {True: ("f32", "bf16"), False: ("f32", "int16", "int8")}
-"""Of plain weights, and of quantised ones."""
+"""The settings that are measured, of plain weights (True) and of quantised ones."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """KL from f32 in nats, of the mean and of the worst position."""
+    """The KL divergence from f32 in nats, its mean over positions and its maximum. `of`: what was compared with f32."""
 
     weights: str
     of: str
@@ -77,7 +77,7 @@ def _rows(args: argparse.Namespace, fmt: StoredFormat, own: Logits) -> Iterator[
     reference = Reference(args.checkpoint, fmt, args.sequences, count)
     expected = reference.logits[chosen]
     if is_plain(fmt):
-        yield _loss(fmt, "torch in bf16", expected, reference.in_dtype(torch.bfloat16)[chosen])
+        yield _loss(fmt, "torch in bf16", expected, reference.logits_in(torch.bfloat16)[chosen])
     else:
         yield _loss(fmt, "the format itself", own[chosen], expected)
     for setting in SETTINGS[is_plain(fmt)]:
@@ -86,30 +86,31 @@ def _rows(args: argparse.Namespace, fmt: StoredFormat, own: Logits) -> Iterator[
 
 
 def _loss(fmt: str, of: str, reference: Logits, found: Logits) -> Loss:
-    each = divergences(reference, found)
-    return Loss(fmt, of, float(each.mean()), float(each.max()))
+    """Return the loss of the logits `found` against those of the reference."""
+    kl = divergences(reference, found)
+    return Loss(fmt, of, float(kl.mean()), float(kl.max()))
 
 
 def _planned(args: argparse.Namespace, fmt: StoredFormat, setting: Precision, count: int) -> Plan:
-    """Everything on the CPUs; caches as the model has them, in f32."""
+    """Ask for a plan with everything on the CPUs, and the KV cache in f32."""
     shape = {"prompt_tokens": PASS, "output_tokens": 1, "context": count + 2, "batch": args.sequences}
     where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split", "vram_avail": 1}
     return ask(**where, **shape, format=fmt, kv_format="f32", activations=setting)
 
 
 def _logits(plan: Plan, checkpoint: Path, tokens: Tokens) -> Logits:
-    """f32 (positions, vocab) after the last token of every pass, one sequence after the other."""
+    """Return the executor's logits, f32 (positions, vocab), after every pass's last token, sequence by sequence."""
     sequences, count = tokens.shape
-    found = []
+    logits = []
     with Engine.load(plan, checkpoint, Machine.this(), prompt_tokens=PASS) as engine:
         for first in range(0, count - PASS + 1, PASS):
 
             def keep(made: Logits, first: int = first) -> Tokens:
-                found.append(made.copy())
+                logits.append(made.copy())
                 return tokens[:, first]
 
             engine.generate(tokens[:, first : first + PASS], 1, past=first, choose=keep, ignore_eos=True)
-    return np.stack(found, axis=1).reshape(sequences * len(found), -1)
+    return np.stack(logits, axis=1).reshape(sequences * len(logits), -1)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from benchmarks.kernel_bench import QUANTISED, Bench, Weights, fill, timed
 from helmsman.executor import _kernels as kernels
 from helmsman.executor._kernels import Arena, Pool
 from helmsman.executor.profile.processor import OTHER_ROUNDINGS
-from helmsman.schemas.rounding import USUAL
+from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import InputKind, Precision, StoredFormat
@@ -54,7 +54,7 @@ def units(bench: Bench) -> Iterator[Row]:
     alone, right beside."""
     for fmt, (rows, columns) in product_of(UNITS, ((3072, 1024), (1024, 3072), (12288, 4096))):
         weights = Weights.random(fmt, rows, columns)
-        roundings = dict.fromkeys((USUAL.of(fmt), *OTHER_ROUNDINGS.get(fmt, ())))
+        roundings = dict.fromkeys((DEFAULT_ROUNDING.of(fmt), *OTHER_ROUNDINGS.get(fmt, ())))
         for (threads, pool), tokens, by in product_of(bench.pools.items(), (32, 128, 256, 1024, 4096), roundings):
             ours = product(weights, pool, tokens, by)
             yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens, by)), threads, "GFLOP/s", bench.pairs)

@@ -1,4 +1,4 @@
-"""Runs in the peer's environment: tests of a model by PyTorch (transformers, eager) on request.
+"""Runs in the peer's environment: it times a model in PyTorch (transformers, eager) on request.
 
 python torch_worker.py PLACE THREADS CONTEXT PRECISION < tests ({"prompt", "steps", "depth"} a line) > seconds a line
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def seconds(model, prompt: int, steps: int, depth: int) -> float:
-    """Of a prompt, whose last token alone yields logits, or of decode steps on top of `depth` tokens."""
+    """Return the seconds of a prompt, whose last token alone yields logits, or of decode steps after `depth` tokens."""
     import torch
     from transformers import DynamicCache
 

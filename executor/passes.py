@@ -17,10 +17,10 @@ WEIGHTS = ".weights"
 """Ends the `op` of tasks that bring an operation's weights."""
 
 CACHED_TOKENS = ("keys", "values", "kv")
-"""What a task carries that moves cached tokens: their keys, their values, or both."""
+"""Names of the contents of a transfer of the KV cache: the keys of cached tokens, their values, or both."""
 
 CACHES = (*CACHED_TOKENS, "new_kv")
-"""What a task carries that moves keys and values, of tokens that are cached or of those that a pass adds."""
+"""The same, and the keys and values that a pass adds to the cache (`new_kv`)."""
 
 MOVES = ("transfer", "pin", "decompress", "reshape")
 """Kinds of tasks that compute nothing."""

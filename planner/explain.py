@@ -15,7 +15,7 @@ from helmsman.planner.rounding_loss import loss_of
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
-from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan
+from helmsman.schemas.plan import Considered, Interval, MemoryUse, PhasePrediction, Plan, Residence
 from helmsman.schemas.units import format_bytes, format_seconds
 
 SHOWN = 4
@@ -44,7 +44,7 @@ def explain(decision: Decision, every_term: bool = False) -> str:
     lines = [_title(plan), "", *_speed(plan), *_considered(plan), *_memory(plan), *_apart(_others(decision))]
     if every_term:
         lines += [
-            *_apart(precision(plan)),
+            *_apart(_precision(plan)),
             "",
             *_terms("prefill", plan.predicted.prefill),
             "",
@@ -53,22 +53,15 @@ def explain(decision: Decision, every_term: bool = False) -> str:
     return "\n".join(lines)
 
 
-def precision(plan: Plan) -> Iterator[str]:
+def _precision(plan: Plan) -> Iterator[str]:
     """Per device with Helm's own kernels and format of matrices: what activations are rounded to in products of
     many tokens, and what that costs."""
     for device in plan.hardware.devices:
         if device.rounding is None or not any(rule.device == device.name for rule in plan.compute):
             continue
-        for fmt in dict.fromkeys(_used(plan)):
+        for fmt in dict.fromkeys(rule.used for rule, _ in _matrix_rows(plan)):
             rounding = device.rounding.of(fmt)
             yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
-
-
-def _used(plan: Plan) -> Iterator[StoredFormat]:
-    """Formats in which rows of matrices are multiplied."""
-    for tensor in tensors(plan.model):
-        if len(tensor.shape) > 1 and tensor.tied_to is None:
-            yield from (piece.rule.used for piece in homes(plan, tensor))
 
 
 def _apart(lines: Iterable[str]) -> list[str]:
@@ -88,11 +81,16 @@ def _title(plan: Plan) -> str:
 
 def _matrices(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:
     """Formats of rows of matrices, and bytes; norms and biases are never compressed."""
+    return ((rule.format, size) for rule, size in _matrix_rows(plan))
+
+
+def _matrix_rows(plan: Plan) -> Iterator[tuple[Residence, int]]:
+    """Yield the rule that rows of a matrix are kept by, and the bytes of these rows."""
     for tensor in tensors(plan.model):
         if len(tensor.shape) > 1 and tensor.tied_to is None:
             for piece in homes(plan, tensor):
                 rows = piece.stop - piece.start
-                yield piece.rule.format, size_of(rows * tensor.shape[1], piece.rule.format)
+                yield piece.rule, size_of(rows * tensor.shape[1], piece.rule.format)
 
 
 def _caches(plan: Plan) -> Iterator[tuple[StoredFormat, int]]:

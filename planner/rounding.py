@@ -1,4 +1,4 @@
-"""What activations are rounded to in products of many tokens: the choice, and the rates that were measured with it."""
+"""Chooses the precision of activations in matrix products, and the measured efficiency curves that go with it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 from helmsman.schemas.formats import Precision
 from helmsman.schemas.hardware import Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
-from helmsman.schemas.rounding import USUAL, Rounding
+from helmsman.schemas.rounding import DEFAULT_ROUNDING, Rounding
 
 Wanted = Literal["auto"] | Precision
 
@@ -29,9 +29,9 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
 
 
 def _as_measured(table: OperationTable, devices: Mapping[str, Device]) -> bool:
-    """Whether the devices of a measured table round activations as they did when it was measured, which is as usual."""
+    """Whether a table's devices round activations to the default precision, with which all tables are measured."""
     rounds = [devices[name].rounds for name in (table.host, table.accelerator) if name in devices]
-    return all(each.of(table.format) == USUAL.of(table.format) for each in rounds)
+    return all(each.of(table.format) == DEFAULT_ROUNDING.of(table.format) for each in rounds)
 
 
 def _chosen(device: Device, wanted: Wanted) -> Device:
@@ -42,7 +42,7 @@ def _chosen(device: Device, wanted: Wanted) -> Device:
 
 
 def rounding_of(device: Device, wanted: Wanted) -> Rounding:
-    """What `wanted` comes to on a device."""
+    """Return the precision of activations on a device, for the setting `wanted`."""
     bf16: Literal["f32", "bf16"] = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
     if wanted == "f32":

@@ -10,7 +10,7 @@ from helmsman.schemas.figures import Delay, Figure, Rate, Share, Slowing, Source
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware_names import check_names
 from helmsman.schemas.operation_table import OperationTable
-from helmsman.schemas.rounding import USUAL, Rounding
+from helmsman.schemas.rounding import DEFAULT_ROUNDING, Rounding
 
 
 class JointProducts(Frozen):
@@ -142,7 +142,7 @@ class Device(Frozen):
     @property
     def rounds(self) -> Rounding:
         """How its kernels round activations: as chosen, else as they do by themselves."""
-        return self.rounding or USUAL
+        return self.rounding or DEFAULT_ROUNDING
 
     @property
     def expands(self) -> bool:

@@ -23,5 +23,5 @@ class Rounding(Frozen):
         return self.bf16 if fmt == "bf16" else "f32"
 
 
-USUAL = Rounding()
-"""Of devices that do not say."""
+DEFAULT_ROUNDING = Rounding()
+"""The rounding of devices whose record chooses none."""

@@ -6,7 +6,7 @@ from helmsman.executor.profile.readings import MEASURED
 from helmsman.executor.profile.samples import ProcessorSamples, Profile
 from helmsman.hwdb.fit import figure, quantile
 from helmsman.schemas.figures import Figure
-from helmsman.schemas.rounding import USUAL
+from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 
 def link_slows(profile: Profile) -> dict[str, dict[str, Figure]]:
@@ -35,5 +35,5 @@ def _rates(samples: ProcessorSamples) -> Iterator[tuple[object, float]]:
     for op, kind in (("linear", samples.linear), ("attention", samples.attention)):
         yield from (((op, product), quantile(shares, 0.5) * read) for product, shares in kind.items())
     for (fmt, rounding, tokens), flops in samples.gemm.items():
-        if rounding == USUAL.of(fmt):  # each format counts once
+        if rounding == DEFAULT_ROUNDING.of(fmt):  # each format counts once
             yield ("gemm", fmt, tokens), quantile(flops, 0.5)

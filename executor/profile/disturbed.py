@@ -16,7 +16,7 @@ from helmsman.hwdb.fit import exact, figure
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import DISTURBED, SHARES, SLOWINGS, Figure, disturbed_figure
 from helmsman.schemas.hardware import LEFT, Device, Efficiency, Hardware, Interrupts, Link, Memory, Reading
-from helmsman.schemas.rounding import USUAL
+from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 DISTURBANCE = "disturbance"
 """Of a reading: the share of the time that others took from a point, beyond `DISTURBED`."""
@@ -66,7 +66,9 @@ def _processor(device: Device, samples: ProcessorSamples, inplace: InplaceSample
         if curve.op == "lookup":
             return inplace.disturbed
         if curve.format != "*":
-            kind = curve.op if curve.bound == "memory" else f"gemm {curve.rounding or USUAL.of(curve.format)}"
+            kind = (
+                curve.op if curve.bound == "memory" else f"gemm {curve.rounding or DEFAULT_ROUNDING.of(curve.format)}"
+            )
             return samples.disturbed.get((kind, curve.format, int(at)), 0.0)
         wide = [each for (kind, _, _), each in samples.disturbed.items() if kind == "wide"]
         return _mean(wide) if at == 1.0 else inplace.disturbed

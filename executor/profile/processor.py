@@ -18,7 +18,7 @@ from helmsman.executor.profile.samples import ProcessorSamples
 from helmsman.hwdb.fit import spread
 from helmsman.planner.device_rates import input_bytes
 from helmsman.schemas.formats import FORMATS, Format, Precision, StoredFormat, size_of
-from helmsman.schemas.rounding import USUAL
+from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 SHAPES = ((512, 1024), (1024, 1024), (2048, 1536), (4096, 2560), (11008, 4096), (65536, 1024))
 """(rows, columns) of the products: from a small K projection to a head."""
@@ -34,14 +34,15 @@ FEW = 32
 FEW_SHAPES = ((1024, 1024), (4096, 2560), (65536, 1024))
 FEW_TOKENS = (2, 8, 32, 128)
 """Of products of quantised weights: the ends of what the curves of plain ones need, so that a profile stays short."""
-ONE_TOO = (1, *FEW_TOKENS)
-"""Of quantised weights that meet f32, whose values are made for one token as for many: arithmetic bounds these, too."""
+F32_TOKENS = (1, *FEW_TOKENS)
+"""Token counts of products of quantised weights with f32 activations, which arithmetic bounds even with one token:
+weights are dequantised first."""
 OTHER_ROUNDINGS: dict[StoredFormat, tuple[Precision, ...]] = {
     "bf16": ("bf16",),
     "q8_0": ("int8", "f32"),
     "q4_0": ("int8", "f32"),
 }
-"""What activations can be rounded to beside the usual, by the format of weights."""
+"""Precisions of activations that are measured beside the default, by the format of weights."""
 CONTEXTS = ((64, 256), (256, 256), (1024, 1024), (4096, 4096))
 """(context, capacity) of decode attention."""
 HEADS, KV_HEADS, HEAD_DIM = 16, 8, 128
@@ -135,7 +136,7 @@ def measure(
         yield from _of_format(of_codes, quantised in formats)
     for weights, roundings in OTHER_ROUNDINGS.items():
         others = (
-            _prefill_step(pool, bench, (weights, other), samples, pairs, ONE_TOO if other == "f32" else FEW_TOKENS)
+            _prefill_step(pool, bench, (weights, other), samples, pairs, F32_TOKENS if other == "f32" else FEW_TOKENS)
             for other in roundings
         )
         yield from _of_format(others, weights in formats)
@@ -209,7 +210,7 @@ def _product_steps(
     for shape in shapes:
         name = f"{fmt} products of {shape[0]} x {shape[1]}"
         yield name, [_product_point(name, pool, bench, fmt, samples, pairs, shape)]
-    yield _prefill_step(pool, bench, (fmt, USUAL.of(fmt)), samples, pairs, many)
+    yield _prefill_step(pool, bench, (fmt, DEFAULT_ROUNDING.of(fmt)), samples, pairs, many)
 
 
 def _prefill_step(
@@ -220,7 +221,8 @@ def _prefill_step(
     pairs: int,
     many: Sequence[int],
 ) -> Step:
-    """Products of `many` tokens: the format of their weights, and what activations are rounded to."""
+    """Return the step that measures matrix products of each token count in `many`. `product`: the format of the weights
+    and the precision of the activations."""
     fmt, rounding = product
     name = f"{fmt} prefill in {rounding}"
     rounds = -(-(pairs // 2 + 1) // VISITS)
@@ -251,7 +253,9 @@ def _product_point(
     size = packed_size(fmt, *shape)
 
     def run() -> _Shares:
-        return _shares(pool, bench, size, _linear(pool, (fmt, USUAL.of(fmt)), bench.matrices(size), *shape, 1), pairs)
+        return _shares(
+            pool, bench, size, _linear(pool, (fmt, DEFAULT_ROUNDING.of(fmt)), bench.matrices(size), *shape, 1), pairs
+        )
 
     def keep(found: _Shares, share: float) -> None:
         samples.linear[fmt, size] = found.shares

@@ -210,7 +210,7 @@ def _input_shares(samples: ProcessorSamples, fmt: StoredFormat, elementwise: flo
 
 
 def _rounded(found: Efficiency, samples: ProcessorSamples, rounding: Precision) -> Efficiency:
-    """A curve that says with which precision it was measured, where there are others of its format."""
+    """Return the efficiency curve with the precision of its activations, if its format was measured in several."""
     several = found.format != "*" and len(samples.roundings(found.format)) > 1
     return found.model_copy(update={"rounding": rounding}) if several else found
 

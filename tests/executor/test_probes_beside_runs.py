@@ -14,7 +14,7 @@ from helmsman.executor.devices.memory import BoundedMemory
 from helmsman.executor.machine import Machine
 from helmsman.executor.probe import panel_bytes
 from helmsman.executor.probing import Prober, middle
-from helmsman.schemas.rounding import USUAL
+from helmsman.schemas.rounding import DEFAULT_ROUNDING
 from helmsman.schemas.trace import Probe
 
 RATES = (9.0, 1.0, 5.0)
@@ -77,7 +77,7 @@ def test_a_turn_that_was_held_up_is_no_probe(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(probing, "JointProducts", VirtualProducts)
     monkeypatch.setattr(probing, "joint_read_rate", joint_rate)
     machine: Any = SimpleNamespace(cache_bytes=1)
-    of_record: Any = SimpleNamespace(device=lambda name: SimpleNamespace(rounds=USUAL))
+    of_record: Any = SimpleNamespace(device=lambda name: SimpleNamespace(rounds=DEFAULT_ROUNDING))
     plan: Any = SimpleNamespace(hardware=of_record)
     prober = probing.Prober(plan, machine)
     found = prober.probe(opened, run=4, turns=3)

@@ -14,7 +14,7 @@ from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, Precision, Stor
 from helmsman.schemas.hardware import Device, Efficiency, Hardware
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
-from helmsman.schemas.rounding import USUAL, Rounding
+from helmsman.schemas.rounding import DEFAULT_ROUNDING, Rounding
 
 
 def processor(isa: str = "avx2", curves: tuple[Efficiency, ...] = ()) -> Device:
@@ -48,7 +48,7 @@ def test_weights_of_every_format_meet_one_precision() -> None:
     assert [rounding.of(fmt) for fmt in ("f32", "f16", "bf16", "q8_0", "q4_k", "q4")] == [
         "f32", "f32", "bf16", "int8", "int8", "int8"
     ]  # fmt: skip
-    assert processor().rounds == USUAL
+    assert processor().rounds == DEFAULT_ROUNDING
 
 
 def on(curves: tuple[Efficiency, ...], wanted: Wanted) -> Device:
