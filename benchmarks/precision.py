@@ -30,8 +30,9 @@ from helmsman.schemas.plan import Plan
 
 PASS = 5
 """Tokens of each sequence in a pass: four times as many rows, beyond those that meet weights as they are read."""
-SETTINGS: dict[bool, tuple[Precision, ...]] = {True: ("f32", "bf16"), False: ("f32", "int16", "int8")}
-"""The settings that are measured, of plain weights (True) and of quantised ones."""
+SETTINGS: dict[bool, tuple[Precision, ...]] = {True: ("f32", "bf16"), False: ("f32", "int16", "bf16", "int8")}
+"""The settings that are measured, of plain weights (True) and of quantised ones, of which `bf16` rounds attention alone
+beside what int16 rounds."""
 
 
 @dataclass(frozen=True)

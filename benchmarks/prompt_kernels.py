@@ -15,6 +15,7 @@ from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import InputKind, Precision, StoredFormat
+    from helmsman.schemas.rounding import AttentionPrecision
 
 PROMPTS = (128, 512, 1024)
 
@@ -59,7 +60,16 @@ def units(bench: Bench) -> Iterator[Row]:
             ours = product(weights, pool, tokens, by)
             yield compare(ours, peak(pool, kernels.product_kind(fmt, tokens, by)), threads, "GFLOP/s", bench.pairs)
     for (threads, pool), tokens, group in product_of(bench.pools.items(), (128, 1024, 4096), (1, 2, 4)):
-        yield compare(attention_of_prompt(pool, tokens, group), peak(pool, "floats"), threads, "GFLOP/s", bench.pairs)
+        for precision, units in _attention_units():
+            ours = attention_of_prompt(pool, tokens, group, precision)
+            yield compare(ours, peak(pool, units), threads, "GFLOP/s", bench.pairs)
+
+
+def _attention_units() -> "Iterator[tuple[AttentionPrecision, InputKind]]":
+    """The precisions of attention that have units here, and which."""
+    yield "f32", "floats"
+    if kernels.peak_products("pairs") > 0:
+        yield "bf16", "pairs"
 
 
 def product(weights: Weights, pool: Pool, tokens: int, rounding: "Precision" = "int16") -> Side:
@@ -77,16 +87,17 @@ def peak(pool: Pool, kind: "InputKind") -> Side:
     return Side(f"peak {kind}", flops, lambda: kernels.time_peak(pool, kind, rounds, 1)[0])
 
 
-def attention_of_prompt(pool: Pool, tokens: int, group: int) -> Side:
+def attention_of_prompt(pool: Pool, tokens: int, group: int, precision: "AttentionPrecision") -> Side:
     """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
     size = 8 * tokens * 128 * 2
     arena = Arena(2 * size)
     keys, values = arena.alloc(size, "keys"), arena.alloc(size, "values")
     fill(keys, 1)
     fill(values, 2)
-    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], 8 * group, 8, 128, tokens, tokens, 1, tokens)
+    shape = 8 * group, 8, 128, tokens, tokens
+    run = partial(kernels.time_attention, pool, "f16", [(keys, values)], *shape, 1, tokens, precision)
     return Side(
-        f"prompt attention group {group} of {tokens}",
+        f"prompt attention {precision} group {group} of {tokens}",
         4 * 8 * group * 128 * tokens * (tokens + 1) / 2e9,
         lambda: run()[0],
     )

@@ -110,14 +110,15 @@ void merge_range(const Kernels& k, Pool& pool, const Attention& s, const Attenti
 void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention& s, const AttentionCall& c) {
   const size_t pairs = c.batch * s.kv_heads, piece = prompt_piece(s, c.tokens, pairs, pool.threads());
   const size_t pieces = (c.tokens + piece - 1) / piece;
+  const auto run = s.bf16 && k.prefill_pairs != nullptr ? k.prefill_pairs : k.prefill;
   for (size_t item = thread; item < pairs * pieces; item += pool.threads()) {
     const size_t pair = item % pairs, first = (pieces - 1 - item / pairs) * piece;
     const size_t head = pair / s.kv_heads * c.tokens * s.heads + pair % s.kv_heads * s.group();
     const size_t row = head * s.head_dim;
     const auto left = [head](float* running) { return running == nullptr ? nullptr : running + head; };
-    k.prefill({s.format, c.spans, c.past, pair / s.kv_heads, pair % s.kv_heads, first, std::min(c.tokens, first + piece),
+    run({s.format, c.spans, c.past, pair / s.kv_heads, pair % s.kv_heads, first, std::min(c.tokens, first + piece),
                s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(), !c.running.first, c.running.last,
-               left(c.running.max), left(c.running.sum), s.heads, pool.scratch(thread)});
+               left(c.running.max), left(c.running.sum), s.heads, s.bf16, pool.scratch(thread)});
   }
 }
 

@@ -10,6 +10,7 @@ namespace helm {
 struct Attention {
   size_t heads, kv_heads, head_dim, capacity;
   Format format;
+  bool bf16 = false;  // whether attention of prompts multiplies numbers rounded to bf16
 
   size_t group() const { return heads / kv_heads; }
   size_t q_width() const { return heads * head_dim; }

@@ -113,13 +113,5 @@ void peak_pairs(size_t rounds) {
               [](V sum, I a, I b) HELM_LAMBDA { return Simd::dot_pairs(sum, a, b); });
 }
 
-inline Kernels with_pairs(Kernels table, const char* name) {
-  table.name = name;
-  table.linear_pairs = linear_pairs;
-  table.pack_pairs = pack_pairs;
-  table.peak_pairs = {2 * kPeakChains * Simd::lanes, peak_pairs};
-  return table;
-}
-
 }  // namespace
 }  // namespace helm

@@ -29,6 +29,7 @@ std::vector<const Kernels*> supported() {
   if (vnni && __builtin_cpu_supports("avx512bf16")) found.push_back(&avx512bf16_kernels());
   if (vnni) found.push_back(&avx512vnni_kernels());
   if (has_avx512()) found.push_back(&avx512_kernels());
+  if (has_avx2() && __builtin_cpu_supports("avxvnni")) found.push_back(&avxvnni_kernels());
   if (has_avx2()) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) found.push_back(&neondot_kernels());
@@ -40,9 +41,13 @@ std::vector<const Kernels*> supported() {
 
 std::vector<const Kernels*> emulated() {
 #if defined(__x86_64__)
-  if (has_avx512()) return {&avx512bf16_emulated_kernels()};
-#endif
+  std::vector<const Kernels*> found;
+  if (has_avx512()) found.push_back(&avx512bf16_emulated_kernels());
+  if (has_avx2()) found.push_back(&avxvnni_emulated_kernels());
+  return found;
+#else
   return {};
+#endif
 }
 
 std::vector<std::string> names_of(const std::vector<const Kernels*>& tables) {

@@ -10,6 +10,8 @@ namespace helm {
 const Kernels& portable_kernels();
 #if defined(__x86_64__)
 const Kernels& avx2_kernels();
+const Kernels& avxvnni_kernels();
+const Kernels& avxvnni_emulated_kernels();  // for AVX2: what AVX-VNNI does, by other instructions
 const Kernels& avx512_kernels();
 const Kernels& avx512vnni_kernels();
 const Kernels& avx512bf16_kernels();

@@ -110,6 +110,7 @@ struct PrefillArgs {
   bool resume, finish;  // whether out, max and sum hold what came before, and whether out is divided at the end
   float *max, *sum;     // token t, head g: max[t * heads + g]; unused where neither is resumed nor left
   size_t heads;
+  bool bf16;  // whether queries over the root of head_dim, K, V and the weights between them are rounded to bf16
   float* scratch;  // prefill_scratch(head_dim, rows) floats, rows = (last - first) * group, 64-byte aligned
 };
 
@@ -211,6 +212,7 @@ struct Kernels {
                  size_t end, float* packed);
   void (*decode)(const DecodeArgs&);
   void (*prefill)(const PrefillArgs&);
+  void (*prefill_pairs)(const PrefillArgs&);  // of bf16. Null without BF16 units
   void (*scores)(const ScoresArgs&);
   void (*scores_prompt)(const PromptArgs&);  // causal: later positions may be left alone
   // x[n] = exp(factor x[n]) / their sum.

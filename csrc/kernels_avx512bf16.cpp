@@ -4,7 +4,7 @@
 #include "simd_avx512.h"
 //
 #include "isa.h"
-#include "bf16_pairs_impl.h"
+#include "pairs_table_impl.h"
 
 const helm::Kernels& helm::avx512bf16_kernels() {
   static const Kernels table = with_pairs(avx512vnni_kernels(), "avx512bf16");

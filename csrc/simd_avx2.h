@@ -1,4 +1,5 @@
-// Eight lanes: AVX2, FMA and F16C.
+// Eight lanes: AVX2, FMA and F16C, and AVX-VNNI where HELM_AVXVNNI is defined: by its instructions where it is compiled
+// for that, else by others that give the same.
 #pragma once
 #include <immintrin.h>
 
@@ -11,7 +12,13 @@ namespace {
 struct Simd {
   using V = __m256;
   static constexpr size_t lanes = 8;
+#if defined(HELM_AVXVNNI) && defined(__AVXVNNI__)
+  static constexpr const char* name = "avxvnni";
+#elif defined(HELM_AVXVNNI)
+  static constexpr const char* name = "avxvnni-emulated";
+#else
   static constexpr const char* name = "avx2";
+#endif
   // 6 tokens x 16 rows are 12 of the 16 registers; the others hold a weight pair and a broadcast.
   static constexpr int stream_block = 6, stream_tokens = 12, product_block = 6, product_panels = 1;
   static constexpr bool streams_many = true;
@@ -89,6 +96,15 @@ struct Simd {
   using I = __m256i;
   static constexpr int words_block = 4;  // tokens: 8 sums of products
   static constexpr bool word_product = true;
+  static constexpr bool codes_signed = false;
+#ifdef __AVXVNNI__
+  // Written out, because GCC 12 copies sums around the intrinsics.
+  static I dot(I sum, I a, I b) {
+    __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "xm"(b));
+    return sum;
+  }
+  static I dot_in_loop(I sum, I a, I b) { return dot(sum, a, b); }
+#else
   static I dot(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
   // Written out, because GCC 12 keeps more products than there are registers beside twelve sums.
   static I dot_in_loop(I sum, I a, I b) {
@@ -96,10 +112,26 @@ struct Simd {
     __asm__("vpmaddwd %2, %3, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(a), "x"(b));
     return sum;
   }
-  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127. Sums are two
-  // numbers of 16 bits, which hold those of 32 columns.
+#endif
+  // Lanes of 32 bits as four numbers of 8 bits: codes from 0 to byte_most, and activations from -127 to 127.
+#ifdef HELM_AVXVNNI
+  static constexpr int byte_most = 255;
+  static I start_bytes(int factor, I counts) { return dot(every(0), every_word(static_cast<int16_t>(factor)), counts); }
+  static I whole_bytes(I sum) { return sum; }
+#ifdef __AVXVNNI__
+  static I dot_bytes(I sum, I codes, I x) {
+    __asm__("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum) : "x"(codes), "x"(x));
+    return sum;
+  }
+#else
+  static I dot_bytes(I sum, I codes, I x) {
+    const I even = dot(sum, both(codes, every_word(255)), down_signed<8>(up<8>(x)));
+    return dot(even, down<8>(codes), down_signed<8>(x));
+  }
+#endif
+#else
+  // Sums are two numbers of 16 bits, which hold those of 32 columns.
   static constexpr int byte_most = 15;
-  static constexpr bool codes_signed = false;
   static I start_bytes(int factor, I counts) {
     return _mm256_mullo_epi16(every_word(static_cast<int16_t>(factor)), counts);
   }
@@ -109,6 +141,7 @@ struct Simd {
     return sum;
   }
   static I whole_bytes(I sum) { return _mm256_madd_epi16(sum, every_word(1)); }
+#endif
   static I dot_every(I sum, I a, const int32_t* b) { return dot(sum, a, every(*b)); }
   static I add_counts(I a, I b) { return _mm256_add_epi32(a, b); }
   static I words(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }

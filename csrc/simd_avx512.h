@@ -134,10 +134,17 @@ struct Simd {
     const I rows = _mm512_cvtepu16_epi32(_mm256_set_epi16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
     return _mm512_permutexvar_epi16(either(rows, _mm512_slli_epi32(_mm512_add_epi32(rows, every(16)), 16)), columns);
   }
-  // sum + the products of pairs of bf16.
+  // Pairs of bf16 to the nearest, one of `first` and one of `second` each; and sum + the products of two such pairs.
 #ifdef __AVX512BF16__
+  static I pair(V first, V second) { return columns_to_pairs((I)_mm512_cvtne2ps_pbh(second, first)); }
   static V dot_pairs(V sum, I a, I b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 #else
+  static I pair(V first, V second) {
+    uint16_t both[2 * lanes];
+    store_bf16(both, first);
+    store_bf16(both + lanes, second);
+    return columns_to_pairs(words(both));
+  }
   // What the instruction is specified to do (Intel's manual, VDPBF16PS), as long as threads flush subnormals: a fused
   // product of the second numbers, then of the first, each rounded to the nearest even; subnormals are zero.
   static V dot_pairs(V sum, I a, I b) { return fma(first(a), first(b), fma(second(a), second(b), sum)); }

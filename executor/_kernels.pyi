@@ -177,9 +177,10 @@ def time_attention(
     context: int,
     repeats: int,
     tokens: int = 1,
+    activations: Literal["f32", "bf16"] = "f32",
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of one sequence of `context` tokens, causal, walking through `kv`
-    (K, V) in turn."""
+    (K, V) in turn. `activations`: what factors are rounded to where there are several tokens."""
 
 def time_spans(
     pool: Pool,
@@ -191,9 +192,10 @@ def time_spans(
     batch: int,
     repeats: int,
     tokens: int = 1,
+    activations: Literal["f32", "bf16"] = "f32",
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of `batch` sequences, causal, to all positions of spans, walking
-    through `layers` in turn."""
+    through `layers` in turn; `activations` as in `time_attention`."""
 
 def time_scores(
     pool: Pool,
@@ -328,6 +330,9 @@ class StageSpec(Dimensions):
     """Positions there are: rows of cos, sin, positions and kept rows. Default, and unless paged: the capacity."""
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
+    attention_activations: NotRequired[Literal["f32", "bf16"]]
+    """What `attention` rounds queries, keys, values and the weights between them to where a sequence has several
+    tokens. Default: f32."""
     rotary_dim: int
     """0: no rotation."""
     cos: SupportsBuffer | None

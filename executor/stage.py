@@ -51,6 +51,7 @@ class StageBuilder:
         return {
             **dimensions(model),
             "attention": "divided" if self.divided else "fused",
+            "attention_activations": self.plan.hardware.device(device.name).rounds.attention,
             "batch": workload.batch,
             "capacity": workload.context if paged is None else paged.cache.window_tokens,
             "context": workload.context,

@@ -11,7 +11,7 @@ from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.predict import gap
-from helmsman.planner.rounding_loss import loss_of
+from helmsman.planner.rounding_loss import loss_of, of_attention
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
@@ -55,13 +55,15 @@ def explain(decision: Decision, every_term: bool = False) -> str:
 
 def _precision(plan: Plan) -> Iterator[str]:
     """Per device with Helm's own kernels and format of matrices: what activations are rounded to in products of
-    many tokens, and what that costs."""
+    many tokens, and what that costs; likewise of attention."""
     for device in plan.hardware.devices:
         if device.rounding is None or not any(rule.device == device.name for rule in plan.compute):
             continue
         for fmt in dict.fromkeys(rule.used for rule, _ in _matrix_rows(plan)):
             rounding = device.rounding.of(fmt)
             yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
+        if device.rounding.attention != "f32":
+            yield f"precision    {device.name}: attention of prompts multiplies bf16, {of_attention()}"
 
 
 def _apart(lines: Iterable[str]) -> list[str]:

@@ -21,8 +21,9 @@ def with_rounding(hardware: Hardware, wanted: Wanted = "auto") -> Hardware:
     efficiency curves, and the operation tables, that were measured so.
 
     `auto`: weights in bf16 meet bf16 where units multiply these, as every framework computes such models, else f32;
-    quantised weights meet int16, whose loss is nothing beside what their own format costs. A precision that does not
-    apply to weights of a kind leaves those as `auto` has them."""
+    quantised weights meet int16, whose loss is nothing beside what their own format costs; attention of prompts
+    multiplies bf16 with such units, else f32. A precision that does not apply to weights of a kind, or to attention,
+    leaves those as `auto` has them."""
     devices = {device.name: _chosen(device, wanted) for device in hardware.devices}
     tables = tuple(table for table in hardware.tables if _as_measured(table, devices))
     return hardware.model_copy(update={"devices": tuple(devices.values()), "tables": tables})
@@ -43,25 +44,25 @@ def _chosen(device: Device, wanted: Wanted) -> Device:
 
 def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     """Return the precision of activations on a device, for the setting `wanted`."""
-    bf16: Literal["f32", "bf16"] = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
+    floats: Literal["f32", "bf16"] = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
     if wanted == "f32":
-        bf16, codes = "f32", "f32"
+        floats, codes = "f32", "f32"
     elif wanted == "bf16":
-        bf16 = "bf16"
+        floats = "bf16"
     elif wanted in ("int16", "int8"):
         codes = wanted
-    return Rounding(bf16=bf16, codes=codes)
+    return Rounding(bf16=floats, codes=codes, attention=floats)
 
 
 def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:
     """The curves without those of other precisions, where there is one of this; else all of them, of which the first
     counts."""
     for curve in curves:
-        if curve.rounding is None or curve.format == "*":
+        if curve.rounding is None:
             yield curve
             continue
-        chosen = rounding.of(curve.format)
+        chosen = rounding.attention if curve.format == "*" else rounding.of(curve.format)
         if curve.rounding == chosen or not _measured(curves, curve, chosen):
             yield curve
 

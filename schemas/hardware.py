@@ -137,7 +137,9 @@ class Device(Frozen):
     decompress: Rate | None = Field(default=None, description="bytes/s read and written to expand 4-bit groups")
     cache_bytes: Bytes | None = Field(default=None, description="last-level cache (C_L3)")
     cache_read: Rate | None = Field(default=None, description="bytes/s from that cache (B_L3)")
-    rounding: Rounding | None = Field(default=None, description="in a plan: of activations in products of many tokens")
+    rounding: Rounding | None = Field(
+        default=None, description="in a plan: of activations in products of many tokens and in attention"
+    )
 
     @property
     def rounds(self) -> Rounding:

@@ -5,16 +5,20 @@ from typing import Literal
 from helmsman.schemas.base import Frozen
 from helmsman.schemas.formats import Precision, StoredFormat, is_plain
 
+AttentionPrecision = Literal["f32", "bf16"]
+"""What attention of prompts rounds its factors to."""
+
 
 class Rounding(Frozen):
     """What activations are rounded to: `bf16` where they meet weights in bf16, `codes` where they meet quantised ones;
-    weights in f32 and f16 meet f32.
+    weights in f32 and f16 meet f32. `attention`: of prompts, of all that it multiplies, cached keys and values too.
 
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""
 
     bf16: Literal["f32", "bf16"] = "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
+    attention: AttentionPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:
         """Of products with weights in `fmt`."""

@@ -49,6 +49,8 @@ class Parser {
     s.vocab = count_at(fields_, "vocab");
     s.attention = {count_at(fields_, "heads"), count_at(fields_, "kv_heads"), count_at(fields_, "head_dim"),
                    count_at(fields_, "capacity"), kv_format_of(field(fields_, "kv_format").cast<std::string>())};
+    if (fields_.contains("attention_activations"))
+      s.attention.bf16 = attention_in_bf16(fields_["attention_activations"].cast<std::string>());
     s.norm = choice_at<NormKind>(fields_, "norm", {{"rms", NormKind::rms}, {"layer", NormKind::layer}});
     s.norm_eps = field(fields_, "norm_eps").cast<float>();
     s.activation = choice_at<Activation>(fields_, "activation",

@@ -11,10 +11,12 @@ from helmsman.executor._kernels import Arena, Pool, Stage, packed_size
 from helmsman.executor.devices.memory import arena_beside, view
 from helmsman.executor.dimensions import dimensions
 from helmsman.executor.profile.samples import InplaceSamples
+from helmsman.lowering.buffers import CHUNK_ROWS
 from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.model import Model, Rope
+from helmsman.schemas.rounding import AttentionPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
@@ -40,30 +42,53 @@ MODEL = Model(
 KV_FORMAT: Format = "bf16"
 FORMATS = Formats("bf16", KV_FORMAT, "f32")
 TOKENS = (1, 32, 128, 256)
+PROMPTS = (32, 128, 256, 1024)
+"""Tokens of prompts whose attention is timed: its share of the peak still rises by a sixth from 256 to 1024."""
+ATTENTION: tuple[AttentionPrecision, ...] = ("f32", "bf16")
+"""What factors of attention are rounded to."""
 ROUNDS = 5
+_BYTES = 384 << 20
+"""Room for the stage's weights, caches and two workspaces."""
 SMALL = ("norm", "append")
 """Kinds whose time is overhead and activation traffic."""
 
 
 def measure_stage(pool: Pool) -> InplaceSamples:
-    """Run the synthetic stage for every prompt length, several times."""
-    arena = arena_beside(256 << 20)
-    stage = _stage(pool, arena)
-    samples = InplaceSamples()
-    for tokens in TOKENS:
-        for _ in range(ROUNDS):
-            for op, seconds in _run(stage, arena, tokens):
-                _record(samples, op, tokens, seconds)
+    """Run the synthetic stage for every prompt length, several times, and attention of prompts alone."""
+    arena = arena_beside(_BYTES)
+    spec, samples = _spec(arena), InplaceSamples()
+    for precision in ATTENTION:
+        stage = _stage(pool, arena, spec | {"attention_activations": precision})
+        for tokens in TOKENS if precision == "f32" else ():
+            for _ in range(ROUNDS):
+                for op, seconds in _run(stage, arena, tokens):
+                    _record(samples, op, tokens, seconds)
+        _run(stage, arena, PROMPTS[-1])
+        for tokens in PROMPTS:
+            samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
     return samples
+
+
+def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
+    """Seconds of the attention of every block over a prompt of `tokens`, chunk by chunk as prompts pass, of values that
+    a longer one has left."""
+    places = [at for at, op in enumerate(stage.ops) if op.endswith(".attention")]
+    for at in places * ROUNDS:
+        seconds = 0.0
+        for past in range(0, tokens, CHUNK_ROWS):
+            stamps = np.zeros(2)
+            stage.run(None, None, min(CHUNK_ROWS, tokens - past), past, stamps.data, at, at + 1)
+            seconds += float(stamps[1] - stamps[0])
+        yield seconds
 
 
 def synthetic_stage(pool: Pool) -> Stage:
     """That stage on `pool`, in memory of its own."""
-    return _stage(pool, arena_beside(256 << 20))
+    arena = arena_beside(_BYTES)
+    return _stage(pool, arena, _spec(arena))
 
 
-def _stage(pool: Pool, arena: Arena) -> Stage:
-    spec = _spec(arena)
+def _stage(pool: Pool, arena: Arena, spec: "StageSpec") -> Stage:
     return Stage(pool, spec, arena.alloc(Stage.workspace_size(spec), "workspace"), 0)
 
 
@@ -82,8 +107,6 @@ def _record(samples: InplaceSamples, op: Operation, tokens: int, seconds: float)
         samples.small.setdefault(tokens, []).append((op.activation_bytes, seconds))
     elif op.kind == "lookup":
         samples.lookup.setdefault(tokens, []).append(seconds)
-    elif op.kind == "attention" and tokens > 1:
-        samples.attention.setdefault(tokens, []).append(seconds)
 
 
 def _run(stage: Stage, arena: Arena, tokens: int) -> Iterator[tuple[Operation, float]]:
@@ -100,16 +123,17 @@ def _operations(tokens: int) -> Sequence[Operation]:
 
 def _spec(arena: Arena) -> "StageSpec":
     rng = np.random.default_rng(5)
-    angles = np.outer(np.arange(TOKENS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
+    angles = np.outer(np.arange(PROMPTS[-1]), 1e4 ** -np.linspace(0, 1, 64, endpoint=False))
     head = _linear(arena, rng, MODEL.vocab, MODEL.hidden)
     return {
         **dimensions(MODEL),
         "attention": "fused",
+        "attention_activations": "f32",
         "batch": 1,
-        "capacity": TOKENS[-1],
-        "context": TOKENS[-1],
+        "capacity": PROMPTS[-1],
+        "context": PROMPTS[-1],
         "paged": False,
-        "max_tokens": TOKENS[-1],
+        "max_tokens": PROMPTS[-1],
         "kv_format": KV_FORMAT,
         "rotary_dim": MODEL.head_dim,
         "cos": np.cos(angles).astype(np.float32).data,
@@ -125,7 +149,7 @@ def _spec(arena: Arena) -> "StageSpec":
 
 def _block(arena: Arena, rng: np.random.Generator) -> "Block":
     h, q, kv, f = MODEL.hidden, MODEL.q_width, MODEL.kv_width, MODEL.ffn
-    cache = size_of(TOKENS[-1] * kv, FORMATS.kv)
+    cache = size_of(PROMPTS[-1] * kv, FORMATS.kv)
     return {
         "norm1": _norm(h),
         "q": _linear(arena, rng, q, h),

@@ -129,6 +129,7 @@ def _spec(layers: Layers) -> "StageSpec":
     return {
         **dimensions(model),
         "attention": "divided",
+        "attention_activations": "f32",
         "batch": question.batch,
         "capacity": question.capacity,
         "context": question.capacity,

@@ -21,6 +21,7 @@ from helmsman.scheduler.iteration import PHASES
 from helmsman.schemas.figures import Figure, Source
 from helmsman.schemas.formats import Precision, StoredFormat
 from helmsman.schemas.hardware import Compute, Device, Efficiency, Hardware, Link, Memory
+from helmsman.schemas.rounding import AttentionPrecision
 
 CUDA_MEMORY = "cuda-vram"
 USABLE = 0.9
@@ -180,7 +181,8 @@ def _efficiencies(
     for fmt in processor.samples.formats:
         yield from _product_shares(processor.samples, fmt, peak, overhead)
         yield from _input_shares(processor.samples, fmt, elementwise)
-    yield _attention_compute(processor, peak, overhead)
+    for precision in dict.fromkeys(precision for precision, _ in processor.inplace.attention):
+        yield _attention_compute(processor, precision, peak, overhead)
     yield _lookup(processor.inplace, quantile(processor.samples.read, 0.5), overhead)
 
 
@@ -220,14 +222,18 @@ def _net(share: float, alone: float, overhead: float) -> float:
     return alone / max(alone / share - overhead, 0.5 * alone / share)
 
 
-def _attention_compute(processor: ProcessorProfile, peak: float, overhead: float) -> Efficiency:
-    """One token: wide groups of heads; prompts: the stage's own attention."""
+def _attention_compute(
+    processor: ProcessorProfile, precision: AttentionPrecision, peak: float, overhead: float
+) -> Efficiency:
+    """One token: wide groups of heads; prompts: the stage's own attention, with factors of `precision`."""
     wide = [flops / peak for values in processor.samples.wide.values() for flops in values]
     shares = {1.0: wide}
-    for tokens, times in processor.inplace.attention.items():
+    for (of, tokens), times in processor.inplace.attention.items():
+        if of != precision:
+            continue
         flops = attention_flops(tokens)
         shares[float(tokens)] = [flops / max(t - overhead, t / 2) / peak for t in times]
-    return curve("compute", "attention", "*", shares, MEASURED)
+    return curve("compute", "attention", "*", shares, MEASURED).model_copy(update={"rounding": precision})
 
 
 def _lookup(samples: InplaceSamples, read: float, overhead: float) -> Efficiency:

@@ -56,6 +56,7 @@ def _spec(arena: Arena) -> "StageSpec":
     return {
         **dimensions(ATTENDED),
         "attention": "fused",
+        "attention_activations": "f32",
         "batch": REQUESTS,
         "capacity": CAPACITY,
         "context": CAPACITY,

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from statistics import harmonic_mean
 
 from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.hardware import Host
+from helmsman.schemas.rounding import AttentionPrecision
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class InplaceSamples:
     small: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """By tokens: (activation bytes, seconds) of norms and cache writes."""
     lookup: dict[int, list[float]] = field(default_factory=dict)
-    attention: dict[int, list[float]] = field(default_factory=dict)
+    attention: dict[tuple[AttentionPrecision, int], list[float]] = field(default_factory=dict)
+    """By what its factors are rounded to and the tokens of a prompt: of one block."""
     requests: list[float] = field(default_factory=list)
     """What each of several short requests adds to a layer's attention beside its bytes."""
     disturbed: float = 0.0
@@ -79,7 +82,7 @@ class InplaceSamples:
     def spread(self) -> float:
         """How far the seconds of the longest prompt's attention lie apart: a few per cent on calm machines, where
         operations of a microsecond differ by their half."""
-        return spread(self.attention[max(self.attention)]) if self.attention else 0.0
+        return spread(self.attention[max(self.attention, key=itemgetter(1))]) if self.attention else 0.0
 
 
 @dataclass

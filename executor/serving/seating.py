@@ -140,6 +140,7 @@ def _host_spec(plan: Plan, spec: "RaggedSpec", limits: Limits, cpu: BlockCache) 
         "passing": 0,
         "paged": False,
         "attention": "fused",
+        "attention_activations": "f32",
         "looked_up": False,
         "kv_format": spec["kv_format"],
         "rotary_dim": 0,

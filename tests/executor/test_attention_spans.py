@@ -15,6 +15,7 @@ from test_stage_native import LLAMA, OPT, QWEN3, Native, Reference, Shape, Weigh
 
 from helmsman.executor._kernels import Arena, Buffer, Event, Pool, Queue, Stage
 from helmsman.schemas.formats import size_of
+from helmsman.schemas.rounding import AttentionPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvFormat, KvSpan, StageSpec
@@ -37,11 +38,11 @@ def two() -> Pool:
 class Paged:
     """The attention of one block; q and results are set and read where the stage has them."""
 
-    def __init__(self, shape: Shape, pool: Pool) -> None:
+    def __init__(self, shape: Shape, pool: Pool, activations: AttentionPrecision = "f32") -> None:
         self.shape, self.arena = shape, Arena(64 << 20)
         native = Native.__new__(Native)
         native.w, native.s, native.arena, native.embeds, native.heads = Weights(shape), shape, self.arena, False, False
-        spec = native._spec(0, 1) | {"paged": True}
+        spec = native._spec(0, 1) | {"paged": True, "attention_activations": activations}
         self.workspace = self.arena.alloc(Stage.workspace_size(spec), "workspace")
         view(self.workspace, np.uint32)[:] = 0x7FC00000
         self.stage, self.block = Stage(pool, spec, self.workspace, 0), spec["blocks"][0]
@@ -156,6 +157,45 @@ def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page:
             close(plain, exact, tolerance)
             close(paged.attend(q, [pages.cut(rng, 0)], past), exact, tolerance)
             close(paged.attend(q, calls(pages.cut(rng, 20), rng), past), plain, tolerance)
+
+
+def rounded(values: Floats) -> Floats:
+    """To the nearest bf16, halves to even."""
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def attention_of_rounded(q: Floats, k: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """What prompts get whose queries over the root of head_dim, keys and values are rounded to bf16; and the same of
+    the magnitudes of values, of which the rounding of weights moves it by at most a 256th."""
+    root = np.float32(np.sqrt(q.shape[-1]))
+    scaled = rounded(q / root) * root
+    return expected(scaled, rounded(k), rounded(v)), expected(scaled, rounded(k), np.abs(rounded(v)))
+
+
+@pytest.mark.parametrize("kv_format", ["f32", "f16", "bf16", "q8_0"])
+@pytest.mark.parametrize(("heads", "kv_heads", "head_dim", "batch"), [(8, 2, 128, 1), (5, 1, 40, 3), (3, 3, 64, 1)])
+def test_prompts_in_bf16_multiply_rounded_numbers(
+    isa: str, two: Pool, heads: int, kv_heads: int, head_dim: int, batch: int, kv_format: "KvFormat"
+) -> None:
+    """Of whatever length, from whatever pages; one token is attended in f32."""
+    rng = np.random.default_rng(heads)
+    head_dim = 96 if kv_format == "q8_0" and head_dim == 40 else head_dim
+    shape = replace(LLAMA, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary_dim=0, layers=1, batch=batch,
+                    capacity=300, kv_format=kv_format)  # fmt: skip
+    paged = Paged(shape, two, "bf16")
+    for context, tokens in ((150, 21), (41, 41), (2, 2), (299, 2)):
+        q, k, v = random_case(rng, shape, context, tokens)
+        pages, past = Pages(k, v, 16, kv_format, rng), context - tokens
+        exact, magnitude = attention_of_rounded(q, k, v)
+        for found in (paged.plain(q, k, v), paged.attend(q, calls(pages.cut(rng, 9), rng), past)):
+            assert (np.abs(found - exact) <= magnitude / 256 + 1e-5).all()
+            away = np.abs(found - expected(q, k, v))
+            assert away.max() > 1e-4
+            if context > 40 and kv_format != "bf16":  # whose keys and values lose nothing
+                assert np.abs(found - exact).mean() < 0.6 * away.mean()
+    q, k, v = random_case(rng, shape, 150, 1)
+    close(paged.plain(q, k, v), expected(q, k, v), 2e-4 if kv_format == "q8_0" else 1e-5)
 
 
 def spread(rng: np.random.Generator, *shape: int) -> Floats:

@@ -97,7 +97,7 @@ def synthetic():
     stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
     for tokens in (1, 64):
         stage.lookup[tokens] = [OVERHEAD + inplace.lookup_bytes(tokens) / (READ / 10)] * 5
-    stage.attention[64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / 8)] * 5
+    stage.attention["f32", 64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / 8)] * 5
     stage.requests = [REQUEST] * 5
     return samples, stage
 

@@ -31,12 +31,12 @@ def measured(fmt: StoredFormat, rounding: Precision | None, share: float) -> Eff
     ("isa", "wanted", "rounding"),
     [
         ("avx2", "auto", Rounding(bf16="f32", codes="int16")),
-        ("avx512bf16", "auto", Rounding(bf16="bf16", codes="int16")),
-        ("avx512_bf16", "auto", Rounding(bf16="bf16", codes="int16")),
+        ("avx512bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
+        ("avx512_bf16", "auto", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("avx512bf16", "f32", Rounding(bf16="f32", codes="f32")),
-        ("avx2", "bf16", Rounding(bf16="bf16", codes="int16")),
+        ("avx2", "bf16", Rounding(bf16="bf16", codes="int16", attention="bf16")),
         ("avx2", "int8", Rounding(bf16="f32", codes="int8")),
-        ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16")),
+        ("avx512bf16", "int16", Rounding(bf16="bf16", codes="int16", attention="bf16")),
     ],
 )
 def test_what_is_asked_for_leaves_other_weights_as_auto_has_them(isa: str, wanted: Wanted, rounding: Rounding) -> None:
@@ -73,6 +73,14 @@ def test_a_plan_keeps_the_curves_of_its_precision(wanted: Precision) -> None:
     assert efficiency_curve(device, "compute", "linear", "q4_k") is not None  # of the nearest format
 
 
+@pytest.mark.parametrize("wanted", ["auto", "f32", "bf16", "int8"])
+def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
+    curves = [measured("*", each, share).model_copy(update={"op": "attention"}) for each, share in
+              (("f32", 0.6), ("bf16", 0.9))]  # fmt: skip
+    found = efficiency_curve(on(tuple(curves), wanted), "compute", "attention", "bf16")
+    assert found == curves[wanted == "bf16"]
+
+
 def test_what_was_not_measured_is_priced_by_what_was() -> None:
     usual = measured("q8_0", "int16", 0.5)
     assert efficiency_curve(on((usual,), "int8"), "compute", "linear", "q8_0") == usual
@@ -95,15 +103,19 @@ def test_every_precision_says_what_it_costs(fmt: StoredFormat, rounding: Precisi
     )
 
 
-@pytest.mark.parametrize("wanted", ["auto", "int8"])
+@pytest.mark.parametrize("wanted", ["auto", "int8", "f32"])
 def test_verbose_plans_say_what_rounding_costs(capsys: pytest.CaptureFixture[str], wanted: str, tmp_path: Path) -> None:
-    asked = ["--model", "Qwen3-0.6B", "--hw", "m1-16gb", "--format", "q4_0", "--activations", wanted]
+    asked = ["--model", "Qwen3-0.6B", "--hw", "a4000-7950x", "--strategy", "layer-split", "--vram-avail", "1"]
+    asked += ["--format", "q4_0", "--activations", wanted]
     assert plan([*asked, "-v", "-o", str(tmp_path / "plan.json")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("precision")]
     kept = read_document(Plan, tmp_path / "plan.json")
+    assert any("attention of prompts multiplies bf16" in line for line in lines) == (wanted != "f32")
+    lines = [line for line in lines if "attention" not in line]
     used = {rule.device for rule in kept.compute}
+    assert "cpu" in used
     assert len(lines) == len([each for each in kept.hardware.devices if each.rounding and each.name in used])
-    rounding = "int8" if wanted == "int8" else "int16"
+    rounding = {"auto": "int16"}.get(wanted, wanted)
     assert all(f"q4_0 weights meet activations in {rounding}" in line for line in lines)
 
 
