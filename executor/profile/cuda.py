@@ -9,7 +9,6 @@ from helmsman.executor.profile.processor import (
     CONTEXTS,
     FEW_SHAPES,
     FEW_TOKENS,
-    GEMM_SHAPE,
     GEMM_TOKENS,
     HEAD_DIM,
     HEADS,
@@ -18,6 +17,7 @@ from helmsman.executor.profile.processor import (
     QUANTISED,
     SHAPES,
 )
+from helmsman.executor.profile.prompts import GEMM_SHAPE
 from helmsman.executor.profile.samples import CudaSamples, LinkSamples, ProcessorSamples
 from helmsman.hwdb.fit import quantile
 from helmsman.schemas.formats import FORMATS, Format, StoredFormat, size_of

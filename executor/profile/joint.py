@@ -10,8 +10,8 @@ from statistics import fmean, harmonic_mean
 from threading import Event
 
 from helmsman.executor._kernels import Buffer, Pool, packed_size, time_linear
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.copies import feeding
-from helmsman.executor.profile.processor import Bench
 from helmsman.executor.profile.samples import JointSamples
 from helmsman.schemas.formats import StoredFormat
 

@@ -7,11 +7,11 @@ from itertools import cycle
 import numpy as np
 
 from helmsman.executor._kernels import Buffer, Pool, Queue, packed_size
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.buffers import rotation
 from helmsman.executor.profile.layer import Seconds, matrices, matrix_shape
 from helmsman.executor.profile.layer_times import ENOUGH_S, restated
 from helmsman.executor.profile.layer_traffic import SETS, LayerTraffic
-from helmsman.executor.profile.processor import Bench
 from helmsman.executor.profile.question import Question
 from helmsman.schemas.formats import Format, is_plain, rows_size, size_of
 

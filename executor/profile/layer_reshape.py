@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from helmsman.executor._kernels import Pool, turn_rows
 from helmsman.executor.devices.memory import arena_beside
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.layer import Layers
 from helmsman.executor.profile.layer_traffic import LayerTraffic
-from helmsman.executor.profile.processor import Bench
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import size_of
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 
 from helmsman.executor._kernels import Pool
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.layer import Layers, Running, Seconds
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
-from helmsman.executor.profile.processor import Bench
 from helmsman.hwdb.fit import spread
 
 ENOUGH_S = 4.0

@@ -10,6 +10,7 @@ from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine, beyond_caches
 from helmsman.executor.profile import processor
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.copies import Traffic, measure_link
 from helmsman.executor.profile.cuda import measure_cuda, present
@@ -18,7 +19,8 @@ from helmsman.executor.profile.handovers import measure_handovers
 from helmsman.executor.profile.host import host_facts
 from helmsman.executor.profile.inplace import measure_stage
 from helmsman.executor.profile.joint import Pair, measure_joint
-from helmsman.executor.profile.processor import Bench, Step, measure, read_point
+from helmsman.executor.profile.processor import measure, read_point
+from helmsman.executor.profile.prompts import Step
 from helmsman.executor.profile.quality import BUDGET_S, Point, SamplesT, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.requests import measure_requests

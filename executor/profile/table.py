@@ -12,13 +12,13 @@ from typing import Any, Protocol, TypeVar
 from helmsman.executor._kernels import CopyEngine, Pool
 from helmsman.executor.interference import cpu_times, others_share
 from helmsman.executor.machine import Machine
+from helmsman.executor.profile.bench import Bench
 from helmsman.executor.profile.layer import Layers, Seconds, needed_bytes, stored_bytes
 from helmsman.executor.profile.layer_expansion import ExpansionTimes, measure_expansion
 from helmsman.executor.profile.layer_reshape import TurnTimes, measure_reshape
 from helmsman.executor.profile.layer_storage import StorageTimes, check_storage, measure_storage
 from helmsman.executor.profile.layer_times import DeviceTimes, measure_times, sweep
 from helmsman.executor.profile.layer_traffic import Column, LayerTraffic
-from helmsman.executor.profile.processor import Bench
 from helmsman.executor.profile.quality import Point, Session, Watch
 from helmsman.executor.profile.question import Question, Seat
 from helmsman.executor.profile.samples import Left

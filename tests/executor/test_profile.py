@@ -10,7 +10,7 @@ from helmsman.executor import machine as this_machine
 from helmsman.executor import probe
 from helmsman.executor.interference import Moment
 from helmsman.executor.machine import Machine
-from helmsman.executor.profile import copies, inplace, processor, quality, run
+from helmsman.executor.profile import bench, copies, inplace, processor, prompts, quality, run
 from helmsman.executor.profile import joint as side_by_side
 from helmsman.executor.profile.between_passes import measure_between_passes
 from helmsman.executor.profile.joint import QUANTISED, SHAPES
@@ -316,10 +316,12 @@ def small(monkeypatch):
     monkeypatch.setattr(run, "BUSY_PAIRS", 2)
     monkeypatch.setattr(processor, "FOOTPRINTS", (1 << 20,))
     monkeypatch.setattr(processor, "SLICE_S", 5e-4)
-    monkeypatch.setattr(processor, "JOINT_PRODUCTS", 1)
+    monkeypatch.setattr(bench, "JOINT_PRODUCTS", 1)
     monkeypatch.setattr(side_by_side, "WALKED", 16 << 20)
     monkeypatch.setattr(processor, "SHAPES", ((256, 512), (1024, 512)))
-    monkeypatch.setattr(processor, "GEMM_SHAPE", (512, 512))
+    monkeypatch.setattr(prompts, "GEMM_SHAPE", (512, 512))
+    monkeypatch.setattr(prompts, "FEW_ROWS", (32, 512))
+    monkeypatch.setattr(processor, "FEW_SHAPES", ((256, 512), (1024, 512)))
     monkeypatch.setattr(processor, "GEMM_TOKENS", (4, 64))
     monkeypatch.setattr(processor, "CONTEXTS", ((32, 64), (128, 128)))
     monkeypatch.setattr(this_machine, "LARGEST", 64 << 20)

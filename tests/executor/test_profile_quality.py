@@ -9,7 +9,7 @@ from test_profile import found, synthetic_profile
 from helmsman.executor.interference import CpuTimes, Moment, disturbance
 from helmsman.executor.profile.disturbed import DISTURBANCE, marked
 from helmsman.executor.profile.handovers import BYTES, LARGE
-from helmsman.executor.profile.processor import FEW_ROWS, GEMM_SHAPE, Round, _rates
+from helmsman.executor.profile.prompts import FEW_ROWS, GEMM_SHAPE, Round, rates_of
 from helmsman.executor.profile.quality import ATTEMPTS, LOOK_S, UNSTEADY, VISITS, Point, Session, Watch
 from helmsman.executor.profile.record import record
 from helmsman.executor.profile.samples import (
@@ -180,7 +180,7 @@ def test_products_of_few_tokens_are_at_the_usual_speed_of_the_memory() -> None:
     speeds = [(30e9, 1.0), (15e9, 1.0), (30e9, 1.0), (15e9, 1.0), (30e9, 2.0), (30e9, 1.0)]
     sizes = (size, round(part * size))
     rounds = [Round({tokens: seconds(tokens, *each) for tokens in arithmetic}, each[0]) for each in speeds]
-    for tokens, (flops, _) in _rates(rounds, sizes, 30e9).items():
+    for tokens, (flops, _) in rates_of(rounds, sizes, 30e9).items():
         usual = size / 30e9 + arithmetic[tokens]
         assert flops == pytest.approx([2 * tokens * rows * GEMM_SHAPE[1] / usual] * 6, rel=0.05), tokens
 
@@ -197,20 +197,20 @@ def test_products_of_prompts_are_parts_of_the_median_over_visits() -> None:
         of_arithmetic({tokens: (each * seconds(tokens, wide), each * seconds(tokens, few)) for tokens in inputs})
         for each in slow
     ]
-    for tokens, (flops, rates) in _rates(rounds, NO_BYTES, 1.0).items():
+    for tokens, (flops, rates) in rates_of(rounds, NO_BYTES, 1.0).items():
         assert flops == pytest.approx([2 * GEMM_SHAPE[1] / 1e-8] * 6)
         assert rates == pytest.approx([4 * tokens * GEMM_SHAPE[1] / inputs[tokens]] * 6)
 
 
 def test_an_interrupted_product_does_not_make_the_others_of_its_round_fast() -> None:
     rounds = [of_arithmetic({2: (1e-3, 1e-4), 128: (1e-2 * late, 1e-3)}) for late in (1.0, 300.0)]
-    [(flops, _), *_] = _rates(rounds, NO_BYTES, 1.0).values()
+    [(flops, _), *_] = rates_of(rounds, NO_BYTES, 1.0).values()
     assert max(flops) < 4 * (2 * 2 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1e-3)
 
 
 def test_inputs_that_take_nothing_are_not_less_than_nothing() -> None:
     """A part of the rows that takes less than its part of the time, as noise has it."""
-    flops, rates = _rates([of_arithmetic({8: (1.6e-3, 0.9e-4)})] * 3, NO_BYTES, 1.0)[8]
+    flops, rates = rates_of([of_arithmetic({8: (1.6e-3, 0.9e-4)})] * 3, NO_BYTES, 1.0)[8]
     assert flops == pytest.approx([2 * 8 * GEMM_SHAPE[0] * GEMM_SHAPE[1] / 1.6e-3] * 3, rel=1e-4)
     assert min(rates) > 1e12
 
