@@ -60,9 +60,13 @@ def peak_rate(device: Device, phase: Phase, fmt: StoredFormat) -> Figure:
 
 
 def efficiency_curve(device: Device, bound: str, kind: str, fmt: StoredFormat) -> Efficiency | None:
-    """The most specific efficiency curve: operation first, then format; else that of the nearest format."""
+    """The most specific efficiency curve: operation first, then format; else that of the nearest format. Of attention's
+    that of the device's precision where there is one; scores and weighted sums of values alone are f32."""
     op = "attention" if kind in ("scores", "wv") else kind
     about = [c for c in device.efficiency if c.bound == bound and c.op in (op, "*")]
+    if op == "attention":
+        precision = device.rounds.attention if kind == op else "f32"
+        about.sort(key=lambda c: c.rounding not in (precision, None))
     fitting = [c for c in about if c.format in (fmt, "*")]
     if not fitting and not is_plain(fmt):
         near = nearest(fmt, about)

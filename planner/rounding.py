@@ -57,12 +57,12 @@ def rounding_of(device: Device, wanted: Wanted) -> Rounding:
 
 def _kept(curves: tuple[Efficiency, ...], rounding: Rounding) -> Iterator[Efficiency]:
     """The curves without those of other precisions, where there is one of this; else all of them, of which the first
-    counts."""
+    counts. Of attention all: what devices divide is f32 whatever was chosen."""
     for curve in curves:
-        if curve.rounding is None:
+        if curve.rounding is None or curve.format == "*" or curve.op == "attention":
             yield curve
             continue
-        chosen = rounding.attention if curve.format == "*" else rounding.of(curve.format)
+        chosen = rounding.of(curve.format)
         if curve.rounding == chosen or not _measured(curves, curve, chosen):
             yield curve
 

@@ -77,8 +77,10 @@ def test_a_plan_keeps_the_curves_of_its_precision(wanted: Precision) -> None:
 def test_attention_is_priced_as_it_is_computed(wanted: Wanted) -> None:
     curves = [measured("*", each, share).model_copy(update={"op": "attention"}) for each, share in
               (("f32", 0.6), ("bf16", 0.9))]  # fmt: skip
-    found = efficiency_curve(on(tuple(curves), wanted), "compute", "attention", "bf16")
-    assert found == curves[wanted == "bf16"]
+    device = on(tuple(curves), wanted)
+    assert efficiency_curve(device, "compute", "attention", "bf16") == curves[wanted == "bf16"]
+    assert efficiency_curve(device, "compute", "scores", "bf16") == curves[0]
+    assert efficiency_curve(on(tuple(reversed(curves)), wanted), "compute", "wv", "bf16") == curves[0]
 
 
 def test_what_was_not_measured_is_priced_by_what_was() -> None:
