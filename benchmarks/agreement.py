@@ -97,11 +97,12 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _planned(args: argparse.Namespace, fmt: str, kv: str) -> Plan:
-    """Everything on the CPUs, of which one works: beside other work, two would wait for each other."""
+    """Everything on the CPUs, of which one works: beside other work, two would wait for each other. Activations are f32
+    on every machine: what rounding them costs is `benchmarks.precision`'s."""
     context = args.tokens // args.sequences + 2
     shape = {"prompt_tokens": max(PASSES), "output_tokens": 1, "context": context, "batch": args.sequences}
     where = {"model": args.checkpoint, "hw": args.hardware, "strategy": "layer-split", "vram_avail": 1}
-    plan = ask(**where, **shape, format=fmt, kv_format=kv)
+    plan = ask(**where, **shape, format=fmt, kv_format=kv, activations="f32")
     return plan.model_copy(update={"schedule": plan.schedule.model_copy(update={"threads": 1})})
 
 

@@ -29,7 +29,8 @@ inline HeadCaches caches_in(const Attention& s, void* data, size_t begin, size_t
 
 // What is left of earlier calls over other spans: of each row (a token of a sequence) and head the largest score and
 // the sum of the weights, [rows][heads]; `out` holds the weighted sums meanwhile. The calls of one running state have
-// the same rows. A call is exact whatever came before: dividing at the end gives softmax over all spans together.
+// the same rows. A call is exact whatever came before, but for weights that are rounded: dividing at the end
+// gives softmax over all spans together.
 struct Running {
   float *max, *sum;  // may be null for a call that is first and last
   bool first, last;  // nothing came before; nothing comes after, so that the sums are divided

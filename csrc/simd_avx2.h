@@ -97,7 +97,7 @@ struct Simd {
   static constexpr int words_block = 4;  // tokens: 8 sums of products
   static constexpr bool word_product = true;
   static constexpr bool codes_signed = false;
-#ifdef __AVXVNNI__
+#if defined(HELM_AVXVNNI) && defined(__AVXVNNI__)
   // Written out, because GCC 12 copies sums around the intrinsics.
   static I dot(I sum, I a, I b) {
     __asm__("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum) : "x"(a), "xm"(b));

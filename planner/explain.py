@@ -5,13 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from helmsman.lowering.caches import pieces_of
 from helmsman.lowering.paging import paging_of, windows
 from helmsman.lowering.placement import batches_together
-from helmsman.lowering.rules import homes
+from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensors import tensors
+from helmsman.lowering.turns import divides_attention
 from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.predict import gap
 from helmsman.planner.rounding_loss import loss_of, of_attention
+from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
 from helmsman.schemas.page_cache import PageCache
@@ -62,8 +64,18 @@ def _precision(plan: Plan) -> Iterator[str]:
         for fmt in dict.fromkeys(rule.used for rule, _ in _matrix_rows(plan)):
             rounding = device.rounding.of(fmt)
             yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
-        if device.rounding.attention != "f32":
-            yield f"precision    {device.name}: attention of prompts multiplies bf16, {of_attention()}"
+        if device.rounding.attention != "f32" and _attends(plan, device.name):
+            yield f"precision    {device.name}: attention of prompts multiplies bf16, {of_attention()} by itself"
+
+
+def _attends(plan: Plan, device: str) -> bool:
+    """Whether the device has attention of prompts for itself: what devices divide is f32."""
+    prompt = prefill(plan.workload)
+    return any(
+        not divides_attention(plan, layer, prompt)
+        and places(plan, "scores", layer, "prefill", plan.model.kv_heads, "heads")[0].rule.device == device
+        for layer in range(plan.model.layers)
+    )
 
 
 def _apart(lines: Iterable[str]) -> list[str]:

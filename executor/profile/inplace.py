@@ -47,7 +47,7 @@ PROMPTS = (32, 128, 256, 1024)
 ATTENTION: tuple[AttentionPrecision, ...] = ("f32", "bf16")
 """What factors of attention are rounded to."""
 ROUNDS = 5
-_BYTES = 384 << 20
+_BYTES = 256 << 20
 """Room for the stage's weights, caches and two workspaces."""
 SMALL = ("norm", "append")
 """Kinds whose time is overhead and activation traffic."""
@@ -63,22 +63,22 @@ def measure_stage(pool: Pool) -> InplaceSamples:
             for _ in range(ROUNDS):
                 for op, seconds in _run(stage, arena, tokens):
                     _record(samples, op, tokens, seconds)
-        _run(stage, arena, PROMPTS[-1])
+        _run(stage, arena, CHUNK_ROWS)
         for tokens in PROMPTS:
             samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
     return samples
 
 
 def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
-    """Seconds of the attention of every block over a prompt of `tokens`, chunk by chunk as prompts pass, of values that
-    a longer one has left."""
-    places = [at for at, op in enumerate(stage.ops) if op.endswith(".attention")]
-    for at in places * ROUNDS:
+    """Seconds of the attention of every block over a prompt of `tokens`, chunk by chunk as prompts pass, each behind
+    the products that make its queries, keys and values: of hidden states that an earlier pass has left."""
+    for layer in [*range(MODEL.layers)] * ROUNDS:
+        first, last = (stage.ops.index(f"{layer}.{op}") for op in ("norm1", "attention"))
         seconds = 0.0
         for past in range(0, tokens, CHUNK_ROWS):
-            stamps = np.zeros(2)
-            stage.run(None, None, min(CHUNK_ROWS, tokens - past), past, stamps.data, at, at + 1)
-            seconds += float(stamps[1] - stamps[0])
+            stamps = np.zeros(last - first + 2)
+            stage.run(None, None, min(CHUNK_ROWS, tokens - past), past, stamps.data, first, last + 1)
+            seconds += float(stamps[-1] - stamps[-2])
         yield seconds
 
 

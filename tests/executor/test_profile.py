@@ -97,7 +97,8 @@ def synthetic():
     stage.small[64] = [(4096 * 64, OVERHEAD + 4096 * 64 / ELEMENTWISE)] * 5
     for tokens in (1, 64):
         stage.lookup[tokens] = [OVERHEAD + inplace.lookup_bytes(tokens) / (READ / 10)] * 5
-    stage.attention["f32", 64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / 8)] * 5
+    for precision, share in (("f32", 8), ("bf16", 4)):
+        stage.attention[precision, 64] = [OVERHEAD + inplace.attention_flops(64) / (PEAK / share)] * 5
     stage.requests = [REQUEST] * 5
     return samples, stage
 
@@ -345,6 +346,7 @@ def test_a_real_profile_has_every_part(monkeypatch):
     for device in hardware.devices[:3]:
         kinds = {(curve.bound, curve.op) for curve in device.efficiency}
         assert {("memory", "linear"), ("memory", "attention"), ("compute", "linear"), ("memory", "lookup")} <= kinds
+        assert [c.rounding for c in device.efficiency if (c.bound, c.op) == ("compute", "attention")] == ["f32", "bf16"]
         assert device.read.n >= 3 and device.request.value >= 0
     link = hardware.link("dram", "vram")
     assert link.bandwidth.value > 0

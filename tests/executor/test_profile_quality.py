@@ -230,7 +230,10 @@ def test_links_and_stages_say_how_far_their_samples_lie_apart():
     even, apart = [1.0, 1.0, 1.02, 1.0], [1.0, 1.0, 0.5, 0.6]
     cases = {
         "link": [LinkSamples(rate=rates) for rates in (even, apart)],
-        "stage": [InplaceSamples(attention={("f32", 32): apart, ("bf16", 256): seconds}) for seconds in (even, apart)],
+        "stage": [
+            InplaceSamples(attention={("f32", 32): apart, ("f32", 256): even, ("bf16", 256): seconds})
+            for seconds in (even, apart)
+        ],
     }
     for name, (calm, shaken) in cases.items():
         assert calm.spread < UNSTEADY < shaken.spread, name
