@@ -15,7 +15,7 @@ from helmsman.schemas.rounding import DEFAULT_ROUNDING
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import InputKind, Precision, StoredFormat
-    from helmsman.schemas.rounding import AttentionPrecision
+    from helmsman.schemas.rounding import FloatPrecision
 
 PROMPTS = (128, 512, 1024)
 
@@ -65,8 +65,8 @@ def units(bench: Bench) -> Iterator[Row]:
             yield compare(ours, peak(pool, units), threads, "GFLOP/s", bench.pairs)
 
 
-def _attention_units() -> "Iterator[tuple[AttentionPrecision, InputKind]]":
-    """The precisions of attention that have units here, and which."""
+def _attention_units() -> "Iterator[tuple[FloatPrecision, InputKind]]":
+    """Yield every precision of attention for which this processor has multiplication units, and the kind of units."""
     yield "f32", "floats"
     if kernels.peak_products("pairs") > 0:
         yield "bf16", "pairs"
@@ -87,7 +87,7 @@ def peak(pool: Pool, kind: "InputKind") -> Side:
     return Side(f"peak {kind}", flops, lambda: kernels.time_peak(pool, kind, rounds, 1)[0])
 
 
-def attention_of_prompt(pool: Pool, tokens: int, group: int, precision: "AttentionPrecision") -> Side:
+def attention_of_prompt(pool: Pool, tokens: int, group: int, precision: "FloatPrecision") -> Side:
     """Causal, of 8 KV heads of 128 in f16 and `group` query heads each."""
     size = 8 * tokens * 128 * 2
     arena = Arena(2 * size)

@@ -13,6 +13,7 @@ from typing import Literal, NotRequired, TypedDict
 from typing_extensions import Buffer as SupportsBuffer
 
 from helmsman.executor.moves import Move
+from helmsman.schemas.rounding import FloatPrecision
 
 Format = Literal["f32", "f16", "bf16"]
 KvFormat = Literal["f32", "f16", "bf16", "q8_0"]
@@ -177,7 +178,7 @@ def time_attention(
     context: int,
     repeats: int,
     tokens: int = 1,
-    activations: Literal["f32", "bf16"] = "f32",
+    activations: FloatPrecision = "f32",
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of one sequence of `context` tokens, causal, walking through `kv`
     (K, V) in turn. `activations`: what factors are rounded to where there are several tokens."""
@@ -192,7 +193,7 @@ def time_spans(
     batch: int,
     repeats: int,
     tokens: int = 1,
-    activations: Literal["f32", "bf16"] = "f32",
+    activations: FloatPrecision = "f32",
 ) -> list[float]:
     """Seconds of attention of the last `tokens` of `batch` sequences, causal, to all positions of spans, walking
     through `layers` in turn; `activations` as in `time_attention`."""
@@ -330,7 +331,7 @@ class StageSpec(Dimensions):
     """Positions there are: rows of cos, sin, positions and kept rows. Default, and unless paged: the capacity."""
     attention: NotRequired[Literal["fused", "divided"]]
     """fused (default): one operation `attention`; divided: `scores`, `softmax`, `wv`."""
-    attention_activations: NotRequired[Literal["f32", "bf16"]]
+    attention_activations: NotRequired[FloatPrecision]
     """What `attention` rounds queries, keys, values and the weights between them to where a sequence has several
     tokens. Default: f32."""
     rotary_dim: int

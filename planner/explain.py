@@ -12,7 +12,7 @@ from helmsman.planner.decide import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.predict import gap
-from helmsman.planner.rounding_loss import loss_of, of_attention
+from helmsman.planner.rounding_loss import attention_loss, loss_of
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.formats import StoredFormat, size_of
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, OBJECTIVES, Objective
@@ -65,11 +65,11 @@ def _precision(plan: Plan) -> Iterator[str]:
             rounding = device.rounding.of(fmt)
             yield f"precision    {device.name}: {fmt} weights meet activations in {rounding}, {loss_of(fmt, rounding)}"
         if device.rounding.attention != "f32" and _attends(plan, device.name):
-            yield f"precision    {device.name}: attention of prompts multiplies bf16, {of_attention()} by itself"
+            yield f"precision    {device.name}: attention of prompts multiplies bf16, {attention_loss()} by itself"
 
 
 def _attends(plan: Plan, device: str) -> bool:
-    """Whether the device has attention of prompts for itself: what devices divide is f32."""
+    """Return whether the device computes all attention of prompts in some layer; divided attention stays in f32."""
     prompt = prefill(plan.workload)
     return any(
         not divides_attention(plan, layer, prompt)

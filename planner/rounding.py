@@ -6,7 +6,7 @@ from typing import Literal
 from helmsman.schemas.formats import Precision
 from helmsman.schemas.hardware import Device, Efficiency, Hardware
 from helmsman.schemas.operation_table import OperationTable
-from helmsman.schemas.rounding import DEFAULT_ROUNDING, Rounding
+from helmsman.schemas.rounding import DEFAULT_ROUNDING, FloatPrecision, Rounding
 
 Wanted = Literal["auto"] | Precision
 
@@ -44,7 +44,7 @@ def _chosen(device: Device, wanted: Wanted) -> Device:
 
 def rounding_of(device: Device, wanted: Wanted) -> Rounding:
     """Return the precision of activations on a device, for the setting `wanted`."""
-    floats: Literal["f32", "bf16"] = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
+    floats: FloatPrecision = "bf16" if any(name in _BF16_UNITS for name in device.isa) else "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
     if wanted == "f32":
         floats, codes = "f32", "f32"

@@ -29,9 +29,9 @@ MEASURED: tuple[Loss, ...] = (
 )
 """Qwen3-0.6B and 1.7B (q4_k: the former alone) with random weights, 400 and 300 tokens in four sequences, every fifth
 position; of both the larger. Where weights in bf16 meet bf16, attention of prompts multiplies bf16 as well."""
-ATTENTION = (2.5e-4, 1.4e-3)
-"""The mean and the worst position where attention of prompts multiplies bf16: of the same model with weights in q8_0
-that meet int16, which loses next to nothing."""
+ATTENTION_LOSS = (2.5e-4, 1.4e-3)
+"""The mean and the worst KL divergence, in nats, that attention of prompts in bf16 adds: measured on the same models
+with weights in q8_0 and activations in int16, which lose next to nothing."""
 _EXACT: Mapping[Precision, str] = {"f32": "which rounds nothing"}
 
 
@@ -46,10 +46,11 @@ def loss_of(fmt: StoredFormat, rounding: Precision) -> str:
     return f"{'about ' if found.format != fmt else ''}{_in_words(found.mean, found.worst)}"
 
 
-def of_attention() -> str:
-    """What attention of prompts costs where its factors are rounded to bf16, in words."""
-    return f"about {_in_words(*ATTENTION)}"
+def attention_loss() -> str:
+    """Describe the KL divergence that attention of prompts adds when it multiplies queries, keys and values in bf16."""
+    return f"about {_in_words(*ATTENTION_LOSS)}"
 
 
 def _in_words(mean: float, worst: float) -> str:
+    """Format a mean and a worst KL divergence."""
     return f"{mean:.0e} of KL from f32 in the mean, {worst:.0e} at worst"

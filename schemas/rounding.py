@@ -5,8 +5,8 @@ from typing import Literal
 from helmsman.schemas.base import Frozen
 from helmsman.schemas.formats import Precision, StoredFormat, is_plain
 
-AttentionPrecision = Literal["f32", "bf16"]
-"""What attention of prompts rounds its factors to."""
+FloatPrecision = Literal["f32", "bf16"]
+"""The floating-point formats to which a kernel can round activations before it multiplies them."""
 
 
 class Rounding(Frozen):
@@ -16,9 +16,9 @@ class Rounding(Frozen):
     Sums are f32 in any case. A few tokens (up to 16; of quantised weights on AVX2 up to 4), which meet weights as these
     are read, are f32 where weights are bf16, and `int16` where they are quantised, unless `codes` is f32."""
 
-    bf16: Literal["f32", "bf16"] = "f32"
+    bf16: FloatPrecision = "f32"
     codes: Literal["f32", "int16", "int8"] = "int16"
-    attention: AttentionPrecision = "f32"
+    attention: FloatPrecision = "f32"
 
     def of(self, fmt: StoredFormat) -> Precision:
         """Of products with weights in `fmt`."""

@@ -1,4 +1,4 @@
-"""What measurements of processors share: buffers that all pools walk through, and plain reads beside everything."""
+"""Allocates the buffers that all measurements of a processor read, and times plain memory reads to compare with."""
 
 from collections.abc import Callable, Sequence
 from itertools import cycle

@@ -16,7 +16,7 @@ from helmsman.lowering.ops import Formats, Operation, operations
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.formats import Format, size_of
 from helmsman.schemas.model import Model, Rope
-from helmsman.schemas.rounding import AttentionPrecision
+from helmsman.schemas.rounding import FloatPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import Block, Linear, Norm, StageSpec
@@ -44,25 +44,28 @@ FORMATS = Formats("bf16", KV_FORMAT, "f32")
 TOKENS = (1, 32, 128, 256)
 PROMPTS = (32, 128, 256, 1024)
 """Tokens of prompts whose attention is timed: its share of the peak still rises by a sixth from 256 to 1024."""
-ATTENTION: tuple[AttentionPrecision, ...] = ("f32", "bf16")
-"""What factors of attention are rounded to."""
+ATTENTION_PRECISIONS: tuple[FloatPrecision, ...] = ("f32", "bf16")
+"""The precisions of queries, keys, values and attention weights in which the attention of prompts is timed."""
+ATTENTION_ROUNDS = 2
+"""How often every block's attention is timed: the processor's speed moves by more than further samples would tell."""
 ROUNDS = 5
 _BYTES = 256 << 20
-"""Room for the stage's weights, caches and two workspaces."""
+"""Room for the stage's weights, caches and three workspaces."""
 SMALL = ("norm", "append")
 """Kinds whose time is overhead and activation traffic."""
 
 
 def measure_stage(pool: Pool) -> InplaceSamples:
-    """Run the synthetic stage for every prompt length, several times, and attention of prompts alone."""
+    """Run the synthetic stage for every prompt length, several times, and attention of prompts in every precision."""
     arena = arena_beside(_BYTES)
     spec, samples = _spec(arena), InplaceSamples()
-    for precision in ATTENTION:
+    stage = _stage(pool, arena, spec)
+    for tokens in TOKENS:
+        for _ in range(ROUNDS):
+            for op, seconds in _run(stage, arena, tokens):
+                _record(samples, op, tokens, seconds)
+    for precision in ATTENTION_PRECISIONS:
         stage = _stage(pool, arena, spec | {"attention_activations": precision})
-        for tokens in TOKENS if precision == "f32" else ():
-            for _ in range(ROUNDS):
-                for op, seconds in _run(stage, arena, tokens):
-                    _record(samples, op, tokens, seconds)
         _run(stage, arena, CHUNK_ROWS)
         for tokens in PROMPTS:
             samples.attention[precision, tokens] = list(_attention_times(stage, tokens))
@@ -70,9 +73,9 @@ def measure_stage(pool: Pool) -> InplaceSamples:
 
 
 def _attention_times(stage: Stage, tokens: int) -> Iterator[float]:
-    """Seconds of the attention of every block over a prompt of `tokens`, chunk by chunk as prompts pass, each behind
-    the products that make its queries, keys and values: of hidden states that an earlier pass has left."""
-    for layer in [*range(MODEL.layers)] * ROUNDS:
+    """Yield the seconds of each block's attention over a prompt of `tokens` tokens, which passes in chunks as in a run.
+    Before each chunk's attention the stage computes queries, keys and values from hidden states of an earlier pass."""
+    for layer in [*range(MODEL.layers)] * ATTENTION_ROUNDS:
         first, last = (stage.ops.index(f"{layer}.{op}") for op in ("norm1", "attention"))
         seconds = 0.0
         for past in range(0, tokens, CHUNK_ROWS):

@@ -27,7 +27,7 @@ _FASTEST = 1e13
 """bytes/s of inputs that take nothing."""
 
 Step = tuple[str, list[Point[Any]]]
-"""What is measured, and its points, which need the same buffers."""
+"""A step of a profile: its name, and the measurement points that share its buffers."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from helmsman.executor.profile.settings import Loopback
 from helmsman.hwdb.fit import spread
 from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.hardware import Host
-from helmsman.schemas.rounding import AttentionPrecision
+from helmsman.schemas.rounding import FloatPrecision
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class InplaceSamples:
     small: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     """By tokens: (activation bytes, seconds) of norms and cache writes."""
     lookup: dict[int, list[float]] = field(default_factory=dict)
-    attention: dict[tuple[AttentionPrecision, int], list[float]] = field(default_factory=dict)
+    attention: dict[tuple[FloatPrecision, int], list[float]] = field(default_factory=dict)
     """By what its factors are rounded to and the tokens of a prompt: of one block."""
     requests: list[float] = field(default_factory=list)
     """What each of several short requests adds to a layer's attention beside its bytes."""
@@ -79,8 +79,9 @@ class InplaceSamples:
 
     @property
     def spread(self) -> float:
-        """How far the seconds of the longest prompt's attention lie apart, in the precision where they do most: a few
-        per cent on calm machines, where operations of a microsecond differ by their half."""
+        """The relative spread of the attention times of the longest prompt, in the precision where it is largest.
+
+        It is a few per cent on calm machines, where operations of a microsecond differ by their half."""
         longest = max((tokens for _, tokens in self.attention), default=0)
         return max((spread(found) for (_, tokens), found in self.attention.items() if tokens == longest), default=0.0)
 

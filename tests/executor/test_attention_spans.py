@@ -15,7 +15,7 @@ from test_stage_native import LLAMA, OPT, QWEN3, Native, Reference, Shape, Weigh
 
 from helmsman.executor._kernels import Arena, Buffer, Event, Pool, Queue, Stage
 from helmsman.schemas.formats import size_of
-from helmsman.schemas.rounding import AttentionPrecision
+from helmsman.schemas.rounding import FloatPrecision
 
 if TYPE_CHECKING:
     from helmsman.executor._kernels import KvFormat, KvSpan, StageSpec
@@ -38,7 +38,7 @@ def two() -> Pool:
 class Paged:
     """The attention of one block; q and results are set and read where the stage has them."""
 
-    def __init__(self, shape: Shape, pool: Pool, activations: AttentionPrecision = "f32") -> None:
+    def __init__(self, shape: Shape, pool: Pool, activations: FloatPrecision = "f32") -> None:
         self.shape, self.arena = shape, Arena(64 << 20)
         native = Native.__new__(Native)
         native.w, native.s, native.arena, native.embeds, native.heads = Weights(shape), shape, self.arena, False, False
@@ -160,14 +160,14 @@ def test_any_schedule_of_pages_equals_plain_attention(isa: str, two: Pool, page:
 
 
 def rounded(values: Floats) -> Floats:
-    """To the nearest bf16, halves to even."""
+    """Return the values rounded to the nearest bf16, ties to even, as f32."""
     bits = values.view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
-def attention_of_rounded(q: Floats, k: Floats, v: Floats) -> tuple[Floats, Floats]:
-    """What prompts get whose queries over the root of head_dim, keys and values are rounded to bf16; and the same of
-    the magnitudes of values, of which the rounding of weights moves it by at most a 256th."""
+def bf16_attention(q: Floats, k: Floats, v: Floats) -> tuple[Floats, Floats]:
+    """Return the attention output that numpy computes from scaled queries, keys and values rounded to bf16, and that of
+    the values' magnitudes: rounding the attention weights moves an output by at most a 256th of the latter."""
     root = np.float32(np.sqrt(q.shape[-1]))
     scaled = rounded(q / root) * root
     return expected(scaled, rounded(k), rounded(v)), expected(scaled, rounded(k), np.abs(rounded(v)))
@@ -180,7 +180,7 @@ def attention_of_rounded(q: Floats, k: Floats, v: Floats) -> tuple[Floats, Float
 def test_prompts_in_bf16_multiply_rounded_numbers(
     isa: str, two: Pool, heads: int, kv_heads: int, head_dim: int, batch: int, kv_format: "KvFormat"
 ) -> None:
-    """Of whatever length, from whatever pages; one token is attended in f32."""
+    """A stage in bf16 rounds queries, keys and values of prompts, whatever the pages, and attends one token in f32."""
     rng = np.random.default_rng(heads)
     head_dim = 96 if kv_format == "q8_0" and head_dim % 32 != 0 else head_dim
     shape = replace(LLAMA, heads=heads, kv_heads=kv_heads, head_dim=head_dim, rotary_dim=0, layers=1, batch=batch,
@@ -189,7 +189,7 @@ def test_prompts_in_bf16_multiply_rounded_numbers(
     for context, tokens in ((150, 21), (41, 41), (2, 2), (299, 2)):
         q, k, v = random_case(rng, shape, context, tokens)
         pages, past = Pages(k, v, 16, kv_format, rng), context - tokens
-        exact, magnitude = attention_of_rounded(q, k, v)
+        exact, magnitude = bf16_attention(q, k, v)
         for found in (paged.plain(q, k, v), paged.attend(q, calls(pages.cut(rng, 9), rng), past)):
             assert (np.abs(found - exact) <= magnitude / 256 + 1e-5).all()
             away = np.abs(found - expected(q, k, v))

@@ -107,9 +107,9 @@ def test_every_precision_says_what_it_costs(fmt: StoredFormat, rounding: Precisi
 
 @pytest.mark.parametrize("wanted", ["auto", "int8", "f32"])
 def test_verbose_plans_say_what_rounding_costs(capsys: pytest.CaptureFixture[str], wanted: str, tmp_path: Path) -> None:
-    asked = ["--model", "Qwen3-0.6B", "--hw", "a4000-7950x", "--strategy", "layer-split", "--vram-avail", "1"]
-    asked += ["--format", "q4_0", "--activations", wanted]
-    assert plan([*asked, "-v", "-o", str(tmp_path / "plan.json")]) == 0
+    cpu_only = ["--model", "Qwen3-0.6B", "--hw", "a4000-7950x", "--strategy", "layer-split", "--vram-avail", "1"]
+    options = ["--format", "q4_0", "--activations", wanted]
+    assert plan([*cpu_only, *options, "-v", "-o", str(tmp_path / "plan.json")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("precision")]
     kept = read_document(Plan, tmp_path / "plan.json")
     assert any("attention of prompts multiplies bf16" in line for line in lines) == (wanted != "f32")
@@ -136,5 +136,5 @@ def test_operation_tables_stay_where_activations_are_as_they_were_measured(
 ) -> None:
     machine = load_hardware("a4000-7950x", None)
     (table,) = (each.model_copy(update={"format": fmt}) for each in machine.tables[:1])
-    found = with_rounding(machine.model_copy(update={"tables": (table,)}), wanted).tables
-    assert found == ((table,) if kept else ())
+    rounded_machine = with_rounding(machine.model_copy(update={"tables": (table,)}), wanted)
+    assert rounded_machine.tables == ((table,) if kept else ())
