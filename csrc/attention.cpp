@@ -117,8 +117,8 @@ void prefill_share(const Kernels& k, Pool& pool, size_t thread, const Attention&
     const size_t row = head * s.head_dim;
     const auto left = [head](float* running) { return running == nullptr ? nullptr : running + head; };
     run({s.format, c.spans, c.past, pair / s.kv_heads, pair % s.kv_heads, first, std::min(c.tokens, first + piece),
-               s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(), !c.running.first, c.running.last,
-               left(c.running.max), left(c.running.sum), s.heads, s.bf16, pool.scratch(thread)});
+         s.head_dim, s.group(), c.q + row, c.out + row, s.q_width(), !c.running.first, c.running.last,
+         left(c.running.max), left(c.running.sum), s.heads, s.bf16, pool.scratch(thread)});
   }
 }
 

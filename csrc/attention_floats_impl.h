@@ -15,6 +15,14 @@ inline void round_to_bf16(float* x, size_t n) {
   }
 }
 
+struct FloatNumbers {
+  using Number = float;
+  using Register = V;
+  static Register load(const Number* p) { return Simd::load(p); }
+  static Register every(Number x) { return Simd::set(x); }
+  static V add_product(V sum, Register w, Register x) { return Simd::fma(x, w, sum); }
+};
+
 struct FloatFactors {
   using Numbers = FloatNumbers;
   static constexpr size_t together = 1;

@@ -13,21 +13,14 @@ namespace {
 constexpr size_t kRowsTogether = Simd::product_panels * kPanel;  // rows of a panel of queries
 static_assert(kMostRowsTogether % kRowsTogether == 0, "scratch holds whole panels");
 
-// Numbers of the two factors of a product are `depth` apart: y[t][0 .. 16 P) (+)= sum over k of x[t * x_row + k * x_step] *
-// w[k * w_step + 0 .. 16 P), for T rows t.
+// How far apart the numbers of a product lie: y[t * y_row + 0 .. 16 P) (+)= sum over k < depth of
+// x[t * x_row + k * x_step] * w[k * w_step + 0 .. 16 P), for T rows t.
 struct Strides {
   size_t x_row, x_step, w_step, y_row;
 };
 
-// Factors are f32, whether or not they were rounded to bf16.
-struct FloatNumbers {
-  using Number = float;
-  using Register = V;
-  static Register load(const Number* p) { return Simd::load(p); }
-  static Register every(Number x) { return Simd::set(x); }
-  static V add_product(V sum, Register w, Register x) { return Simd::fma(x, w, sum); }
-};
-
+// Numbers has a Number and the Register that holds some; load(p): neighbours; every(x): one in all lanes;
+// add_product(sum, w, x): sum + w x, f32.
 template <class Numbers, int P, int T>
 void strided_product(const typename Numbers::Number* w, const typename Numbers::Number* x, size_t depth, float* y,
                      const Strides& by, bool accumulate) {
@@ -198,7 +191,7 @@ void prefill_tile(const PrefillArgs& a, const PrefillScratch& s, size_t rows, co
 inline size_t running_at(const PrefillArgs& a, size_t row) { return token_of(a, row) * a.heads + row % a.group; }
 
 inline void begin_rows(const PrefillArgs& a, const PrefillScratch& s, size_t rows) {
-  memset(s.keys, 0, 2 * s.width * kPrefillTile * sizeof(float));  // what is beyond head_dim stays zero
+  if (a.head_dim < s.width) memset(s.keys, 0, 2 * s.width * kPrefillTile * sizeof(float));  // beyond it all stays zero
   memset(s.out, 0, rows * s.width * sizeof(float));
   for (size_t r = 0; r < round_up(rows, kRowsTogether); ++r) {
     const bool resume = a.resume && r < rows;
