@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from benchmarks.agreement import BAR, FAULT, FAULTS, PASSES, Reference, compared, logits
-from plans import make_plan
+from benchmarks.agreement import ABOVE_ROUNDING, BAR, FAULT, FAULTS, PASSES, Reference, compared, logits
+from plans import make_hardware, make_plan
 from shapes import small_model
 
 from helmsman.executor.checkpoint.write import write_checkpoint
-from helmsman.schemas.formats import STORED_FORMATS, KvFormat, StoredFormat
+from helmsman.planner.rounding import with_rounding
+from helmsman.schemas.formats import PRECISIONS, STORED_FORMATS, KvFormat, Precision, StoredFormat
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.workload import Workload
 
@@ -28,21 +29,31 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def divergences(checkpoint: Path, weights: StoredFormat, kv: KvFormat = "f16") -> tuple[float, float]:
-    """The mean divergence, and the least from a reference with a fault."""
+def divergences(
+    checkpoint: Path, weights: StoredFormat, kv: KvFormat = "f16", activations: Precision = "f32", faults: bool = False
+) -> tuple[float, float]:
+    """Return the mean divergence, and the least from a reference with a fault (infinite unless `faults`)."""
     work = Workload(prompt_tokens=max(PASSES), output_tokens=1, context=TOKENS + 2, batch=SEQUENCES)
-    plan = make_plan(shape(), weights=weights, kv=kv, workload=work)
+    hardware = with_rounding(make_hardware(), activations)
+    plan = make_plan(shape(), weights=weights, kv=kv, workload=work, hardware=hardware)
     reference = Reference(checkpoint, weights, SEQUENCES, TOKENS)
     found = logits(plan, checkpoint, reference.tokens)
-    least = min(reference.wrong(plant, found) for plant in FAULTS.values()) if weights == "q4_0" else 1.0
-    return compared(weights, kv, reference.logits, found, SEQUENCES).mean, least
+    least = min(reference.wrong(plant, found) for plant in FAULTS.values()) if faults else float("inf")
+    return compared(weights, kv, activations, reference.logits, found, SEQUENCES).mean, least
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("weights", STORED_FORMATS)
-def test_every_format_agrees_and_faults_do_not(checkpoint: Path, weights: StoredFormat) -> None:
-    mean, least = divergences(checkpoint, weights)
-    assert 0 <= mean < BAR and least > FAULT
+def test_every_format_agrees(checkpoint: Path, weights: StoredFormat) -> None:
+    assert 0 <= divergences(checkpoint, weights)[0] < BAR
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("activations", PRECISIONS)
+@pytest.mark.parametrize("weights", ["bf16", "q8_0", "q4_0", "q4_k"])
+def test_faults_are_caught_in_every_precision(checkpoint: Path, weights: StoredFormat, activations: Precision) -> None:
+    mean, least = divergences(checkpoint, weights, activations=activations, faults=True)
+    assert least > max(FAULT, ABOVE_ROUNDING * mean)
 
 
 @pytest.mark.nightly
