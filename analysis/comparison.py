@@ -3,14 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from helmsman.lowering.placement import batches_together
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import why_unused
-from helmsman.planner.objective import objective_seconds
-from helmsman.schemas.comparison import Limit, Planned, Row, Speed
+from helmsman.planner.speed import planned, seconds
+from helmsman.schemas.comparison import Limit, Planned, Row
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.objective import Objective
-from helmsman.schemas.plan import Interval, Plan
+from helmsman.schemas.plan import Plan
 
 _ORDER = ("fits", "does-not-fit", "does-not-apply")
 
@@ -63,33 +62,6 @@ def missed(found: Planned, limits: Mapping[Limit, float]) -> tuple[Limit, ...]:
     return tuple(name for name, limit in limits.items() if took[name] > limit)
 
 
-def planned(plan: Plan) -> Planned:
-    """What a comparison says of a plan."""
-    return Planned(label=plan.label, speed=speed(plan), memory=plan.predicted.memory)
-
-
-def speed(plan: Plan) -> Speed:
-    """Seconds and tokens/s of the plan's whole workload; uncertain terms add linearly, as in a plan."""
-    work, predicted = plan.workload, plan.predicted
-    turns = work.batches / batches_together(plan)
-    first, step = _scaled(predicted.ttft.seconds, turns), _scaled(predicted.decode.seconds, turns)
-    request = objective_seconds(predicted, work, batches_together(plan), "request")
-    sequences = work.batch * work.batches
-    rates = _over(sequences, step), _over(sequences * work.output_tokens, request)
-    return Speed(ttft=first, step=step, request=request, decode_rate=rates[0], rate=rates[1])
-
-
-def seconds(found: Planned, objective: Objective) -> float:
-    """What the objective makes least."""
-    return interval(found, objective).mid
-
-
-def interval(found: Planned, objective: Objective) -> Interval:
-    """The same with its spread."""
-    of = found.speed
-    return {"request": of.request, "latency": of.step, "ttft": of.ttft, "throughput": of.request}[objective]
-
-
 def nearest(rows: Iterable[Row]) -> Row | None:
     """Of the strategies that do not fit, the one that lacks least."""
     lacking = [row for row in rows if row.verdict == "does-not-fit"]
@@ -140,11 +112,3 @@ def _against(row: Row, best: float, objective: Objective) -> Row:
     if row.planned is None:
         return row
     return row.model_copy(update={"relative": seconds(row.planned, objective) / best})
-
-
-def _scaled(times: Interval, factor: float) -> Interval:
-    return Interval(low=times.low * factor, mid=times.mid * factor, high=times.high * factor)
-
-
-def _over(count: int, times: Interval) -> Interval:
-    return Interval(low=count / times.high, mid=count / times.mid, high=count / times.low)

@@ -14,13 +14,13 @@ from helmsman.planner.disturbed import (
     disturbed_figures,
     undisturbed,
 )
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.predict import predict
 from helmsman.planner.table_prices import tables_behind
 from helmsman.schemas.figures import DISTURBED, Figure
 from helmsman.schemas.hardware import LEFT, OTHERS, TABLE, Hardware, lane_owner
 from helmsman.schemas.plan import Evidence, Interval, Plan
 from helmsman.schemas.units import format_seconds
-from helmsman.simulator.pricing import cost_model
 
 REMEDY = "run helm-profile when nothing else runs"
 

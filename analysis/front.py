@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from helmsman.analysis.comparison import missed, planned
+from helmsman.analysis.comparison import missed
+from helmsman.planner.speed import planned
 from helmsman.schemas.comparison import Limit, Planned, Point
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan

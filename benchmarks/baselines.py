@@ -28,16 +28,16 @@ from benchmarks.machine import print_machine
 from helmsman.analysis.check import check
 from helmsman.analysis.rows import Row
 from helmsman.cli.isa import select_from_environment
-from helmsman.cli.strategies import STRATEGIES
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Measured, Request, measure, trace
+from helmsman.planner.plan_costs import cost_model
+from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan
-from helmsman.simulator.pricing import cost_model
 
 QUESTIONS = (
-    *STRATEGIES,
+    *OWN,
     "flexgen --percent 0,60,40",
     "flexgen --percent 0,60,40 --compress weights",
     "all-cpu --compress weights",

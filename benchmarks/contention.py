@@ -18,7 +18,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.figures import scaled_figure
 from helmsman.schemas.hardware import Hardware, Link
@@ -56,7 +56,7 @@ def _scaled(link: Link, by: float) -> Link:
 
 def question(hardware: Hardware, compress: Compression, stored: bool, printed: bool = False) -> OpSplit:
     """OPT-30B, one batch of 50 (Fig 6a, 8a)."""
-    options = OpSplitOptions(compress=compress, storage=NVME if stored else (), printed=printed)
+    options = SplitRules(compress=compress, storage=NVME if stored else (), printed=printed)
     return OpSplit(Frame(load_model(MODEL), roles(hardware), WORK), options, CostOptions(), "latency")
 
 

@@ -34,10 +34,10 @@ from helmsman.cli.isa import select_from_environment
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.executor.measure import Measured, Request, measure, trace
+from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import read_document
-from helmsman.simulator.pricing import cost_model
 
 STAGES = ("plan", "measure", "report")
 SIMPLE = ("layer-split", "all-cpu", "llama-cpp --same-software", "vllm --same-software --cpu-offload-gb least")

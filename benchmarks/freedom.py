@@ -41,15 +41,17 @@ from multiprocessing import Pool
 from pathlib import Path
 
 from benchmarks.random_questions import Question, drawn, roomy
-from helmsman.analysis.comparison import speed
 from helmsman.cli.app import run_command
-from helmsman.cli.best import BEST_STRATEGY
-from helmsman.cli.plan import build_parser, decided, question_of
+from helmsman.cli.plan import build_parser, plan_request
+from helmsman.cli.strategies import strategy_named
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_PASSED_OVER
-from helmsman.planner.decide import Decision
+from helmsman.planner.decide import decide as decide_request
+from helmsman.planner.decision import Decision
 from helmsman.planner.objective import objective_seconds
 from helmsman.planner.percentiles import mean_of
+from helmsman.planner.registry import RECOMMENDED
+from helmsman.planner.speed import speed
 from helmsman.schemas.plan import Interval, Plan
 
 CASES = 300
@@ -186,11 +188,12 @@ def asked(line: str) -> Answer:
     out, errors, decisions = io.StringIO(), io.StringIO(), list[Decision]()
 
     def decide(args: argparse.Namespace) -> int:
-        decisions.append(decided(args, question_of(args))[0])
+        decisions.append(decide_request(plan_request(args)))
         return 0
 
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-        code = run_command(build_parser(), decide, [*shlex.split(line), "--json"])
+        words = [*shlex.split(line), "--json"]
+        code = run_command(build_parser(strategy_named(words)), decide, words)
     if decisions:
         return Answer(code, decisions[0], "")
     return Answer(code, None, json.dumps(json.loads(out.getvalue())["error"]) if out.getvalue() else errors.getvalue())
@@ -315,9 +318,10 @@ def _sound(line: str, answer: Answer) -> Iterator[str]:
 def _beside(line: str, decision: Decision) -> Iterator[str]:
     """Check that a decision states the seconds of its plan, and that no runner-up takes fewer. Yields failures."""
     work, together = decision.plan.workload, batches_together(decision.plan)
-    options = build_parser().parse_args(shlex.split(line))
+    words = shlex.split(line)
+    options = build_parser(strategy_named(words)).parse_args(words)
     own = objective_seconds(decision.plan.predicted, work, together, options.objective).mid
-    if options.strategy == BEST_STRATEGY and options.objective in ("latency", "ttft"):
+    if options.strategy == RECOMMENDED and options.objective in ("latency", "ttft"):
         own *= work.batches / together  # of all batches, as plans of several strategies are compared
     if abs(decision.seconds - own) > own * ROUNDING:
         yield f"runner-ups: beside {decision.seconds} s for a plan of {own} s{_shown([line])}"

@@ -24,7 +24,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, layer_table
 from helmsman.planner.strategies.op_split.options import SearchOptions
 from helmsman.planner.strategies.op_split.search import search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.workload import Workload
 
@@ -75,7 +75,7 @@ def _timed(run: Callable[[], object]) -> float:
 
 def _asked(batches: int) -> OpSplit:
     work = Workload(prompt_tokens=512, output_tokens=32, batch=50 // batches, batches=batches, context=544)
-    options = OpSplitOptions(chunks=dict.fromkeys(DIVIDED, 8), compress="best", storage=NVME)
+    options = SplitRules(chunks=dict.fromkeys(DIVIDED, 8), compress="best", storage=NVME)
     return OpSplit(
         Frame(load_model(MODEL), roles(load_hardware(MACHINE, None)), work), options, CostOptions(), "latency"
     )

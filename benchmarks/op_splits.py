@@ -33,17 +33,17 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
-from helmsman.planner.decide import plan_document
+from helmsman.planner.decision import plan_document
 from helmsman.planner.machine import roles
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.predict import predict
 from helmsman.planner.strategies.op_split.search import Split
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, label, place
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.plan import Plan, Strategy
 from helmsman.schemas.trace import Span
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.pricing import cost_model
 from helmsman.simulator.replay import replay, spans
 
 FASTEST = 5
@@ -157,7 +157,7 @@ def _question(args: argparse.Namespace) -> OpSplit:
         context=args.prompt_tokens + output,
     )
     frame = Frame(model, roles(load_hardware(args.hardware, None)), work, model.native_format, model.native_format)
-    return OpSplit(frame, OpSplitOptions(), CostOptions(), "latency")
+    return OpSplit(frame, SplitRules(), CostOptions(), "latency")
 
 
 def _splits(asked: OpSplit) -> Iterator[Split]:

@@ -23,18 +23,20 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
 from multiprocessing import Pool
+from typing import Any
 
 from benchmarks.machine import print_machine
-from helmsman.cli.asked import Asked
-from helmsman.cli.plan import build_parser
-from helmsman.cli.strategies import STRATEGIES
 from helmsman.hwdb.load_hardware import load_hardware, system_names
 from helmsman.hwdb.load_model import catalogue_names, load_model
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.decide import decide
 from helmsman.planner.footprint import at_footprint
+from helmsman.planner.options import offered
 from helmsman.planner.predict import mean_step
+from helmsman.planner.registry import OWN, method
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Iteration, prefill
@@ -45,11 +47,11 @@ from helmsman.schemas.workload import Workload
 from helmsman.simulator.replay import replay
 
 OURS = "optimal"
-RIVALS = {name: name for name in STRATEGIES if name != OURS} | {
-    "op-split --fused-attention": "op-split",
-    "flexgen --cpu-compute": "flexgen",
+RIVALS: dict[str, tuple[str, dict[str, object]]] = {name: (name, {}) for name in OWN if name != OURS} | {
+    "op-split --fused-attention": ("op-split", {"fused_attention": True}),
+    "flexgen --cpu-compute": ("flexgen", {"cpu_compute": True}),
 }
-"""What is compared with `optimal`: arguments, and the strategy that they are for."""
+"""What is compared with `optimal`, as on the command line: the strategy, and its options."""
 
 FEW = (1, 2, 8, 32)
 """Outputs of `--few`: prompts count."""
@@ -82,13 +84,15 @@ class Question:
         sizes = f"--prompt-tokens {self.prompt} --output-tokens {self.output} --batch {self.batch}"
         return f"--model {self.model} --hw {self.machine} {sizes} --format f16 --objective {self.objective}"
 
-    def asked(self, more: str) -> Asked:
-        """All strategies, one of them with options of its own."""
-        args = build_parser().parse_args([*self.arguments.split(), "--strategy", "all", *more.split()])
+    def request(self, strategy: str, options: dict[str, object]) -> PlanRequest[Any]:
+        """The question to a strategy, under the software of the machine's record."""
         work = Workload(
             prompt_tokens=self.prompt, output_tokens=self.output, batch=self.batch, context=self.prompt + self.output
         )
-        return Asked(args, load_model(self.model), load_hardware(self.machine, None), work)
+        kind = method(strategy).options
+        same = {"same_software": True} if "same_software" in offered(kind) else {}
+        model, machine = load_model(self.model), load_hardware(self.machine, None)
+        return PlanRequest(model, machine, work, strategy, kind(**options, **same), objective=self.objective)
 
 
 @dataclass(frozen=True)
@@ -199,18 +203,18 @@ def drawn(chosen: random.Random, few: bool = False) -> Question:
 
 def _case(number: int, question: Question) -> Case:
     began = time.process_time()
-    plan = _planned(question, OURS, "")
+    plan = _planned(question, OURS, {})
     cpu = time.process_time() - began
-    rivals = {name: _planned(question, of, name.removeprefix(of)) for name, of in RIVALS.items()}
+    rivals = {name: _planned(question, of, options) for name, (of, options) in RIVALS.items()}
     others = {name: _answer(each, question.objective) for name, each in rivals.items() if each is not None}
     ours = None if plan is None else _answer(plan, question.objective)
     return Case(number, question, ours, others, plan.certificate if plan else None, cpu)
 
 
-def _planned(question: Question, strategy: str, options: str) -> Plan | None:
+def _planned(question: Question, strategy: str, options: dict[str, object]) -> Plan | None:
     """A plan, if there is one."""
     try:
-        return question.asked(options).decision(strategy).plan
+        return decide(question.request(strategy, options)).plan
     except (InfeasibleError, UsageError):
         return None
 
@@ -235,7 +239,7 @@ def _simulated(plan: Plan, iteration: Iteration) -> float:
 @lru_cache(maxsize=1)
 def _warm() -> None:
     """Make one decision, so that others are of a process that has everything loaded."""
-    _planned(Question("Qwen3-8B", "rtx4060-laptop", 128, 128, 1, "latency"), OURS, "")
+    _planned(Question("Qwen3-8B", "rtx4060-laptop", 128, 128, 1, "latency"), OURS, {})
 
 
 def _summary(cases: Sequence[Case]) -> int:

@@ -12,7 +12,7 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler import _scheduling
 from helmsman.scheduler.policies import checked_options
 from helmsman.schemas.requests import make_requests
@@ -25,7 +25,7 @@ POLICIES: dict[str, dict[str, str]] = {"gpu-only": {}, "apex": {"threshold": "0"
 def plan() -> Placement:
     """All layers on one accelerator."""
     hardware = compose("8x H100 SXM 80GB", "2x Intel Xeon Platinum 8462Y+", 2 * 10**12, None, peer=360e9)
-    options = LayerSplitOptions(weights="q4", kv="f16", objective="latency")
+    options = SplitQuestion(weights="q4", kv="f16", objective="latency")
     costs = CostModel(hardware)
     return LayerSplit(load_model("Llama-3.1-70B"), roles(hardware), Workload(), options, costs).placement(0)
 

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from helmsman.planner.complexity import Complexity, complexity
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.footprint import at_footprint
 from helmsman.planner.percentiles import mean_of
 from helmsman.planner.sensitivity import Sensitivity, gain, regrets, sensitivity

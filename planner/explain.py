@@ -8,7 +8,7 @@ from helmsman.lowering.placement import batches_together
 from helmsman.lowering.rules import homes, places
 from helmsman.lowering.tensors import tensors
 from helmsman.lowering.turns import divides_attention
-from helmsman.planner.decide import Decision, Rejected
+from helmsman.planner.decision import Decision, Rejected
 from helmsman.planner.machine import roles, why_unused
 from helmsman.planner.objective import objective_bound, objective_seconds
 from helmsman.planner.predict import gap

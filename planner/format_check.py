@@ -1,9 +1,11 @@
 """Whether a model's matrices and caches divide into the blocks of a format, and which format would do."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from helmsman.lowering.tensors import Tensor, tensors
-from helmsman.schemas.formats import KvFormat, StoredFormat, block_of
+from helmsman.planner.request import PlanRequest
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.formats import KvFormat, StoredFormat, block_of, is_plain
 from helmsman.schemas.model import Model
 
 _INSTEAD: dict[StoredFormat, tuple[StoredFormat, ...]] = {
@@ -53,3 +55,27 @@ def fits(tensor: Tensor, fmt: StoredFormat) -> bool:
 def _undivided(tensor: Tensor, fmt: StoredFormat) -> str:
     place = tensor.name if tensor.layer is None else f"{tensor.name} of block {tensor.layer}"
     return f"{place} has {tensor.shape[1]} columns, and blocks of {fmt} are of {block_of(fmt)}"
+
+
+def check_formats(request: PlanRequest[Any]) -> None:
+    """Raise UsageError for formats that the model does not divide into, and for 4-bit groups of what is quantised as it
+    is."""
+    compress = getattr(request.options, "compress", "none")
+    for flag, fmt, what in (("--format", request.weights, "weights"), ("--kv-format", request.kv, "kv")):
+        if not is_plain(fmt) and compress in (what, "all", "best"):
+            raise UsageError(
+                f"4-bit groups are expanded to f32, f16 or bf16, and {flag} is {fmt}",
+                field="--compress",
+                value=compress,
+                remedy=f"leave --compress out: {fmt} is quantised already; or use {flag} f16",
+            )
+    if not request.formats:
+        check_blocks(request.model, request.weights, request.kv)
+
+
+def check_blocks(model: Model, weights: StoredFormat, kv: KvFormat) -> None:
+    """Raise UsageError for a format into whose blocks a matrix, or a head's row, does not divide."""
+    of_weights, of_cache = weights_misfit(model, weights), cache_misfit(model, kv)
+    for flag, fmt, misfit in (("--format", weights, of_weights), ("--kv-format", kv, of_cache)):
+        if misfit is not None:
+            raise UsageError(misfit.message, field=flag, value=fmt, remedy=f"use {flag} {misfit.remedy}")

@@ -12,6 +12,7 @@ from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
 from helmsman.schemas.operation_table import OperationTable
 from helmsman.schemas.plan import Plan
+from helmsman.schemas.plan_question import PlanQuestion
 from helmsman.schemas.served import ServedInfo
 from helmsman.schemas.served_comparison import ServedComparison
 from helmsman.schemas.serving import ServingCapacity, ServingReport, ServingSweep
@@ -26,6 +27,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     "model": Model,
     "optable": OperationTable,
     "plan": Plan,
+    "plan-question": PlanQuestion,
     "served": ServedInfo,
     "served-comparison": ServedComparison,
     "serving": ServingReport,

@@ -1,38 +1,12 @@
-"""The prices of a plan's tasks: the cost model with the options that the plan was made with."""
+"""The prices of a plan's tasks in virtual time: medians of the cost model that the plan was made with."""
 
-from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.footprint import at_footprint
-from helmsman.planner.table_prices import table_prices
-from helmsman.schemas.errors import BadInputError
+from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.plan import Plan
 from helmsman.simulator.replay import Price
 from helmsman.simulator.stream import remembering
-
-
-def cost_model(plan: Plan, file: str | None = None) -> CostModel:
-    """The cost model of the plan's hardware under the options recorded in its strategy.
-
-    Raises BadInputError, naming `file`, for an option that is not true or false."""
-    return CostModel(
-        at_footprint(plan),
-        CostOptions(
-            _switch(plan, "corrections", True, file),
-            _switch(plan, "l3_blend", False, file),
-            _switch(plan, "capped", True, file),
-        ),
-        table_prices(plan) if _switch(plan, "operation_table", False, file) else None,
-    )
 
 
 def median_price(plan: Plan, file: str | None = None) -> Price:
     """The median seconds of a task alone on its lane; raises as `cost_model` does."""
     model = cost_model(plan, file)
     return remembering(lambda task: model.price(task).mid)
-
-
-def _switch(plan: Plan, name: str, default: bool, file: str | None) -> bool:
-    value = plan.strategy.options.get(name, default)
-    if not isinstance(value, bool):
-        field, remedy = f"strategy.options.{name}", "write true or false, or plan again"
-        raise BadInputError("true or false is expected", file=file, field=field, value=value, remedy=remedy)
-    return value

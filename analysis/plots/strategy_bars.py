@@ -5,9 +5,9 @@ from itertools import accumulate, pairwise
 from textwrap import shorten
 from typing import TYPE_CHECKING, Literal
 
-from helmsman.analysis.comparison import interval
 from helmsman.analysis.comparison_table import BY, asked, short_label, why_not
 from helmsman.analysis.plots.picture import BLUE, GREEN, INK, caption, new_figure
+from helmsman.planner.speed import interval
 from helmsman.schemas.comparison import Comparison, Row
 from helmsman.schemas.objective import Objective
 from helmsman.schemas.units import format_seconds

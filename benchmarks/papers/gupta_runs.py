@@ -8,6 +8,7 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.layerwise_map import PRINTED, LayerwiseMap
 from helmsman.planner.strategies.offload.allocation import Percentages
@@ -18,7 +19,7 @@ from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.workload import Workload
 from helmsman.simulator.per_layer import LayerKind, PassLayers, per_layer
-from helmsman.simulator.pricing import cost_model, median_price
+from helmsman.simulator.pricing import median_price
 
 PROMPT, OUTPUT = 128, 21
 ASKED, STORED = Percentages(0, 80, 20), Percentages(65, 15, 20)

@@ -16,7 +16,7 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.search import exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.workload import Workload
 
 MODELS = ("Qwen3-4B", "Qwen3-8B", "Qwen3-14B", "Qwen3-32B")
@@ -85,7 +85,7 @@ def _split(machine: str, name: str, output: int, batch: int, offload: bool) -> L
     hardware = load_hardware(MACHINES[machine], None)
     context = PROMPT_TOKENS + output
     work = Workload(prompt_tokens=PROMPT_TOKENS, output_tokens=output, batch=batch, context=context)
-    options = LayerSplitOptions(kv_offload=offload, objective="latency")
+    options = SplitQuestion(kv_offload=offload, objective="latency")
     machine = driven(roles(hardware), load_model(name), work, options.weights, options.kv)
     return LayerSplit(load_model(name), machine, work, options, CostModel(machine.hardware))
 

@@ -9,7 +9,7 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.cost import Line
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
@@ -81,5 +81,5 @@ def host_share(site: Site) -> float:
 def replica_on(hardware: Hardware, model: str, options: ReplicaOptions) -> ReplicaCost:
     """A replica on any machine."""
     found, work = load_model(model), Workload()
-    split = LayerSplit(found, roles(hardware), work, LayerSplitOptions(objective="latency"), CostModel(hardware))
+    split = LayerSplit(found, roles(hardware), work, SplitQuestion(objective="latency"), CostModel(hardware))
     return replica_cost(split.placement(0), options)

@@ -23,7 +23,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model
 from helmsman.schemas.plan import Plan
@@ -92,7 +92,7 @@ def _plan(model: Model, weights: Format, sequences: int, tokens: int) -> Plan:
     devices = tuple(device.model_copy(update={"cores": None}) for device in known.devices)
     hardware = known.model_copy(update={"devices": devices})
     work = Workload(prompt_tokens=1, output_tokens=tokens, batch=sequences, context=tokens + 1)
-    options = LayerSplitOptions(weights, "f32", False, "latency")
+    options = SplitQuestion(weights, "f32", False, "latency")
     return decide(LayerSplit(model, roles(hardware), work, options, CostModel(hardware, CostOptions())), {}).plan
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, partial
+from time import perf_counter
 
 from benchmarks.park_egger.answer import Row
 from benchmarks.park_egger.question import CHUNKS, MODELS, OUTPUTS, PROMPT, Question, op_split
 from benchmarks.park_egger.study import Found, Study
-from helmsman.cli.search_parts import search_parts
 from helmsman.executor.machine import Machine
 from helmsman.executor.profile import question as layers
 from helmsman.executor.profile.run import profile
@@ -19,6 +19,8 @@ from helmsman.executor.profile.settings import Loopback
 from helmsman.executor.profile.table import measure_table
 from helmsman.executor.profile.table_place import TablePlace
 from helmsman.hwdb.load_model import load_model
+from helmsman.planner.strategies.op_split.entry import search_parts
+from helmsman.planner.strategies.op_split.strategy import OpSplit
 from helmsman.schemas.errors import HardwareUnavailableError
 
 LINK = Loopback(link=4e9)
@@ -73,7 +75,7 @@ def study(lines: tuple[Prepared, ...] = LINES) -> Study:
 def row(line: Prepared, measure: Measured) -> Row:
     """The parts of a line, and their sum."""
     head: Row = {"model": line.model, "input": f"1x{line.batch}", "Scores divided": line.chunks > 1}
-    measuring, searching = measure(line.model, line.batch), search_parts(op_split(line.asked))
+    measuring, searching = measure(line.model, line.batch), _searching(op_split(line.asked))
     if measuring is None:
         return {**head, **dict.fromkeys(PARTS), **searching, "total": None}
     return {**head, **measuring, **searching, "total": sum(measuring.values()) + sum(searching.values())}
@@ -103,3 +105,14 @@ def measured(place: TablePlace, model: str, batch: int) -> Mapping[str, float] |
 def _total(row: Row) -> float | None:
     total = row["total"]
     return total if isinstance(total, float) else None
+
+
+def _searching(split: OpSplit) -> Mapping[str, float]:
+    """Seconds of the parts of a search."""
+    return {name: _seconds(part) for name, part in search_parts(split).items()}
+
+
+def _seconds(part: Callable[[], object]) -> float:
+    began = perf_counter()
+    part()
+    return perf_counter() - began

@@ -9,7 +9,7 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.cache_use import PLAIN, CacheUse
@@ -75,7 +75,7 @@ def strategy(asked: Question, method: Method, printed: bool = False) -> OpSplit 
 
 def op_split(asked: Question, offload: bool = True, printed: bool = False) -> OpSplit:
     """The operation splits of `asked`; without `offload`, the accelerator alone."""
-    options = OpSplitOptions(
+    options = SplitRules(
         chunks={"scores": asked.chunks} if asked.chunks > 1 and asked.cache.holds == "kv" else {},
         compress="all" if asked.compressed else "none",
         storage=NVME if asked.storage else (),

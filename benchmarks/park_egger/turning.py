@@ -8,8 +8,8 @@ from benchmarks.park_egger.answer import Row, answer, row
 from benchmarks.park_egger.question import Method, Question, strategy
 from benchmarks.park_egger.study import Found, Study
 from helmsman.lowering.graph import Task
-from helmsman.planner.strategies.op_split.work import layer_tasks
 from helmsman.planner.strategies.streaming.place import Layout
+from helmsman.planner.strategies.streaming.work import layer_tasks
 
 SHAPES = ((1, 25), (1, 50), (4, 20))
 METHODS: tuple[Method, ...] = ("flexgen cpu", "op-split")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from helmsman.executor._kernels import quantise as quantise_rows
-from helmsman.executor.weights.names import Stored
+from helmsman.lowering.stored_names import Stored
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.formats import Blocks, FileFormat, Format, block_of, size_of
 from helmsman.schemas.model import Model

@@ -12,10 +12,10 @@ from helmsman.executor.checkpoint.random_values import value_chunks
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.checkpoint.write import Written, stream_name
 from helmsman.executor.weights.gguf_checkpoint import INTERLEAVED
-from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
 from helmsman.executor.weights.stored_rows import halves
 from helmsman.hwdb.gguf_header import DEFAULT_ALIGNMENT, MAGIC, VERSIONS
 from helmsman.hwdb.gguf_types import BLOCK_TYPES
+from helmsman.lowering.stored_names import Stored, gguf_name, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import UsageError, unwritable
 from helmsman.schemas.formats import Blocks, FileFormat, Format, is_plain

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from helmsman.executor.weights.names import Stored
+from helmsman.lowering.stored_names import Stored
 from helmsman.schemas.formats import Format, size_of
 
 _DTYPES: dict[Format, str] = {"f32": "F32", "f16": "F16", "bf16": "BF16"}

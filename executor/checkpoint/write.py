@@ -12,7 +12,7 @@ from helmsman.executor.checkpoint.shards import Shard, divide, header, index
 from helmsman.executor.checkpoint.tokenizer import tokenizer_config_json, tokenizer_json
 from helmsman.executor.checkpoint.weights_init import recipe
 from helmsman.executor.executed import NATIVE, check_native
-from helmsman.executor.weights.names import Stored, stored_tensors
+from helmsman.lowering.stored_names import Stored, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.formats import Format
 from helmsman.schemas.model import Model

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from helmsman.executor.weights.names import stored_tensors
+from helmsman.lowering.stored_names import stored_tensors
 from helmsman.schemas.model import Model
 
 _GPT2_BLOCK = {

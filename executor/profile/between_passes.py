@@ -18,7 +18,7 @@ from helmsman.executor.profile.samples import BetweenPassesSamples
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel
-from helmsman.planner.decide import plan_document
+from helmsman.planner.decision import plan_document
 from helmsman.planner.handovers import ends_on, submissions
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, predict

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from helmsman.executor.weights.agreement import check_agreement
-from helmsman.executor.weights.names import Stored, stored_tensors
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.safetensors_file import DTYPES, INDEX, SINGLE, SafetensorsFile, shards_of
+from helmsman.lowering.stored_names import Stored, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.formats import Format

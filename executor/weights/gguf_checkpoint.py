@@ -5,9 +5,9 @@ from pathlib import Path
 
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.gguf_file import GgufTensors
-from helmsman.executor.weights.names import Stored, gguf_name, stored_tensors
 from helmsman.executor.weights.stored_rows import StoredRows
 from helmsman.hwdb.gguf_files import gguf_files, model_of
+from helmsman.lowering.stored_names import Stored, gguf_name, stored_tensors
 from helmsman.lowering.tensors import Tensor
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model

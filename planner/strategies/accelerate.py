@@ -3,13 +3,20 @@ what is left stays in host memory, and hooks copy it there and back out module b
 
 from dataclasses import dataclass
 from itertools import accumulate
+from pathlib import Path
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors, embedding_tensors, output_tensors
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
+from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Residence, Schedule
 
@@ -100,3 +107,20 @@ def _residence(frame: Frame, kept: int) -> list[Residence]:
     head = ends(0 if model.tied_embeddings else last + 1, "head*")
     first = [ends(place, table.name) for place, table in enumerate(embedding_tensors(model))]
     return [*first, *blocks, ends(last, "final_norm*"), head]
+
+
+@dataclass(frozen=True, slots=True)
+class AccelerateOptions:
+    """What `accelerate` is asked."""
+
+    table: Path | None = table_option()
+    same_software: bool = same_software_option()
+
+
+def _decide(request: PlanRequest[AccelerateOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    return decide_as_engine(request, frame, Accelerate(), options.table, options.same_software)
+
+
+STRATEGY = Method("accelerate", "Hugging Face Accelerate's device_map=auto", AccelerateOptions, _decide)

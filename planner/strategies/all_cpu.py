@@ -1,9 +1,26 @@
 """`all-cpu`: every weight in host memory, the accelerator's for keys, values and hidden states (GUPTA-28)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
+from helmsman.planner.decision import Decision
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import (
+    compress_option,
+    home_option,
+    kv_rule_option,
+    kv_store_option,
+    managed_option,
+    paper_option,
+    table_option,
+)
+from helmsman.planner.strategies.offload.caches import CacheRule
+from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.place import Tiers
+from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import sublayers
+from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
 from helmsman.schemas.model import Model
 
 
@@ -23,3 +40,31 @@ class AllCpu:
     def title(self, model: Model) -> str:
         """`all-cpu`, whatever the model."""
         return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class AllCpuOptions:
+    """What `all-cpu` is asked."""
+
+    compress: str = compress_option()
+    table: Path | None = table_option()
+    home: str | None = home_option()
+    kv_rule: CacheRule | None = kv_rule_option()
+    kv_store: str | None = kv_store_option()
+    managed: bool = managed_option()
+    paper: bool = paper_option()
+
+
+def _decide(request: PlanRequest[AllCpuOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    costs = replace(request.prices, capped=not options.paper)
+    keeping = keeping_of(frame, options, options.kv_rule, options.kv_store, managed=options.managed)
+    recorded = {**request.recorded(), "capped": costs.capped}
+    decision = Offloading(frame, AllCpu(), keeping, costs, request.objective).decide(recorded)
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method(
+    "all-cpu", "All-CPU (Gupta): all weights in host memory, read by the accelerator", AllCpuOptions, _decide
+)

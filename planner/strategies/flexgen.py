@@ -6,15 +6,39 @@ new keys and values leave before anything else starts (PARK-71)."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import (
+    compress_option,
+    home_option,
+    inclusive_option,
+    kv_rule_option,
+    kv_store_option,
+    managed_option,
+    nvme_option,
+    paper_option,
+    percent_option,
+    reshape_option,
+    table_option,
+)
+from helmsman.planner.strategies.offload.allocation import Percentages
+from helmsman.planner.strategies.offload.caches import CacheRule
+from helmsman.planner.strategies.offload.keeping import keeping_of
+from helmsman.planner.strategies.offload.strategy import Offloading
+from helmsman.planner.strategies.percentages import FlexGenPercentages
 from helmsman.planner.strategies.streaming.division import pieces
+from helmsman.planner.strategies.streaming.framing import bounded, doubts_of_table, frame_of
 from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
 from helmsman.planner.strategies.streaming.question import Question, Recorded
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Select
 
@@ -90,3 +114,67 @@ class FlexGen:
 
     def _cache_rule(self) -> KvRule:
         return packed_kv(self.frame, self._cache_q4, Select(), self.frame.roles.host.memory, "pin-on-transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class FlexGenOptions:
+    """What `flexgen` is asked: its schedule of streamed layers or, with `percent`, weights in three tiers."""
+
+    compress: str = compress_option()
+    table: Path | None = table_option()
+    reshape: bool = reshape_option()
+    cpu_compute: bool = option(False, "flexgen: attention where the cache lives")
+    home: str | None = home_option()
+    kv_rule: CacheRule | None = kv_rule_option()
+    kv_store: str | None = kv_store_option()
+    managed: bool = managed_option()
+    percent: str | None = percent_option()
+    inclusive: bool = inclusive_option()
+    nvme: Literal["direct", "bounce"] | None = nvme_option()
+    paper: bool = paper_option()
+
+
+OF_PERCENTAGES = ("home", "kv_rule", "kv_store", "managed", "percent", "inclusive", "nvme")
+"""Options that go with `percent` alone."""
+
+
+def _decide(request: PlanRequest[FlexGenOptions]) -> Decision:
+    options = request.options
+    return _scheduled(request, options) if options.percent is None else _in_tiers(request, options)
+
+
+def _scheduled(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> Decision:
+    for name in (*OF_PERCENTAGES, "paper"):
+        if getattr(options, name) not in (None, False):
+            flag, remedy = f"--{name.replace('_', '-')}", "add --percent S,H,A, or leave it out"
+            raise UsageError("goes with FlexGen's percentages alone", field=flag, remedy=remedy)
+    if options.compress not in ("none", "all"):
+        problem, remedy = "FlexGen compresses both or nothing", "use --compress none or all"
+        raise UsageError(problem, field="--compress", value=options.compress, remedy=remedy)
+    frame = frame_of(request, options.table, reshape=options.reshape)
+    schedule = FlexGen(frame, options.compress == "all", options.cpu_compute, request.prices, request.objective)
+    decision = schedule.decide(request.recorded(*OF_PERCENTAGES))
+    return bounded(decision.doubted(doubts_of_table(options.table, frame)), options.table)
+
+
+def _in_tiers(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> Decision:
+    frame = frame_of(request, options.table, reshape=options.reshape)
+    costs = replace(request.prices, capped=not options.paper)
+    keeping = keeping_of(
+        frame,
+        options,
+        options.kv_rule,
+        options.kv_store,
+        nvme=options.nvme,
+        inclusive=options.inclusive,
+        managed=options.managed,
+    )
+    tiers = FlexGenPercentages(Percentages.read(options.percent))
+    recorded = {**request.recorded(), "capped": costs.capped}
+    decision = Offloading(frame, tiers, keeping, costs, request.objective).decide(recorded)
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method(
+    "flexgen", "FlexGen: the accelerator computes from streamed weights and caches", FlexGenOptions, _decide
+)

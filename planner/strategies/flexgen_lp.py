@@ -11,19 +11,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from math import ceil, inf
+from pathlib import Path
 
 from helmsman.planner.costs import CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import compress_option, home_option, table_option
 from helmsman.planner.strategies.offload.allocation import Percentages, by_position, middles
+from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.linear_program import best_shares
 from helmsman.planner.strategies.offload.place import Keeping, Tiers
 from helmsman.planner.strategies.offload.policy import SHARES, Policies, Share
 from helmsman.planner.strategies.offload.policy_prices import Prices
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
+from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import PHASES, Phase
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 from helmsman.schemas.workload import Workload
@@ -214,3 +222,40 @@ def _fewest(policies: Policies, rounded: Rounded, model: Model) -> int:
     """The fewest blocks' caches in host memory with which a rounding fits; all if it does not."""
     counts = range(model.layers + 1)
     return next((away for away in counts if policies.fits(_achieved(rounded, away, model))), model.layers)
+
+
+MOST_SEQUENCES = 2**20
+"""Sequences of all batches together, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlexGenLpOptions:
+    """What `flexgen-lp` is asked."""
+
+    compress: str = compress_option()
+    table: Path | None = table_option()
+    home: str | None = home_option()
+    block: int | None = option(
+        None,
+        "flexgen-lp: choose the batches, at most N sequences together, for the most tokens per second",
+        metavar="N",
+        parse=int,
+    )
+
+
+def _decide(request: PlanRequest[FlexGenLpOptions]) -> Decision:
+    options = request.options
+    frame, block = frame_of(request, options.table), options.block
+    keeping = keeping_of(frame, options)
+    if block is not None and not 1 <= block <= MOST_SEQUENCES:
+        remedy = f"use between 1 and {MOST_SEQUENCES} sequences"
+        raise UsageError("not a number of sequences", field="--block", value=block, remedy=remedy)
+    if block is not None and request.objective != "throughput":
+        problem = f"more sequences never gain {request.objective}"
+        raise UsageError(problem, field="--block", value=block, remedy="add --objective throughput, or leave it out")
+    recorded = {**request.recorded(), "capped": request.prices.capped}
+    decision = FlexGenLp(frame, keeping, request.prices, block, request.objective).decide(recorded)
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method("flexgen-lp", "FlexGen's own policy search, by linear programs", FlexGenLpOptions, _decide)

@@ -7,6 +7,7 @@ accelerator's memory keeps whole matrices, those first that save most of the hos
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -14,12 +15,16 @@ from helmsman.lowering.ops import PANEL, op_extent
 from helmsman.lowering.placement import batches_together
 from helmsman.lowering.tensors import linears
 from helmsman.planner.costs import CostModel
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
+from helmsman.planner.largest import most
 from helmsman.planner.objective import phase_weights
 from helmsman.planner.predict import mean_step
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import table_option
 from helmsman.planner.strategies.streaming.divided_rows import Division, divided_operations, place
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.largest import most
+from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.shared_rows import Shared, apportioned, delays, through
@@ -228,3 +233,20 @@ class _Block:
 
     def _seconds(self, tasks: Iterator[Task]) -> float:
         return sum(self.costs.price(task).mid for task in tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class HeteGenOptions:
+    """What `hetegen` is asked."""
+
+    table: Path | None = table_option()
+
+
+def _decide(request: PlanRequest[HeteGenOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    decision = HeteGen(Question(frame, request.prices, request.objective)).decide(request.recorded())
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method("hetegen", "HeteGen: every matrix shared between host and accelerator", HeteGenOptions, _decide)

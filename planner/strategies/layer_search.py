@@ -5,7 +5,7 @@ other is priced or predicted to. Without windows of caches the closed form is th
 
 from dataclasses import replace
 
-from helmsman.planner.decide import Decision, Rejected, plan_document
+from helmsman.planner.decision import Decision, Rejected, plan_document
 from helmsman.planner.search import Ranking, exhaustive
 from helmsman.planner.strategies.layer_split import LayerSplit
 from helmsman.planner.strategies.layer_windows import Window

@@ -35,7 +35,7 @@ from helmsman.schemas.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
-class LayerSplitOptions:
+class SplitQuestion:
     """Formats, where the accelerator's KV lives, and what is minimised; `window`: what of that KV is on the accelerator
     where host memory is its home; `undivided`: only plans of one device."""
 
@@ -54,7 +54,7 @@ class LayerSplit:
     model: Model
     roles: Roles
     workload: Workload
-    options: LayerSplitOptions
+    options: SplitQuestion
     costs: CostModel
 
     def candidates(self) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ class LayerSplit:
         return self._priced[key]
 
     @cached_property
-    def _chosen(self) -> LayerSplitOptions:
+    def _chosen(self) -> SplitQuestion:
         """The options, with as many buffers for pages as keep the link busy."""
         window = self.options.window
         if window is None or window.staged is not None or not self.roles.separate:
@@ -278,7 +278,7 @@ class _UnitSizes:
         return self.output - self.tied if with_embedding else self.output
 
 
-def unit_sizes(model: Model, workload: Workload, options: LayerSplitOptions) -> _UnitSizes:
+def unit_sizes(model: Model, workload: Workload, options: SplitQuestion) -> _UnitSizes:
     """Bytes of the embedding, one block, the output unit, and one block's KV."""
     output = output_tensors(model)
     tied = sum(tensor.size(options.weights) for tensor in output if tensor.tied_to)
@@ -291,7 +291,7 @@ def unit_sizes(model: Model, workload: Workload, options: LayerSplitOptions) -> 
     )
 
 
-def place(model: Model, roles: Roles, workload: Workload, options: LayerSplitOptions, k: int) -> Placement:
+def place(model: Model, roles: Roles, workload: Workload, options: SplitQuestion, k: int) -> Placement:
     """The rules that put the first `k` units on the CPU and the rest on the accelerator."""
     if options.window is not None and has_window(model, roles, options, k):
         assert roles.accelerator is not None
@@ -325,7 +325,7 @@ def place(model: Model, roles: Roles, workload: Workload, options: LayerSplitOpt
     )
 
 
-def has_window(model: Model, roles: Roles, options: LayerSplitOptions, k: int) -> bool:
+def has_window(model: Model, roles: Roles, options: SplitQuestion, k: int) -> bool:
     """Whether any block of candidate `k` attends through a window."""
     return options.window is not None and roles.separate and k <= model.layers
 

@@ -1,14 +1,34 @@
 """`layerwise-map` (HeLM): more of the accelerator for layers that load while short ones compute (GUPTA-23..26, 52)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
+from typing import Literal
 
 from helmsman.planner.costs import CostOptions
+from helmsman.planner.decision import Decision
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import (
+    compress_option,
+    home_option,
+    inclusive_option,
+    kv_rule_option,
+    kv_store_option,
+    managed_option,
+    nvme_option,
+    paper_option,
+    percent_option,
+    table_option,
+)
 from helmsman.planner.strategies.offload.allocation import Percentages, by_size, middles
+from helmsman.planner.strategies.offload.caches import CacheRule
+from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.place import Keeping, Tiers
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import Kind, Sublayer, achieved, sublayers
+from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
@@ -75,3 +95,45 @@ def _steps(layer: Sublayer) -> tuple[float, ...]:
     vectors = sum(len(tensor.shape) == 1 for tensor in rising)
     places = (*middles(rising), 100.0)
     return tuple((below + above) / 2 for below, above in pairwise(places[vectors - 1 :]))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerwiseMapOptions:
+    """What `layerwise-map` is asked."""
+
+    compress: str = compress_option()
+    table: Path | None = table_option()
+    home: str | None = home_option()
+    kv_rule: CacheRule | None = kv_rule_option()
+    kv_store: str | None = kv_store_option()
+    managed: bool = managed_option()
+    percent: str | None = percent_option()
+    inclusive: bool = inclusive_option()
+    nvme: Literal["direct", "bounce"] | None = nvme_option()
+    paper: bool = paper_option()
+
+
+def _decide(request: PlanRequest[LayerwiseMapOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    costs = replace(request.prices, capped=not options.paper)
+    keeping = keeping_of(
+        frame,
+        options,
+        options.kv_rule,
+        options.kv_store,
+        nvme=options.nvme,
+        inclusive=options.inclusive,
+        managed=options.managed,
+    )
+    percentages = Percentages.read(options.percent)
+    if options.paper:
+        printed = LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], percentages)
+        chosen = Offloading(frame, printed, keeping, costs, request.objective)
+    else:
+        chosen = best_map(frame, percentages, keeping, costs, request.objective)
+    decision = chosen.decide({**request.recorded(), "capped": costs.capped})
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method("layerwise-map", "HeLM: shares of every layer by what it computes", LayerwiseMapOptions, _decide)

@@ -6,13 +6,22 @@ Products of 32 tokens and more are computed on the accelerator even so, their we
 
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from helmsman.lowering.placement import Placement
+from helmsman.planner.decision import Decision
 from helmsman.planner.memory import memory_use, shortages
-from helmsman.planner.strategies.engines.overrides import Override
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.engines.overrides import Override, overrides_of
+from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.slots import Split, place
 from helmsman.planner.strategies.engines.software import NATIVE, Software
+from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +76,47 @@ class LlamaCpp:
 
     def _at(self, frame: Frame, slots: int) -> Placement:
         return place(Split(frame, slots, self.overrides, self.op_offload))
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaCppOptions:
+    """What `llama-cpp` is asked."""
+
+    table: Path | None = table_option()
+    same_software: bool = same_software_option()
+    ngl: int | None = option(
+        None,
+        "llama-cpp: the last N of layers + 1 (the output) on the accelerator (default: as many as fit)",
+        metavar="N",
+        parse=int,
+    )
+    override_tensor: str | None = option(
+        None,
+        "llama-cpp: tensors by name, as in 'blk\\.[0-9]\\.ffn_.*=CPU'; operations run where their weights live",
+        metavar="PATTERN=MEMORY,..",
+    )
+    n_cpu_moe: int | None = option(None, "llama-cpp: for models with experts only", metavar="N", parse=int)
+    no_op_offload: bool = option(
+        False, "llama-cpp: products of 32 tokens and more stay with the CPU that has their weights"
+    )
+
+
+def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    if options.n_cpu_moe is not None:
+        remedy = "leave it out; --ngl and --override-tensor 'ffn_.*=CPU' divide dense models"
+        problem = f"{frame.model.name} is a dense model: it has no experts to keep in host memory"
+        raise UsageError(problem, field="--n-cpu-moe", value=options.n_cpu_moe, remedy=remedy)
+    if options.ngl is not None and options.ngl < 0:
+        remedy = "use 0 or more, or leave it out for as many as fit"
+        raise UsageError("not a number of layers", field="--ngl", value=options.ngl, remedy=remedy)
+    if options.ngl and frame.roles.accelerator is None:
+        raise UsageError("this machine has no accelerator", field="--ngl", value=options.ngl, remedy="use --ngl 0")
+    text = options.override_tensor
+    rules = () if text is None else overrides_of(text, frame.model, frame.roles)
+    engine = LlamaCpp(options.ngl, rules, not options.no_op_offload)
+    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+
+
+STRATEGY = Method("llama-cpp", "llama.cpp: the last layers on the accelerator", LlamaCppOptions, _decide)

@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
+from pathlib import Path
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.memory import memory_use
 from helmsman.planner.objective import phase_weights, weighted_seconds
 from helmsman.planner.predict import mean_step
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import table_option
 from helmsman.planner.strategies.streaming.ends import End
+from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
 from helmsman.scheduler.iteration import Phase, prefill
@@ -200,3 +205,20 @@ class _Room:
 
     def _left(self, streamed: int) -> dict[str, int]:
         return {name: free - streamed * self.streamed[name] for name, free in self.free.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TwinPilotsOptions:
+    """What `twinpilots` is asked."""
+
+    table: Path | None = table_option()
+
+
+def _decide(request: PlanRequest[TwinPilotsOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    decision = TwinPilots(Question(frame, request.prices, request.objective)).decide(request.recorded())
+    return decision.doubted(doubts_of_table(options.table, frame))
+
+
+STRATEGY = Method("twinpilots", "TwinPilots: blocks pinned, streamed, or left to the host", TwinPilotsOptions, _decide)

@@ -4,16 +4,30 @@ blocks' weights in host memory, where kernels read them over the link in every p
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, floor
+from math import ceil, floor, isfinite
+from pathlib import Path
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import Tensor, block_tensors
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate, roles
 from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import (
+    kv_rule_option,
+    kv_store_option,
+    same_software_option,
+    table_option,
+)
+from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import NATIVE, Software
-from helmsman.planner.strategies.streaming.known import store_label, store_rules
+from helmsman.planner.strategies.streaming.framing import frame_of
+from helmsman.planner.strategies.streaming.known import kv_store, store_label, store_rules
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.schemas.errors import UsageError
 from helmsman.schemas.figures import Source
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.model import Model
@@ -24,6 +38,9 @@ GIB = 2**30
 
 UTILIZATION = 0.90
 """vLLM's default `--gpu-memory-utilization`."""
+
+LEAST = "least"
+"""The value of `cpu_offload_gb` for as few GiB as let the model fit."""
 
 _FUSED = (("q", "k", "v"), ("o",), ("append",), ("gate", "up"), ("down",), ("norm1",), ("norm2",))
 """Operations whose weights are one parameter, or in one module, in the order of a block's parameters."""
@@ -148,3 +165,55 @@ def _limited(hardware: Hardware, name: str, available: int, share: float) -> Har
     where = f"vLLM's gpu_memory_utilization: {share:g} of the capacity, where as much is free"
     sources = {**hardware.sources, "vllm-utilization": Source(kind="assumed", where=where)}
     return hardware.model_copy(update={"memories": memories, "sources": sources})
+
+
+def _offload(text: str) -> float | str:
+    """What `cpu_offload_gb` names: GiB, or `least`. Raises UsageError."""
+    try:
+        return text if text == LEAST else float(text)
+    except ValueError:
+        remedy = f"write a number of GiB, or {LEAST}"
+        raise UsageError("not a size", field="--cpu-offload-gb", value=text, remedy=remedy) from None
+
+
+@dataclass(frozen=True, slots=True)
+class VllmOptions:
+    """What `vllm` is asked."""
+
+    table: Path | None = table_option()
+    same_software: bool = same_software_option()
+    cpu_offload_gb: float | str = option(
+        0.0,
+        f"vllm: so many GiB of weights in host memory, read in every pass; {LEAST}: as few as let it fit",
+        metavar=f"N|{LEAST}",
+        parse=_offload,
+    )
+    gpu_memory_utilization: float | None = option(
+        None, "vllm: of the accelerator's capacity (default: 0.90)", metavar="SHARE", parse=float
+    )
+    kv_rule: str | None = kv_rule_option()
+    kv_store: str | None = kv_store_option()
+
+
+def _decide(request: PlanRequest[VllmOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    offload = None if options.cpu_offload_gb == LEAST else float(options.cpu_offload_gb)
+    share = options.gpu_memory_utilization
+    if offload is not None and not (isfinite(offload) and 0 <= offload <= 2**20):
+        remedy = f"use 0 or more GiB, or {LEAST}"
+        raise UsageError("not a size", field="--cpu-offload-gb", value=offload, remedy=remedy)
+    if share is not None and not 0 < share <= 1:
+        remedy = "use 0 < SHARE <= 1"
+        raise UsageError("not a share of a memory", field="--gpu-memory-utilization", value=share, remedy=remedy)
+    if options.kv_rule not in (None, "accelerator", "lmcache"):
+        problem, remedy = "vLLM keeps its cache on the accelerator", "use lmcache, or leave it out"
+        raise UsageError(problem, field="--kv-rule", value=options.kv_rule, remedy=remedy)
+    store = kv_store(frame, options.kv_rule, options.kv_store)
+    engine = Vllm(offload, UTILIZATION if share is None else share, store)
+    return decide_as_engine(request, frame, engine, options.table, options.same_software)
+
+
+STRATEGY = Method(
+    "vllm", "vLLM, with weights that the accelerator has no room for in host memory", VllmOptions, _decide
+)

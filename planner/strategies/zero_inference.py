@@ -7,12 +7,20 @@ up, which is less by that table."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from helmsman.lowering.placement import Placement
 from helmsman.lowering.tensors import block_tensors, output_tensors
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import check_separate
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import same_software_option, table_option
+from helmsman.planner.strategies.engines.question import decide_as_engine
 from helmsman.planner.strategies.engines.rules import home, on_accelerator
 from helmsman.planner.strategies.engines.software import EAGER, Software
+from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.plan import Residence, Schedule
 
@@ -60,3 +68,21 @@ def _residence(frame: Frame) -> Iterator[Residence]:
             if tensor.elements <= model.hidden:
                 yield home(frame, frame.accelerator.memory, tensor.name, layers)
     yield home(frame, frame.roles.host.memory)
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroInferenceOptions:
+    """What `zero-inference` is asked."""
+
+    table: Path | None = table_option()
+    same_software: bool = same_software_option()
+    resident: bool = option(False, "zero-inference: weights stay on the accelerator")
+
+
+def _decide(request: PlanRequest[ZeroInferenceOptions]) -> Decision:
+    options = request.options
+    frame = frame_of(request, options.table)
+    return decide_as_engine(request, frame, ZeroInference(options.resident), options.table, options.same_software)
+
+
+STRATEGY = Method("zero-inference", "DeepSpeed ZeRO-Inference", ZeroInferenceOptions, _decide)

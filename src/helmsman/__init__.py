@@ -1,3 +1,67 @@
-"""Helm: plan, simulate and run large-language-model inference on machines whose GPU is too small."""
+"""Helm: plan, simulate and run large-language-model inference on machines whose GPU is too small.
+
+    import helmsman
+
+    decision = helmsman.plan({"model": "Qwen3-8B", "hardware": "rtx4060-laptop", "format": "q4_k"})
+    decision.plan.label, decision.seconds
+    helmsman.simulate(decision.plan)["tokens_per_second"]
+
+Names are imported when they are first used: `import helmsman` itself reads nothing else."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from helmsman.hwdb.load_model import load_model as load_model
+    from helmsman.library import compare as compare
+    from helmsman.library import compose_hardware as compose_hardware
+    from helmsman.library import load_hardware as load_hardware
+    from helmsman.library import plan as plan
+    from helmsman.library import simulate as simulate
+    from helmsman.planner.decision import Decision as Decision
+    from helmsman.planner.request import PlanRequest as PlanRequest
+    from helmsman.schemas.comparison import Comparison as Comparison
+    from helmsman.schemas.errors import HelmError as HelmError
+    from helmsman.schemas.errors import InfeasibleError as InfeasibleError
+    from helmsman.schemas.errors import UsageError as UsageError
+    from helmsman.schemas.hardware import Hardware as Hardware
+    from helmsman.schemas.model import Model as Model
+    from helmsman.schemas.plan import Plan as Plan
+    from helmsman.schemas.plan_question import PlanQuestion as PlanQuestion
+    from helmsman.schemas.workload import Workload as Workload
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Comparison": "schemas.comparison",
+    "Decision": "planner.decision",
+    "Hardware": "schemas.hardware",
+    "HelmError": "schemas.errors",
+    "InfeasibleError": "schemas.errors",
+    "Model": "schemas.model",
+    "Plan": "schemas.plan",
+    "PlanQuestion": "schemas.plan_question",
+    "PlanRequest": "planner.request",
+    "UsageError": "schemas.errors",
+    "Workload": "schemas.workload",
+    "compare": "library",
+    "compose_hardware": "library",
+    "load_hardware": "library",
+    "load_model": "hwdb.load_model",
+    "plan": "library",
+    "simulate": "library",
+}
+"""The module of every public name."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported when it is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

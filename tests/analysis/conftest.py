@@ -7,7 +7,7 @@ from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import build_plan
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import single_stream
 from helmsman.schemas.hardware import Compute, Device, Figure, Hardware, Link, Memory, Source
 from helmsman.schemas.model import Model, Rope
@@ -56,7 +56,7 @@ def plan(hardware: Hardware) -> Plan:
         position=Rope(theta=1e4, rotary_dim=16), source="test",
     )  # fmt: skip
     workload = Workload(prompt_tokens=8, output_tokens=6, context=20)
-    split = LayerSplit(model, roles(hardware), workload, LayerSplitOptions(), CostModel(hardware))
+    split = LayerSplit(model, roles(hardware), workload, SplitQuestion(), CostModel(hardware))
     return build_plan(split, 3, {"corrections": True, "l3_blend": False})
 
 

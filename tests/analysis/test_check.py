@@ -12,13 +12,14 @@ from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
 from helmsman.planner.device_rates import product_rate
+from helmsman.planner.plan_costs import cost_model
 from helmsman.scheduler.iteration import decode, prefill
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.hardware import Figure, Hardware
 from helmsman.schemas.plan import ComputeRule, Plan, Schedule, Select
 from helmsman.schemas.read import digest
 from helmsman.schemas.trace import Probe, Trace, TraceInfo
-from helmsman.simulator.pricing import cost_model, median_price
+from helmsman.simulator.pricing import median_price
 from helmsman.simulator.stream import timeline
 
 Run = Callable[..., Trace]

@@ -5,14 +5,15 @@ from plans import make_hardware, make_plan
 from questions import asked
 from shapes import small_model
 
-from helmsman.analysis.comparison import Answer, answer, misused, nearest, ranked, speed
+from helmsman.analysis.comparison import Answer, answer, misused, nearest, ranked
 from helmsman.analysis.comparison_table import short_label, table, why_not
 from helmsman.analysis.front import batches, front, points
 from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
+from helmsman.planner.speed import speed
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.comparison import Comparison, Planned, Speed
@@ -69,7 +70,7 @@ def test_the_optimum_of_ttft_is_the_best_with_several_batches() -> None:
     question = asked("opt-125m", batch=2, batches=3)
     frame, aim = question.frame, Aim("prompt pass", {"prefill": 1.0})
     costs = CostModel(frame.roles.hardware, CostOptions())
-    split = LayerSplit(frame.model, frame.roles, frame.workload, LayerSplitOptions(objective="ttft"), costs)
+    split = LayerSplit(frame.model, frame.roles, frame.workload, SplitQuestion(objective="ttft"), costs)
     plans = {"split": decide_split(split, {}).plan, "optimal": Optimal(question, aim).decide({}).plan}
     rows = ranked([Answer(name, plan) for name, plan in plans.items()], "ttft")
     assert [row.strategy for row in rows] == ["optimal", "split"]

@@ -12,11 +12,12 @@ from helmsman.analysis.passes import Pass, passes_of
 from helmsman.analysis.scaling import Scaling
 from helmsman.cli.plan import main
 from helmsman.lowering.pools import THREAD
+from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 from helmsman.schemas.trace import Span
-from helmsman.simulator.pricing import cost_model, median_price
+from helmsman.simulator.pricing import median_price
 from helmsman.simulator.stream import timeline
 
 STEPS = 3

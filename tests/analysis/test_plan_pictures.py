@@ -8,7 +8,7 @@ from matplotlib.text import Text
 from plans import GIB, make_hardware, make_plan
 from shapes import small_model
 
-from helmsman.analysis.comparison import Answer, planned, ranked
+from helmsman.analysis.comparison import Answer, ranked
 from helmsman.analysis.front import points
 from helmsman.analysis.plots.latency_rate import draw_points
 from helmsman.analysis.plots.layer_overlap import draw_overlaps
@@ -19,6 +19,7 @@ from helmsman.analysis.plots.strategy_bars import draw_strategies
 from helmsman.cli import plan as helm_plan
 from helmsman.cli import sim as helm_sim
 from helmsman.hwdb.load_hardware import load_hardware
+from helmsman.planner.speed import planned
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import ComputeRule, Interval, KvRule, LayerRange, Plan, Residence, Seconds, Select

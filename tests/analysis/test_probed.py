@@ -13,13 +13,13 @@ from helmsman.hwdb.fit import figure
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostModel
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.predict import mean_step, pass_interval, pass_seconds
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.hardware import Efficiency, Hardware
 from helmsman.schemas.plan import Interval, Plan
 from helmsman.schemas.trace import Probe, Trace
-from helmsman.simulator.pricing import cost_model
 
 DRAWS = 100
 MOVING, OWN, WITHIN = 0.15, 0.03, 0.02

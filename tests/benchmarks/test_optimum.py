@@ -3,9 +3,10 @@
 import random
 
 import pytest
-from benchmarks.optimum import Answer, Case, Question, drawn
+from benchmarks.optimum import RIVALS, Answer, Case, Question, drawn
 
 from helmsman.hwdb.load_model import load_model
+from helmsman.planner.decide import decide
 from helmsman.schemas.plan import Certificate
 
 QUESTION = Question("opt-125m", "rtx4060-laptop", 128, 32, 1, "latency")
@@ -47,6 +48,7 @@ def test_questions_fit_the_context_of_their_model() -> None:
 
 
 def test_every_strategy_is_asked_under_the_same_software() -> None:
-    asked = QUESTION.asked(" --fused-attention")
-    assert asked.decision("llama-cpp").plan.strategy.options["same_software"] is True
-    assert asked.decision("op-split").plan.strategy.options["fused_attention"] is True
+    asked = ("llama-cpp", "op-split --fused-attention")
+    plans = {name: decide(QUESTION.request(*RIVALS[name])).plan for name in asked}
+    assert plans["llama-cpp"].strategy.options["same_software"] is True
+    assert plans["op-split --fused-attention"].strategy.options["fused_attention"] is True

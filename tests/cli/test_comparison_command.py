@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 
 from helmsman.cli.plan import main
-from helmsman.cli.strategies import STRATEGIES
+from helmsman.planner.registry import OWN
 from helmsman.schemas.comparison import Comparison
 from helmsman.schemas.generate import json_schema
 from helmsman.schemas.read import parse_document
@@ -33,7 +33,7 @@ def document(tmp_path_factory):
 
 def test_every_strategy_has_a_row_and_the_best_is_first(document):
     found = parse_document(Comparison, document.encode(), "c.json")
-    assert sorted(row.strategy for row in found.rows) == sorted(STRATEGIES)
+    assert sorted(row.strategy for row in found.rows) == sorted(OWN)
     took = [row.planned.speed.request.mid for row in found.rows if row.planned]
     assert took == sorted(took) and len(took) >= 10
     assert [row.relative for row in found.rows if row.planned] == [each / took[0] for each in took]
@@ -74,9 +74,9 @@ def test_a_machine_without_accelerator_has_few_strategies(capfd):
     code, out, err = run(capfd, *NO_GPU, "--strategy", "all")
     assert (code, err) == (0, "")
     assert "placements alone are compared" in out
-    lines = {line.split()[0]: line for line in out.splitlines() if line and line.split()[0] in STRATEGIES}
+    lines = {line.split()[0]: line for line in out.splitlines() if line and line.split()[0] in OWN}
     assert {name for name, line in lines.items() if line.endswith("1.00x")} == {"optimal", "layer-split", "llama-cpp"}
-    assert sum("does not apply" in line for line in lines.values()) == len(STRATEGIES) - 3
+    assert sum("does not apply" in line for line in lines.values()) == len(OWN) - 3
 
 
 def test_options_go_to_those_that_have_them(capfd):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from helmsman.cli.plan import main
-from helmsman.planner.strategies.streaming.largest import doubling
+from helmsman.planner.largest import doubling
 
 ASKED = ("--model", "Qwen3-0.6B", "--hw", "rtx3060-5600x", "--prompt-tokens", "512", "--output-tokens", "32")
 GUPTA = ("--model", "opt-175b", "--hw", "a100-optane", "--output-tokens", "21", "--home", "optane", "--strategy")

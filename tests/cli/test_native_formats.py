@@ -9,12 +9,13 @@ import pytest
 from family_models import family_model
 from plans import make_hardware
 
-from helmsman.cli.plan import build_parser, decided, main, question_of
+from helmsman.cli.plan import build_parser, main, plan_request
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.lowering.rules import homes
 from helmsman.lowering.tensors import tensors
 from helmsman.planner import choice
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE, Contender, choose
+from helmsman.planner.decide import decide
 from helmsman.schemas.plan import Plan
 from helmsman.schemas.read import parse_document
 
@@ -81,8 +82,7 @@ def test_one_prompt_of_batches_in_turns_is_what_a_decision_on_a_mixed_file_count
     words = (
         f"--model {tmp_path / 'm.gguf'} --hw {tmp_path / 'hw.json'} --strategy layer-split --objective ttft --batches 4"
     )
-    args = build_parser().parse_args(words.split())
-    decision = decided(args, question_of(args))[0]
+    decision = decide(plan_request(build_parser("layer-split").parse_args(words.split())))
     assert decision.plan.schedule.order == "token-major"
     assert decision.seconds == pytest.approx(decision.plan.predicted.ttft.seconds.mid, rel=1e-9)
 

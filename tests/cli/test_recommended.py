@@ -1,7 +1,6 @@
 """`--strategy best` and its contenders: the same prices for all, what is said of those passed over, and its proof."""
 
 import json
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,14 @@ from typing import Any
 import pytest
 from fewer_blocks import fewer_blocks
 
-from helmsman.analysis.comparison import interval
-from helmsman.analysis.comparison import planned as plan_compared
-from helmsman.cli.best import _proof
 from helmsman.cli.plan import main
 from helmsman.planner import choice
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE, Contender, choose
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.explain import explain
+from helmsman.planner.speed import interval
+from helmsman.planner.speed import planned as plan_compared
+from helmsman.planner.strategies.recommended import _proof
 from helmsman.schemas.objective import OBJECTIVES, Objective
 from helmsman.schemas.plan import Interval, PassedOver, Plan
 from helmsman.schemas.read import parse_document, read_document
@@ -215,8 +214,8 @@ def test_a_plan_below_the_bound_of_the_search_has_no_proof(
     assert searched.certificate is not None
     seconds = plan.predicted.decode.seconds.mid
     bound = searched.certificate.model_copy(update={"lower_bound": share * seconds})
-    found = _proof(Namespace(objective="latency"), plan, searched.model_copy(update={"certificate": bound}))
+    found = _proof("latency", plan, searched.model_copy(update={"certificate": bound}))
     assert (found is not None) == proved
     if found is not None:
         assert found.lower_bound == min(seconds, share * seconds) and found.gap >= 0.0
-    assert _proof(Namespace(objective="latency"), plan, searched.model_copy(update={"certificate": None})) is None
+    assert _proof("latency", plan, searched.model_copy(update={"certificate": None})) is None

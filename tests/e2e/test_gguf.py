@@ -14,13 +14,13 @@ from splits import make_frame, make_layout
 from two_cpus import TWO_CPUS
 
 from helmsman.cli.make_checkpoint import main as make
-from helmsman.cli.native_formats import file_formats
 from helmsman.cli.run import main
 from helmsman.executor.checkpoint.gguf_write import write_gguf
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.engine import Engine
 from helmsman.executor.machine import Machine
 from helmsman.planner.costs import CostModel, CostOptions
+from helmsman.planner.file_formats import file_formats
 from helmsman.planner.mixed_formats import with_formats
 from helmsman.planner.strategies.streaming.place import place as put
 from helmsman.schemas.formats import StoredFormat

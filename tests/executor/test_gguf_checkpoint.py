@@ -16,11 +16,11 @@ from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.weights.agreement import check_agreement
 from helmsman.executor.weights.checkpoint import Checkpoint
 from helmsman.executor.weights.gguf_checkpoint import GgufCheckpoint
-from helmsman.executor.weights.names import gguf_name, stored_tensors
 from helmsman.executor.weights.opening import Weights, open_weights
 from helmsman.executor.weights.store import as_f32
 from helmsman.hwdb.gguf_header import Header, read_header
 from helmsman.hwdb.load_model import load_model
+from helmsman.lowering.stored_names import gguf_name, stored_tensors
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import FileFormat, is_plain

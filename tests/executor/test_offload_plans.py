@@ -24,6 +24,7 @@ from helmsman.executor.measure import Request, measure, spans_of, trace
 from helmsman.lowering.lower import lower
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.accelerate import Accelerate
 from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.engines.question import Engine as Software
@@ -39,7 +40,6 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.pricing import cost_model
 
 FAMILIES = ("opt", "qwen3", "llama")
 TOLERANCE = 1e-4

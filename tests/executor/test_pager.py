@@ -26,11 +26,11 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.paging import passes_of
 from helmsman.planner.accept import accept
 from helmsman.planner.memory import memory_use
+from helmsman.planner.plan_costs import cost_model
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.model import Model, Rope
 from helmsman.schemas.plan import Plan, Residence, Select
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.pricing import cost_model
 
 TOLERANCE = 1e-5
 """Of the largest logit, in f32."""

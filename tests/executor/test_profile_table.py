@@ -34,7 +34,7 @@ from helmsman.lowering.tensors import block_tensors
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.disturbed import disturbed_figures
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.figures import Source
@@ -140,7 +140,7 @@ def test_a_table_of_quantised_weights_is_of_their_format():
         assert (each.transfer_q4 is not None) == (each.decompress is not None) == (each.op in {"scores", "wv"})
     work = Workload(prompt_tokens=64, output_tokens=64, context=128, batch=2)
     for fmt, known in (("q8_0", True), ("f16", False)):
-        split = OpSplit(Frame(LAYER, roles(found), work, fmt, "f16"), OpSplitOptions(), CostOptions())
+        split = OpSplit(Frame(LAYER, roles(found), work, fmt, "f16"), SplitRules(), CostOptions())
         assert (split.costs.table is not None) == known
 
 
@@ -345,7 +345,7 @@ def test_old_tables_make_room(record, samples, monkeypatch):
 def planned(hardware: Hardware, **options: object) -> OpSplit:
     workload = Workload(prompt_tokens=64, output_tokens=71, batch=2, context=136)
     frame = Frame(LAYER, roles(hardware), workload, "f16", "f16")
-    return OpSplit(frame, OpSplitOptions(**options), CostOptions())
+    return OpSplit(frame, SplitRules(**options), CostOptions())
 
 
 def test_plans_use_the_table(record):

@@ -20,9 +20,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from helmsman.executor.checkpoint.config import hf_config
 from helmsman.executor.checkpoint.write import write_checkpoint
 from helmsman.executor.weights.checkpoint import Checkpoint
-from helmsman.executor.weights.names import stored_tensors
 from helmsman.hwdb.load_model import load_model
 from helmsman.hwdb.safetensors_file import SafetensorsFile
+from helmsman.lowering.stored_names import stored_tensors
 from helmsman.lowering.tensors import Tensor, tensors
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.model import Model

@@ -62,7 +62,8 @@ def _either(data: bytes, chance: Random) -> bytes:
 def _simulated(data: bytes) -> None:
     """A plan that is accepted is simulated, too."""
     from helmsman.planner.accept import accept
-    from helmsman.simulator.pricing import cost_model, median_price
+    from helmsman.planner.plan_costs import cost_model
+    from helmsman.simulator.pricing import median_price
     from helmsman.simulator.stream import simulate
 
     plan = accept(parse_document(Plan, data, "plan.json"))
@@ -239,8 +240,9 @@ def _read_tokenizer(path: Path) -> None:
 def _traces(folder: Path) -> Sequence[bytes]:
     from io import BytesIO
 
+    from helmsman.planner.plan_costs import cost_model
     from helmsman.schemas.trace import Trace, TraceInfo, write_trace
-    from helmsman.simulator.pricing import cost_model, median_price
+    from helmsman.simulator.pricing import median_price
     from helmsman.simulator.stream import timeline
 
     plan = plans()[1]
@@ -312,8 +314,8 @@ MOONCAKE = b"".join(
 
 def _words(data: bytes) -> None:
     """The small languages of arguments, each given the same text."""
-    from helmsman.cli.optimum import limits_of
     from helmsman.executor.profile.settings import Loopback
+    from helmsman.planner.slo import limits_of
     from helmsman.schemas.errors import HelmError
     from helmsman.schemas.units import parse_bytes, parse_rate, parse_seconds
     from helmsman.simulator.serving.requests.arrivals import parse_arrivals

@@ -11,11 +11,11 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import plan_document
+from helmsman.planner.decision import plan_document
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import predict
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
@@ -184,7 +184,7 @@ def test_a_fast_store_is_worth_it_and_a_slow_one_is_not():
 def test_layer_splits_know_of_them(offload):
     """The closed form of a split equals its replay."""
     question = frame(machine="rtx4060-laptop")
-    options = LayerSplitOptions(kv_offload=offload)
+    options = SplitQuestion(kv_offload=offload)
     split = LayerSplit(MODEL, question.roles, question.workload, options, CostModel(question.roles.hardware))
     first = prefill(question.workload)
     for k in split.candidates():

@@ -16,7 +16,7 @@ from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
@@ -43,7 +43,7 @@ def asked(model: Model, cache: CacheUse | None = None, fused: bool = False, kv: 
     """A question without operation tables: every price is a roofline's."""
     hardware = load_hardware("a4000-7950x", None).model_copy(update={"tables": ()})
     frame = Frame(model, roles(hardware), WORK, "f16", kv, cache=cache or CacheUse(), fused=fused)
-    return OpSplit(with_cache_use(frame), OpSplitOptions(**options), CostOptions())
+    return OpSplit(with_cache_use(frame), SplitRules(**options), CostOptions())
 
 
 def streaming(model: Model, **changes) -> tuple[Plan, TaskGraph, float]:
@@ -103,7 +103,7 @@ def test_fused_attention_takes_the_three_rows_of_a_table():
     )
     found = []
     for fused in (False, True):
-        question = OpSplit(Frame(load_model("opt-30b"), machine, work, fused=fused), OpSplitOptions(), CostOptions())
+        question = OpSplit(Frame(load_model("opt-30b"), machine, work, fused=fused), SplitRules(), CostOptions())
         table = question.table
         found.append([sum(getattr(table, column)) for column in ("host", "accelerator", "cache")])
     assert found[1] == pytest.approx(found[0], rel=1e-9)

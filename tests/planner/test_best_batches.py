@@ -11,7 +11,7 @@ from helmsman.planner.best_batches import MOST_BATCHES, Answer, BestBatches, Div
 from helmsman.planner.costs import CostModel
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.schemas.errors import InfeasibleError
@@ -122,6 +122,6 @@ def decided(strategy, question):
     """A strategy's decision for the most tokens/s."""
     if strategy == "optimal":
         return Optimal(question, Aim("request", {"prefill": 1.0, "decode": 63.0})).decide({})
-    frame, options = question.frame, LayerSplitOptions(objective="throughput")
+    frame, options = question.frame, SplitQuestion(objective="throughput")
     costs = CostModel(frame.roles.hardware, question.cost_options)
     return decide_split(LayerSplit(frame.model, frame.roles, frame.workload, options, costs), {})

@@ -17,7 +17,7 @@ from helmsman.planner.strategies.accelerate import Accelerate, modules_kept
 from helmsman.planner.strategies.engines.overrides import overrides_of
 from helmsman.planner.strategies.engines.question import EngineQuestion
 from helmsman.planner.strategies.engines.software import EAGER, looped, native
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.llama_cpp import LlamaCpp
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.vllm import GIB, Vllm, offloaded
@@ -349,7 +349,7 @@ def test_layer_splits_and_eager_engines_launch_by_one_model(machine, model):
     vram = hardware.memory("vram").model_copy(update={"capacity": 1 << 36, "available": 1 << 35, "free": 1 << 35})
     hardware = hardware.model_copy(update={"memories": (hardware.memories[0], vram)})
     found = driven(roles(hardware), load_model(model), WORK, "f16", "f16")
-    split = LayerSplit(load_model(model), found, WORK, LayerSplitOptions(), CostModel(found.hardware))
+    split = LayerSplit(load_model(model), found, WORK, SplitQuestion(), CostModel(found.hardware))
     engine = EngineQuestion(
         Frame(load_model(model), roles(hardware), WORK),
         ZeroInference(resident=True),
@@ -376,7 +376,7 @@ def test_every_further_sequence_is_launched_again():
     for batch, published in ((1, 21.1), (2, 34.0), (4, 53.6), (8, 63.5)):
         work = WORK.model_copy(update={"batch": batch})
         found = driven(roles(hardware), model, work, "f16", "f16")
-        split = LayerSplit(model, found, work, LayerSplitOptions(), CostModel(found.hardware))
+        split = LayerSplit(model, found, work, SplitQuestion(), CostModel(found.hardware))
         assert batch / split.seconds(0, mean_step(work)) == pytest.approx(published, rel=0.2)
         assert found.accelerator.dispatch is None
     for machine in ("rtx4060-laptop", "a10-xeon6342"):

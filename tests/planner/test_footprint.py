@@ -9,13 +9,13 @@ from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.footprint import hit_rate, with_kept
 from helmsman.planner.machine import roles
+from helmsman.planner.plan_costs import cost_model
 from helmsman.planner.strategies.all_cpu import AllCpu
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.hardware import Footprint, Hardware
 from helmsman.schemas.workload import Workload
-from helmsman.simulator.pricing import cost_model
 
 GB = 10**9
 

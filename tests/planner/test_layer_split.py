@@ -17,7 +17,7 @@ from helmsman.planner.objective import objective_seconds, phase_weights, weighte
 from helmsman.planner.predict import mean_step, phase_seconds
 from helmsman.planner.search import exhaustive
 from helmsman.planner.strategies.layer_search import decide
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.paper import PrintedLayerSplit, StageRates, decode_stage
 from helmsman.scheduler.iteration import prefill
 from helmsman.schemas.workload import Workload
@@ -199,7 +199,7 @@ def bound_everywhere(split, read, flops):
     changed = hardware.model_copy(update={"devices": devices})
     workload = split.workload.model_copy(update={"batch": 1})
     costs = CostModel(changed, CostOptions(corrections=False))
-    return PrintedLayerSplit(split.model, roles(changed), workload, LayerSplitOptions(), costs)
+    return PrintedLayerSplit(split.model, roles(changed), workload, SplitQuestion(), costs)
 
 
 def printed_seconds(printed, k, flops):
@@ -255,7 +255,7 @@ def test_search_equals_the_oracle_on_real_machines(machine):
     """Unified memory, no accelerator, one, two, and a second host memory."""
     hardware = load_hardware(machine, None)
     model = load_model("Qwen3-8B").model_copy(update={"layers": 6})
-    split = LayerSplit(model, roles(hardware), Workload(), LayerSplitOptions(), CostModel(hardware))
+    split = LayerSplit(model, roles(hardware), Workload(), SplitQuestion(), CostModel(hardware))
     values = oracle(split)
     ranking = exhaustive(split.candidates(), split.evaluate)
     assert {k for k, _ in ranking.feasible} == set(values)

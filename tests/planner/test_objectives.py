@@ -6,12 +6,14 @@ import pytest
 from questions import limited
 
 from helmsman.cli.plan import build_parser
-from helmsman.cli.strategies import STRATEGIES, decide
 from helmsman.hwdb.load_model import load_model
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.choice import MOST_ABOVE_SIMPLE
+from helmsman.planner.decide import decide
 from helmsman.planner.explain import explain
 from helmsman.planner.objective import objective_seconds, phase_weights
+from helmsman.planner.registry import OWN, method
+from helmsman.planner.request import PlanRequest
 from helmsman.schemas.objective import OBJECTIVES
 from helmsman.schemas.units import format_seconds
 from helmsman.schemas.workload import Workload
@@ -26,13 +28,11 @@ nightly = pytest.mark.nightly
 
 def decided(strategy, objective, vram=VRAM, **work):
     """What a strategy decides for an objective and half of a model, on an accelerator with `vram` bytes."""
-    args = build_parser().parse_args(
-        ["--model", MODEL, "--hw", MACHINE, "--strategy", strategy, "--objective", objective, "--format", "f16"]
-    )
     shape = {"prompt_tokens": 512, "output_tokens": 64, "context": 576, **work}
     hardware = limited(MACHINE, vram if strategy not in ("vllm", "accelerate") else None)
     model = load_model(MODEL).model_copy(update={"layers": LAYERS})
-    return decide(args, model, hardware, Workload(**shape))[0]
+    options = method(strategy).options()
+    return decide(PlanRequest(model, hardware, Workload(**shape), strategy, options, objective=objective))
 
 
 def seconds(decision, objective):
@@ -45,7 +45,7 @@ def seconds(decision, objective):
     [
         pytest.param(strategy, work, marks=nightly if work and strategy == "optimal" else (), id=f"{name}-{strategy}")
         for name, work in {"one": {}, "batches": {"batch": 2, "batches": 2}}.items()
-        for strategy in STRATEGIES
+        for strategy in OWN
     ],
 )
 def test_each_objective_is_best_in_the_plan_that_was_made_for_it(strategy, work):

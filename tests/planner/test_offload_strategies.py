@@ -10,7 +10,7 @@ from helmsman.lowering.lower import lower
 from helmsman.lowering.stages import stage_of
 from helmsman.planner.accept import accept
 from helmsman.planner.costs import CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.all_cpu import AllCpu

@@ -14,7 +14,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.strategies.op_split.feasible import ENDS, Room
 from helmsman.planner.strategies.op_split.search import search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import InfeasibleError
@@ -90,7 +90,7 @@ def test_the_best_that_fits_is_found(seed: int) -> None:
     """Random capacities between the least and the most that any split takes, with storage and compression."""
     rng = Random(seed)
     frame = make_frame(small_model(rng.choice(["opt", "llama"])), rng.choice([WORK, TWICE]), MACHINE)
-    options = OpSplitOptions(compress="best", storage=("nvme0",))
+    options = SplitRules(compress="best", storage=("nvme0",))
     asked = OpSplit(frame, options, CostOptions())
     for _ in range(2):
         dram, vram = ranged(asked, rng)
@@ -150,7 +150,7 @@ def missing(asked: OpSplit, one, ends) -> int:
 @pytest.mark.parametrize(("dram", "vram"), [(0.2, 2), (2, 0.5), (0.9, 0.9)])
 def test_the_smallest_change_is_the_least_of_all(dram: float, vram: float) -> None:
     """With less than any split takes of one memory, or of both."""
-    model, options = small_model("opt"), OpSplitOptions(compress="best")
+    model, options = small_model("opt"), SplitRules(compress="best")
     least = OpSplit(make_frame(model, WORK, MACHINE), options, CostOptions())
     used = {use.memory: use.used for use in memory_use(place(least.frame, least.layout(least.found.at(0, 0))))}
     factors = {"dram": dram, "vram": vram}

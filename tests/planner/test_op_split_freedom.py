@@ -14,7 +14,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.explain import explain
 from helmsman.planner.machine import roles
 from helmsman.planner.objective import objective_seconds
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.division import divisible
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.figures import Figure
@@ -32,7 +32,7 @@ def question(batches: int, batch: int, parts: int = 1, compress: str = "none", s
     work = Workload(prompt_tokens=512, output_tokens=128, batch=batch, batches=batches, context=640)
     frame = Frame(load_model("opt-30b"), roles(load_hardware("a4000-7950x", None)), work)
     ops = [op for op in divisible(frame.model) if op_extent(frame.model, op)[1] >= parts]
-    options = OpSplitOptions(dict.fromkeys(ops, parts) if parts > 1 else {}, compress, NVME if storage else ())
+    options = SplitRules(dict.fromkeys(ops, parts) if parts > 1 else {}, compress, NVME if storage else ())
     return OpSplit(frame, options, CostOptions(), "latency")
 
 
@@ -110,7 +110,7 @@ def test_ends_are_where_the_passes_of_the_objective_are_faster():
     frame = Frame(load_model("opt-125m"), roles(machine), work)
     homes = {}
     for objective in OBJECTIVES:
-        asked = OpSplit(frame, OpSplitOptions(), CostOptions(), objective)
+        asked = OpSplit(frame, SplitRules(), CostOptions(), objective)
         homes[objective] = asked.layout(asked.found.at(0, len(asked.units))).ends
     assert homes["latency"] == "host" and homes["ttft"] == "accelerator"
 

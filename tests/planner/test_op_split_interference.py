@@ -14,7 +14,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict
 from helmsman.planner.strategies.op_split.interference import Beside, delayed
 from helmsman.planner.strategies.op_split.pipeline import Section
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
@@ -37,7 +37,7 @@ def machine(storage: float, h2d: float = 0.0) -> Hardware:
 
 
 def question(hardware: Hardware, work: Workload = WORK, **options) -> OpSplit:
-    return OpSplit(Frame(load_model("opt-30b"), roles(hardware), work), OpSplitOptions(**options), CostOptions())
+    return OpSplit(Frame(load_model("opt-30b"), roles(hardware), work), SplitRules(**options), CostOptions())
 
 
 def steady(asked: OpSplit, layout: Layout) -> float:

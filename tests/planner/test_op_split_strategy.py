@@ -20,7 +20,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
 from helmsman.planner.strategies.op_split.search import SplitSearch, search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.workload import Workload
@@ -39,7 +39,7 @@ def question(apart: bool = False, **options) -> OpSplit:
     if apart:
         links = tuple(link.model_copy(update={"shares": None, "slows": None}) for link in machine.links)
         machine = machine.model_copy(update={"links": links})
-    return OpSplit(Frame(load_model("opt-30b"), roles(machine), WORK), OpSplitOptions(**options), CostOptions())
+    return OpSplit(Frame(load_model("opt-30b"), roles(machine), WORK), SplitRules(**options), CostOptions())
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_host_has_one_part_of_an_operation(pinning):
     devices = [each.model_copy(update={"read": read.get(each.name, each.read)}) for each in machine.devices]
     machine = machine.model_copy(update={"devices": tuple(devices)})
     frame = make_frame(small_model("qwen3"), Workload(prompt_tokens=8, output_tokens=8, context=160), machine)
-    asked = OpSplit(frame, OpSplitOptions({"q": 4}, pinning=pinning), CostOptions())
+    asked = OpSplit(frame, SplitRules({"q": 4}, pinning=pinning), CostOptions())
     ops, every = [unit.op for unit in asked.units], search(asked.table, replace(asked.search_options, feasible=None))
     ranges = zip(every.start, every.stop, strict=True)
     one_part = np.array([i == j or set(ops[:i]).isdisjoint(ops[j:]) for i, j in ranges])
@@ -264,12 +264,12 @@ def test_with_compression_the_closed_form_is_safe(path):
 def test_memory_that_is_too_small():
     frame = make_frame(small_model("qwen3"), hardware=make_hardware(vram=1 << 20))
     with pytest.raises(InfeasibleError, match="more in vram"):
-        OpSplit(frame, OpSplitOptions(), CostOptions()).decide({})
+        OpSplit(frame, SplitRules(), CostOptions()).decide({})
 
 
 def test_one_memory_cannot_be_split():
     machine = roles(load_hardware("m1-16gb", None))
-    asked = OpSplit(Frame(small_model("qwen3"), machine, WORK), OpSplitOptions(), CostOptions())
+    asked = OpSplit(Frame(small_model("qwen3"), machine, WORK), SplitRules(), CostOptions())
     with pytest.raises(UsageError, match="offloading gains nothing"):
         asked.decide({})
 
@@ -278,9 +278,9 @@ def test_zig_zag_beats_batch_after_batch():
     """Weights move once for all batches (PARK-05)."""
     frame = question().frame
     small = frame.workload.model_copy(update={"batch": 25, "batches": 2})
-    twice = OpSplit(replace(frame, workload=small), OpSplitOptions(), CostOptions()).decide({}).plan
+    twice = OpSplit(replace(frame, workload=small), SplitRules(), CostOptions()).decide({}).plan
     once = (
-        OpSplit(replace(frame, workload=small.model_copy(update={"batches": 1})), OpSplitOptions(), CostOptions())
+        OpSplit(replace(frame, workload=small.model_copy(update={"batches": 1})), SplitRules(), CostOptions())
         .decide({})
         .plan
     )

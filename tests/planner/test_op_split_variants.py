@@ -17,10 +17,10 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
-from helmsman.planner.strategies.op_split.tabulate import tabulate
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.op_split.variants import varied_table, with_cache_use
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
+from helmsman.planner.strategies.streaming.tabulate import tabulate
 from helmsman.schemas.cache_use import CacheUse
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.operation_table import OperationTable
@@ -47,7 +47,7 @@ def published() -> OperationTable:
 def question(use: CacheUse = PLAIN, workload: Workload = WORK, **options) -> OpSplit:
     """OPT-30B on the paper's machine."""
     frame = with_cache_use(Frame(OPT, roles(PAPER), workload, cache=use))
-    return OpSplit(frame, OpSplitOptions(**options), CostOptions())
+    return OpSplit(frame, SplitRules(**options), CostOptions())
 
 
 def step(asked: OpSplit) -> float:
@@ -220,7 +220,7 @@ def test_a_plan_that_was_edited_to_cache_activations_is_refused():
     plan = parse_document(Plan, question().decide({}).plan.to_json().encode(), "plan")
     rope = load_model("Llama-2-7b-hf")
     whole = plan.schedule.model_copy(update={"cache": ASC, "attention": "whole"})
-    other = OpSplit(Frame(rope, roles(PAPER), WORK.model_copy(update={"batch": 4})), OpSplitOptions(), CostOptions())
+    other = OpSplit(Frame(rope, roles(PAPER), WORK.model_copy(update={"batch": 4})), SplitRules(), CostOptions())
     edited = other.decide({}).plan.model_copy(update={"schedule": whole})
     with pytest.raises(BadInputError, match="rotated"):
         accept(edited)

@@ -17,7 +17,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.strategies.hetegen import HeteGen
 from helmsman.planner.strategies.layer_search import decide as decide_split
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_accelerator, on_host
 from helmsman.planner.strategies.optimal.blocks import Blocks
 from helmsman.planner.strategies.optimal.compositions import Aim
@@ -69,7 +69,7 @@ def test_never_worse_than_a_layer_split(vram, batch, aim):
     frame = question.frame
     objective = "latency" if aim is STEP else "throughput"
     costs = CostModel(frame.roles.hardware, CostOptions())
-    split = LayerSplit(frame.model, frame.roles, frame.workload, LayerSplitOptions(objective=objective), costs)
+    split = LayerSplit(frame.model, frame.roles, frame.workload, SplitQuestion(objective=objective), costs)
     assert decision.seconds <= decide_split(split, {}).seconds * (1 + 1e-9)
 
 

@@ -16,7 +16,7 @@ from helmsman.planner.strategies.layerwise_map import best_map
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.place import Keeping
 from helmsman.planner.strategies.offload.strategy import Offloading
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.optimal.block_ways import BlockWay, block_ways, on_host
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.finalists import Finalists
@@ -115,7 +115,7 @@ def rivals(found: Question):
     """Every strategy that compresses weights, under the same software."""
     frame, costs, tiers = found.frame, found.cost_options, Percentages(0, 100, 0)
     keeping = Keeping("dram", compress=True)
-    yield OpSplit(frame, OpSplitOptions(compress="weights"), costs)
+    yield OpSplit(frame, SplitRules(compress="weights"), costs)
     yield best_map(frame, tiers, keeping, costs)
     yield Offloading(frame, AllCpu(), keeping, costs)
 

@@ -11,7 +11,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step, predict_phase
 from helmsman.planner.strategies.op_split.search import Split
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.schemas.workload import Workload
 
@@ -20,7 +20,7 @@ WORK = Workload(prompt_tokens=512, output_tokens=32, batch=16, context=544)
 
 def question(model: str, hardware: str, pinning: str = "pinned", overlap: str = "next-layer") -> OpSplit:
     frame = Frame(load_model(model), roles(load_hardware(hardware, None)), WORK, overlap=overlap)
-    return OpSplit(frame, OpSplitOptions(pinning=pinning), CostOptions())
+    return OpSplit(frame, SplitRules(pinning=pinning), CostOptions())
 
 
 @pytest.mark.parametrize(("model", "hardware"), [("opt-30b", "a4000-7950x"), ("Llama-3.1-8B", "rtx3060-5600x")])

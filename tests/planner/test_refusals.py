@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from questions import asked
 
-from helmsman.cli.optimum import limits_of
 from helmsman.planner.memory import memory_use, shortages
+from helmsman.planner.slo import limits_of
 from helmsman.planner.strategies.optimal.compositions import Aim
 from helmsman.planner.strategies.optimal.strategy import Optimal
 from helmsman.planner.strategies.streaming.question import Question

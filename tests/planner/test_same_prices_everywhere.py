@@ -18,7 +18,7 @@ from helmsman.planner.costs import CostOptions
 from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.strategies.op_split.finalists import layer_seconds
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import Hardware
@@ -93,7 +93,7 @@ def test_the_closed_form_of_a_split_is_a_bound_of_its_prediction(machine: str, c
     model = load_model("opt-13b") if machine in EAGER else small_model("qwen3")
     work = Workload(prompt_tokens=256, output_tokens=2, context=512, batch=32)
     parts = driven(roles(hardware), model, work, "f16", "f16")
-    asked = OpSplit(Frame(model, parts, work), OpSplitOptions(), CostOptions(corrections), "latency")
+    asked = OpSplit(Frame(model, parts, work), SplitRules(), CostOptions(corrections), "latency")
     for start, stop in combinations(range(6), 2):
         split = asked.found.at(start, stop)
         layout = replace(asked.layout(split), ends="host")

@@ -18,7 +18,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use
 from helmsman.planner.predict import mean_step
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import decode
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS
@@ -35,7 +35,7 @@ SMALL = small_model("qwen3").model_copy(update={"hidden": 256, "head_dim": 64, "
 
 def split(model, fmt, kv="f16", machine="rtx4060-laptop"):
     hardware = load_hardware(machine, None)
-    options = LayerSplitOptions(fmt, kv)
+    options = SplitQuestion(fmt, kv)
     return LayerSplit(model, roles(hardware), Workload(), options, CostModel(hardware))
 
 
@@ -68,7 +68,7 @@ def test_a_gpu_with_caches_of_eight_bits_has_room_to_expand_a_part_of_them(k, co
     """f32 keys and values, of 2^22 values at most: what is short of that by a byte does not fit."""
     found = split(load_model("Qwen3-8B"), "f16", "q8_0")
     found = replace(found, workload=Workload(prompt_tokens=512, output_tokens=1, context=context))
-    buffers = {kv: used(replace(found, options=LayerSplitOptions("f16", kv)), k).buffers for kv in ("q8_0", "f16")}
+    buffers = {kv: used(replace(found, options=SplitQuestion("f16", kv)), k).buffers for kv in ("q8_0", "f16")}
     assert buffers["q8_0"] - buffers["f16"] == 2 * 4 * values
     needed = used(found, k).used
     lacking = [dict(with_vram(found, size).shortage(k)).get("vram", 0) for size in (needed, needed - 1)]

@@ -10,10 +10,10 @@ from helmsman.hwdb.load_hardware import load_hardware
 from helmsman.hwdb.load_model import load_model
 from helmsman.planner.costs import CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
-from helmsman.planner.strategies.op_split.table_check import check_table, table_warnings
-from helmsman.planner.strategies.op_split.tabulate import tabulate
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.table_check import check_table, table_warnings
+from helmsman.planner.strategies.streaming.tabulate import tabulate
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.operation_table import COLUMNS, OperationTable
 from helmsman.schemas.read import parse_document
@@ -27,7 +27,7 @@ ARGV = (*ARGV, "--output-tokens", "32", "--batch", "50")
 @pytest.fixture(scope="module")
 def asked() -> OpSplit:
     frame = Frame(load_model("opt-30b"), roles(load_hardware("a4000-7950x", None)), WORK)
-    return OpSplit(frame, OpSplitOptions(), CostOptions())
+    return OpSplit(frame, SplitRules(), CostOptions())
 
 
 @pytest.fixture(scope="module")

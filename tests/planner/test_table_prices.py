@@ -10,9 +10,9 @@ from helmsman.lowering.graph import Task
 from helmsman.planner.costs import CostModel, CostOptions, Estimate
 from helmsman.planner.expansion import expansion, line
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
-from helmsman.planner.strategies.op_split.work import layer_tasks
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout
+from helmsman.planner.strategies.streaming.work import layer_tasks
 from helmsman.schemas.workload import Workload
 
 PAPER = load_hardware("a4000-7950x", None)
@@ -22,7 +22,7 @@ TABLE = PAPER.tables[0]
 def asked(batch: int, model: str = "opt-30b", compress: bool = True, hardware=PAPER) -> OpSplit:
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, context=544)
     frame = Frame(load_model(model), roles(hardware), work)
-    return OpSplit(frame, OpSplitOptions(compress="all" if compress else "none"), CostOptions())
+    return OpSplit(frame, SplitRules(compress="all" if compress else "none"), CostOptions())
 
 
 def priced(question: OpSplit, side: str) -> dict[str, tuple[Task, Estimate]]:

@@ -19,7 +19,7 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step, pass_seconds, predict
 from helmsman.planner.prompt_passes import weighted_passes
 from helmsman.planner.strategies.layer_search import decide, longest_context
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.planner.strategies.layer_windows import Window
 from helmsman.schemas.errors import BadInputError, InfeasibleError
 from helmsman.schemas.plan import ComputeRule, KvRule, LayerRange, Part, Plan, Schedule, Select
@@ -115,7 +115,7 @@ def split(
     layers: int = 6, vram: int = GIB, window: Window | None = None, work: Workload = WORK, **changes: Any
 ) -> LayerSplit:
     model, hardware = MODEL.model_copy(update={"layers": layers}), make_hardware(vram=vram)
-    options = LayerSplitOptions(weights="f32", kv="f32", window=window, **changes)
+    options = SplitQuestion(weights="f32", kv="f32", window=window, **changes)
     return LayerSplit(model, roles(hardware), work, options, CostModel(hardware))
 
 

@@ -12,7 +12,7 @@ from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.schedule import makespan
 from helmsman.planner.strategies.flexgen import FlexGen
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, place
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.workload import Workload
@@ -32,7 +32,7 @@ def planned(frame: Frame, kind: str) -> tuple[Placement, CostModel]:
     if kind.startswith("flexgen"):
         schedule = FlexGen(frame, "q4" in kind, "cpu" in kind, CostOptions())
         return schedule.placement, schedule.costs
-    split = OpSplit(frame, OpSplitOptions(compress="all" if "q4" in kind else "none"), CostOptions())
+    split = OpSplit(frame, SplitRules(compress="all" if "q4" in kind else "none"), CostOptions())
     return place(frame, split.layout(split.found.best)), split.costs
 
 

@@ -12,7 +12,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.predict import mean_step
 from helmsman.planner.schedule import makespan
 from helmsman.planner.strategies.op_split.search import SplitSearch, search
-from helmsman.planner.strategies.op_split.strategy import OpSplit, OpSplitOptions
+from helmsman.planner.strategies.op_split.strategy import OpSplit, SplitRules
 from helmsman.planner.strategies.streaming.place import Frame, Layout, place
 from helmsman.schemas.workload import Workload
 
@@ -34,7 +34,7 @@ def question(
     """Splits of a decode step at a context of 528."""
     work = Workload(prompt_tokens=512, output_tokens=32, batch=batch, context=544, batches=batches)
     asked = Frame(load_model(model), roles(load_hardware(machine, None)), work, **(frame or {}))
-    return OpSplit(asked, OpSplitOptions(**options), CostOptions(), "latency")
+    return OpSplit(asked, SplitRules(**options), CostOptions(), "latency")
 
 
 def at(asked: OpSplit, **changes: object) -> SplitSearch:

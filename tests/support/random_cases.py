@@ -5,7 +5,7 @@ from random import Random
 
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.between_passes import BetweenPasses
 from helmsman.schemas.hardware import (
     Compute,
@@ -125,7 +125,7 @@ def random_split(seed: int, **options) -> LayerSplit:
     """A random question whose accelerator often, and whose host sometimes, is too small."""
     rng = Random(seed)
     model, workload = random_model(rng), random_workload(rng)
-    chosen = LayerSplitOptions(
+    chosen = SplitQuestion(
         weights=rng.choice(["f32", "f16", "bf16"]),
         kv=rng.choice(["f32", "f16", "bf16"]),
         objective=rng.choice(["latency", "throughput", "ttft"]),

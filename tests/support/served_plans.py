@@ -9,7 +9,7 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.iteration_cost import ReplicaCost, replica_cost
 from helmsman.planner.machine import roles
 from helmsman.planner.replica import ReplicaOptions
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.schemas.hardware import Hardware
 from helmsman.schemas.workload import Workload
 
@@ -27,7 +27,7 @@ def layer_split(model: str, machine: str | Hardware, on_host: int = 0, layers: i
     if layers is not None:
         found = found.model_copy(update={"layers": layers})
     hardware = load_hardware(machine, None) if isinstance(machine, str) else machine
-    options = LayerSplitOptions(weights="f16", kv="f16", objective="latency")
+    options = SplitQuestion(weights="f16", kv="f16", objective="latency")
     split = LayerSplit(found, roles(hardware), Workload(), options, CostModel(hardware))
     return split.placement(on_host)
 

@@ -15,7 +15,7 @@ from helmsman.planner.cache_bytes import kv_block_bytes
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.machine import roles
 from helmsman.planner.search import exhaustive
-from helmsman.planner.strategies.layer_split import LayerSplit, LayerSplitOptions
+from helmsman.planner.strategies.layer_split import LayerSplit, SplitQuestion
 from helmsman.scheduler.iteration import Iteration
 from helmsman.schemas.errors import InfeasibleError
 from helmsman.schemas.figures import Figure
@@ -285,7 +285,7 @@ def _without_kernel() -> dict[str, Answer]:
         load_model(EXAMPLE),
         roles(machine),
         helm.split("4060", EXAMPLE).workload,
-        LayerSplitOptions(objective="latency"),
+        SplitQuestion(objective="latency"),
         CostModel(machine),
     )
     ranked = exhaustive(split.candidates(), split.evaluate).feasible

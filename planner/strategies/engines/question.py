@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.launches import launched
 from helmsman.planner.machine import roles
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.software import Software, looped, native
+from helmsman.planner.strategies.streaming.framing import doubts_of_table
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.figures import Source
@@ -112,3 +115,12 @@ def _as_found(hardware: Hardware) -> Hardware:
         for memory in hardware.memories
     )
     return hardware.model_copy(update={"memories": memories})
+
+
+def decide_as_engine(
+    request: PlanRequest[Any], frame: Frame, engine: Engine, table: Path | None, same_software: bool
+) -> Decision:
+    """Return the plan of `engine` for a request framed with the user's `table`; `same_software`: priced with the launch
+    times of the machine's record."""
+    question = EngineQuestion(frame, engine, request.prices, not same_software, request.objective)
+    return question.decide(request.recorded()).doubted(doubts_of_table(table, frame))

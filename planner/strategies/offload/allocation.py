@@ -35,6 +35,16 @@ class Percentages:
             remedy = "write percentages of storage, host and accelerator that add up to 100, as in 0,80,20"
             raise UsageError("no division of weights", field="--percent", value=list(parts), remedy=remedy)
 
+    @classmethod
+    def read(cls, text: str | None) -> "Percentages":
+        """Return the percentages of `0,80,20` (storage, host, accelerator); of None all in the host's memory."""
+        try:
+            storage, host, accelerator = (float(part) for part in ("0,100,0" if text is None else text).split(","))
+        except ValueError:
+            remedy = "write percentages of storage, host and accelerator, as in 0,80,20"
+            raise UsageError("three numbers are expected", field="--percent", value=text, remedy=remedy) from None
+        return cls(storage, host, accelerator)
+
     def of(self, tier: Tier) -> float:
         """The percentage of `tier`."""
         return {"storage": self.storage, "host": self.host, "accelerator": self.accelerator}[tier]

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from helmsman.lowering.placement import Placement
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import weighted_seconds
 from helmsman.planner.predict import phase_seconds

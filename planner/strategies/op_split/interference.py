@@ -19,7 +19,7 @@ from helmsman.planner.costs import CostModel
 from helmsman.planner.interference import streaming
 from helmsman.planner.strategies.op_split.layer_table import LayerTable
 from helmsman.planner.strategies.op_split.pipeline import Seconds, Section
-from helmsman.planner.strategies.op_split.work import Work
+from helmsman.planner.strategies.streaming.work import Work
 from helmsman.schemas.hardware import lane_owner
 
 DELAYED = ("host", "accelerator", "decompress_weights", "decompress_cache")

@@ -13,9 +13,9 @@ from helmsman.planner.strategies.op_split.contention import Pool
 from helmsman.planner.strategies.op_split.dataflow import Dataflow, activation_links, dataflow
 from helmsman.planner.strategies.op_split.layer_table import LayerTable, chunked, divided
 from helmsman.planner.strategies.op_split.layer_table import layer_table as of_operations
-from helmsman.planner.strategies.op_split.work import Work
 from helmsman.planner.strategies.streaming.division import Piece
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.work import Work
 from helmsman.planner.stripes import parallel
 from helmsman.schemas.hardware import Hardware
 

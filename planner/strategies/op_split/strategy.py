@@ -10,7 +10,8 @@ import numpy as np
 
 from helmsman.lowering.placement import batches_together
 from helmsman.planner.costs import CostModel, CostOptions
-from helmsman.planner.decide import Decision, Rejected, plan_document
+from helmsman.planner.decision import Decision, Rejected, plan_document
+from helmsman.planner.largest import largest_batch
 from helmsman.planner.machine import check_separate
 from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.objective import objective_seconds, phase_weights, weighted_seconds
@@ -35,10 +36,9 @@ from helmsman.planner.strategies.op_split.pipeline import Indices
 from helmsman.planner.strategies.op_split.prices import layer_dataflow, layer_pools, layer_table
 from helmsman.planner.strategies.op_split.prompts import PromptForm, elements, fastest
 from helmsman.planner.strategies.op_split.search import Split, SplitSearch, search
-from helmsman.planner.strategies.op_split.work import Work, layer_work
 from helmsman.planner.strategies.streaming.division import Piece, joined
-from helmsman.planner.strategies.streaming.largest import largest_batch
 from helmsman.planner.strategies.streaming.place import Frame, Layout, label, place
+from helmsman.planner.strategies.streaming.work import Work, layer_work
 from helmsman.planner.stripes import stripes
 from helmsman.planner.table_prices import table_prices
 from helmsman.scheduler.iteration import Phase
@@ -62,7 +62,7 @@ _MOST_PREDICTED = 64
 
 
 @dataclass(frozen=True)
-class OpSplitOptions:
+class SplitRules:
     """Every choice that the ablations of the paper switch.
 
     `chunks`: into how many parts an operation may be divided; `compress`: 4-bit groups for what is streamed (`best`:
@@ -83,7 +83,7 @@ class OpSplit:
     """The operation splits of one model on one machine under one workload."""
 
     frame: Frame
-    options: OpSplitOptions
+    options: SplitRules
     cost_options: CostOptions
     objective: Objective = DEFAULT_OBJECTIVE
 

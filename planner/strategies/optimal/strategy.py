@@ -6,7 +6,7 @@ from functools import cached_property
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import batches_together
-from helmsman.planner.decide import Decision
+from helmsman.planner.decision import Decision
 from helmsman.planner.predict import pass_seconds
 from helmsman.planner.strategies.optimal.aims import aim_of
 from helmsman.planner.strategies.optimal.block_ways import BlockWay

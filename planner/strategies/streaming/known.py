@@ -1,6 +1,7 @@
 """Known tokens of prompts in a store beside the caches, as LMCache keeps them (HELM-90)."""
 
 from helmsman.lowering.rules import PREFIX
+from helmsman.planner.strategies.common_options import memory_named
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
 from helmsman.schemas.plan import KvRule, Path, Select
@@ -26,3 +27,18 @@ def store_rules(frame: Frame, store: str | None) -> tuple[KvRule, ...]:
 def store_label(frame: Frame, store: str | None) -> list[str]:
     """`lmcache dram 384`: the store and the known tokens of a prompt."""
     return [] if store is None else [f"lmcache {store} {frame.workload.prefix_tokens}"]
+
+
+def kv_store(frame: Frame, rule: str | None, store: str | None) -> str | None:
+    """Return the memory in which known tokens of prompts wait, with rule lmcache: `store`, or the host's.
+
+    Raises UsageError for a store without that rule, and for the rule where no tokens are known."""
+    if rule != "lmcache":
+        if store is not None:
+            remedy = "add it, or leave --kv-store out"
+            raise UsageError("goes with --kv-rule lmcache", field="--kv-store", value=store, remedy=remedy)
+        return None
+    if not frame.workload.prefix_tokens:
+        problem, remedy = "a store needs prompts that are known in part", "add --prefix-tokens N"
+        raise UsageError(problem, field="--kv-rule", value="lmcache", remedy=remedy)
+    return memory_named(store, frame.roles.host.memory, "--kv-store", frame.roles.hardware)

@@ -42,14 +42,16 @@ class OutputError(HardwareUnavailableError):
 
 class Parser(argparse.ArgumentParser):
     """An argument parser whose mistakes are UsageErrors, so that --json covers them too. `writes_file`: --out names a
-    file, not a folder."""
+    file, not a folder; `foreign`: what is wrong with an option that it does not have, if that is known."""
 
     writes_file = True
+    foreign: "Callable[[str], UsageError | None]" = staticmethod(lambda flag: None)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of exiting."""
         field, message = _option_named(message)
-        raise UsageError(message, field=field, remedy=f"see {self.prog} --help")
+        foreign = self.foreign(field) if field and message == _UNRECOGNIZED else None
+        raise foreign or UsageError(message, field=field, remedy=f"see {self.prog} --help")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """A value as its argument's type reads it; what that refuses names the argument."""
@@ -60,6 +62,9 @@ class Parser(argparse.ArgumentParser):
             raise
 
 
+_UNRECOGNIZED = "unrecognized argument"
+
+
 def _option_named(message: str) -> tuple[str | None, str]:
     """(option, rest) of what argparse says."""
     if found := re.match(r"argument ([^:\s]+): (.*)", message, re.DOTALL):
@@ -67,7 +72,7 @@ def _option_named(message: str) -> tuple[str | None, str]:
     if found := re.match(r"the following arguments are required: (.*)", message):
         return found[1], "required"
     if found := re.match(r"unrecognized arguments: (-[^\s=]+)", message):
-        return found[1], "unrecognized argument"
+        return found[1], _UNRECOGNIZED
     return None, message
 
 

@@ -1,16 +1,15 @@
 """`helm-bench`: prompt and decode speed of a plan on this machine, in llama-bench's columns."""
 
 import argparse
+import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command
 from helmsman.cli.machine import add_machine_arguments
-from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.progress import progress
-from helmsman.cli.strategies import add_strategy_arguments, decide
+from helmsman.cli.strategies import add_strategy_arguments, request_of, strategy_named
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,8 +23,8 @@ _MOST = 2**20
 _GIB = 2**30
 
 
-def build_parser() -> Parser:
-    """The arguments of helm-bench."""
+def build_parser(strategy: str | None = None) -> Parser:
+    """The arguments of helm-bench for a strategy; None: those of all of them."""
     parser = command_parser(
         "helm-bench",
         "Measure prompt processing (pp) and token generation (tg) of a plan, at depths of the cache.",
@@ -44,14 +43,14 @@ def build_parser() -> Parser:
         "--batch", type=int, default=1, metavar="N", help="with --model: sequences that advance together"
     )
     add_machine_arguments(parser)
-    add_strategy_arguments(parser)
-    parser.set_defaults(max_context=False)  # a question of helm-plan alone
+    add_strategy_arguments(parser, strategy)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    return run_command(build_parser(), execute, argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    return run_command(build_parser(strategy_named(arguments)), execute, arguments)
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -129,7 +128,7 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
         raise UsageError("goes with --model", field="--batch", value=args.batch, remedy="plan with --batch")
     if args.plan is not None and args.activations != "auto":
         raise UsageError("goes with --model", field="--activations", value=args.activations, remedy="plan with it")
-    if args.explain or args.write_table:
+    if getattr(args, "explain", False) or getattr(args, "write_table", None):
         raise UsageError("what a plan is like", field="--explain, --write-table", remedy="ask helm-plan")
     if args.strategy == "all":
         raise UsageError("one plan is measured", field="--strategy", value="all", remedy="name a strategy")
@@ -140,8 +139,9 @@ def _check(args: argparse.Namespace, tests: "Sequence[Test]") -> None:
 def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     """The plan that is given, or one made for the tests."""
     from helmsman.cli.documents import plan_of
-    from helmsman.cli.machine import machine, warn_of_disturbed
+    from helmsman.cli.machine import machine, warn, warn_of_disturbed
     from helmsman.hwdb.load_model import check_context, load_model
+    from helmsman.planner.decide import decide
     from helmsman.schemas.workload import Workload
 
     if args.plan is not None:
@@ -152,9 +152,10 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     prompt = max(1, *(test.prompt or test.depth for test in tests))
     check_context(model, context)
     workload = Workload(prompt_tokens=prompt, output_tokens=context - prompt, batch=args.batch, context=context)
-    formats = resolve_formats(args, model)
-    answer = partial(decide, args, model, hardware, workload)
-    return decide_mixed(args, model, formats, answer)[0].plan
+    decision = decide(request_of(args, model, hardware, workload))
+    for warning in decision.warnings:
+        warn(args, warning)
+    return decision.plan
 
 
 def _document(

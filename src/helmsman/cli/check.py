@@ -90,8 +90,8 @@ def _measured(args: argparse.Namespace) -> int:
     from helmsman.analysis.check import check
     from helmsman.analysis.report import document, table, verdict
     from helmsman.cli.documents import plan_of
+    from helmsman.planner.plan_costs import cost_model
     from helmsman.schemas.trace import read_trace
-    from helmsman.simulator.pricing import cost_model
 
     plan = plan_of(args)
     measured = read_trace(args.measured)

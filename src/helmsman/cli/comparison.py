@@ -1,34 +1,21 @@
 """`--strategy all` and `--pareto`: what several strategies would do with one question, and with larger batches."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from time import perf_counter
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import Parser, emit, say
-from helmsman.cli.asked import ALL, Asked, defaults
-from helmsman.cli.progress import progress
+from helmsman.cli.strategies import ALL
+from helmsman.planner.options import offered
+from helmsman.planner.registry import OWN, RECOMMENDED, method
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
-    from helmsman.analysis.comparison import Answer
-    from helmsman.analysis.front import Found
-    from helmsman.scheduler.iteration import Phase
-    from helmsman.schemas.comparison import Comparison, Limit, Point
-    from helmsman.schemas.hardware import Hardware
-    from helmsman.schemas.model import Model
-    from helmsman.schemas.objective import Objective
-    from helmsman.schemas.workload import Workload
+    from helmsman.planner.request import PlanRequest
+    from helmsman.schemas.comparison import Comparison
 
-Done = TypeVar("Done")
-
-SHARED = ("compress", "home", "percent", "kv_rule", "same_software")
-"""Options of several strategies that go with all of them: those that do not have one do without."""
-
-_ONE_BATCH = ("block", "table", "write_table", "explain")
-"""Options that are about one batch, or choose it."""
 MOST_SEQUENCES = 2**16
+"""Sequences of the largest batch that --pareto may name."""
 
 
 def add_comparison_arguments(parser: Parser) -> None:
@@ -42,34 +29,25 @@ def compares(args: argparse.Namespace) -> bool:
     return args.strategy == ALL or args.pareto is not None
 
 
-def compare(
-    args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload"
-) -> "tuple[Comparison, Mapping[str, float]]":
-    """The comparison, and seconds that each strategy took. Raises UsageError for options that are not for this."""
-    from helmsman.analysis.comparison import misused, ranked
-    from helmsman.schemas.comparison import Comparison
-    from helmsman.schemas.read import digest
+def compared(args: argparse.Namespace, request: "PlanRequest[Any]") -> "Comparison":
+    """The comparison. Raises UsageError for options that are not for this."""
+    from helmsman.analysis.compare import check_several, compare
 
-    _check(args)
-    asked, took = Asked(args, model, hardware, workload), dict[str, float]()
-    answers = _answers(asked, took)
-    _refuse(args, answers, misused(answers, asked.given))
-    objective: Objective = args.objective
-    found = Comparison(
-        model=model.name,
-        model_sha256=digest(model),
-        hardware=hardware.name,
-        hardware_sha256=digest(hardware),
-        workload=workload,
-        weights=args.format,
-        kv=args.kv_format,
-        objective=objective,
-        options=asked.given,
-        same_software=args.strategy == ALL or args.same_software,
-        rows=ranked(answers, objective, _limits(args)),
-        points=_points(asked, answers, took) if args.pareto is not None else (),
-    )
-    return found, took
+    if args.pareto is not None and not args.batch <= args.pareto <= MOST_SEQUENCES:
+        remedy = f"use --batch ({args.batch}) or more, at most {MOST_SEQUENCES}"
+        raise UsageError("not a number of sequences", field="--pareto", value=args.pareto, remedy=remedy)
+    options = _given(args)
+    check_several(options, args.strategy == ALL)
+    switches = {name: True for name in ("no_corrections", "l3_blend") if getattr(args, name)}
+    given = {name: value for name, value in {**options, **switches}.items() if name != "same_software"}
+    return compare(request, OWN if args.strategy == ALL else (args.strategy,), given, args.pareto)
+
+
+def _given(args: argparse.Namespace) -> dict[str, str | int | float | bool]:
+    """Options of strategies that were given."""
+    names = (RECOMMENDED, *OWN) if args.strategy == ALL else (args.strategy,)
+    usual = {name: default for each in names for name, default in offered(method(each).options).items()}
+    return {name: getattr(args, name) for name, default in usual.items() if getattr(args, name) != default}
 
 
 def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping[str, float], drawn: str) -> None:
@@ -92,72 +70,3 @@ def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping
     remedy = f"{least.strategy}: {least.remedy}" if least else "use another machine or another --strategy"
     lacks = least.lacks if least else None
     raise InfeasibleError(f"no strategy fits {found.model} on {found.hardware}", remedy=remedy, lacks=lacks)
-
-
-def _limits(args: argparse.Namespace) -> "dict[Limit, float]":
-    """Of --slo, by what is limited."""
-    from helmsman.cli.optimum import limits_of
-
-    names: dict[Phase, Limit] = {"prefill": "ttft", "decode": "tpot"}
-    return {names[phase]: seconds for phase, seconds in limits_of(args.slo).items()}
-
-
-def _check(args: argparse.Namespace) -> None:
-    """Refuse options that single strategies have, and what is no number of sequences."""
-    if args.pareto is not None and not args.batch <= args.pareto <= MOST_SEQUENCES:
-        remedy = f"use --batch ({args.batch}) or more, at most {MOST_SEQUENCES}"
-        raise UsageError("not a number of sequences", field="--pareto", value=args.pareto, remedy=remedy)
-    allowed = (*SHARED, "slo") if args.strategy == ALL else tuple(name for name in defaults() if name not in _ONE_BATCH)
-    for name, default in defaults().items():
-        if name not in allowed and getattr(args, name) != default:
-            flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or ask one strategy without --pareto"
-            raise UsageError("does not go with several plans", field=flag, remedy=remedy)
-
-
-def _refuse(args: argparse.Namespace, answers: "list[Answer]", wrong: UsageError | None) -> None:
-    """Raise what a single strategy says, or all that have an option say against it."""
-    alone = answers[0].given if args.strategy != ALL else wrong
-    if isinstance(alone, Exception):
-        raise alone
-
-
-def _answers(asked: Asked, took: dict[str, float]) -> "list[Answer]":
-    from helmsman.analysis.comparison import answer
-
-    return _each(
-        asked, asked.strategies, took, lambda name: answer(name, lambda: asked.decision(name), asked.ignored(name))
-    )
-
-
-def _points(asked: Asked, answers: "list[Answer]", took: dict[str, float]) -> "tuple[Point, ...]":
-    """Larger batches of the strategies that have a plan, asked for the shortest request: that is what is drawn."""
-    from helmsman.analysis.front import batches, points
-    from helmsman.schemas.plan import Plan
-
-    first, most, limits = asked.args.batch, asked.args.pareto, _limits(asked.args)
-    plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
-    whole, same = asked.for_requests(), asked.args.objective in ("request", "throughput")
-
-    def larger(name: str) -> "list[Found]":
-        return list(
-            batches(
-                name,
-                lambda batch: plans[name] if same and batch == first else whole.decision(name, batch).plan,
-                first,
-                most,
-            )
-        )
-
-    return points(chain.from_iterable(_each(asked, tuple(plans), took, larger)), limits)
-
-
-def _each(asked: Asked, names: Sequence[str], took: dict[str, float], work: Callable[[str], Done]) -> list[Done]:
-    """What `work` makes of each name; adds the seconds that it took."""
-    done = []
-    with progress(len(names), asked.args.quiet or asked.args.json) as tell:
-        for name in names:
-            tell(name)
-            began = perf_counter()
-            done.append(work(name))
-            took[name] = took.get(name, 0.0) + perf_counter() - began
-    return done

@@ -11,7 +11,7 @@ from helmsman.schemas.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from helmsman.planner.decide import Decision
+    from helmsman.planner.decision import Decision
     from helmsman.planner.handovers import Handovers
     from helmsman.planner.interference import Slowed
     from helmsman.planner.strategies.op_split.strategy import OpSplit

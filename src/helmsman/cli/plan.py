@@ -1,28 +1,26 @@
 """`helm-plan`: will this model fit, how should it be split, how fast will it be?"""
 
 import argparse
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out
-from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone, largest
-from helmsman.cli.comparison import add_comparison_arguments, compare, compares, show_comparison
-from helmsman.cli.formats import check_compression, check_formats
+from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out, write_text
+from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone
+from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
-from helmsman.cli.native_formats import decide_mixed, resolve_formats
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
-from helmsman.cli.strategies import add_strategy_arguments, decide, layer_split, refuse_foreign
+from helmsman.cli.progress import timed_progress
+from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
+from helmsman.planner.registry import OWN, RECOMMENDED
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
-    from helmsman.cli.strategies import Decided
-    from helmsman.planner.decide import Decision
-    from helmsman.planner.strategies.layer_split import LayerSplit
-    from helmsman.planner.tensor_formats import Formats
-    from helmsman.schemas.hardware import Hardware
+    from helmsman.planner.decision import Decision
+    from helmsman.planner.request import PlanRequest
+    from helmsman.planner.strategies.op_split.strategy import OpSplit
     from helmsman.schemas.model import Model
     from helmsman.schemas.workload import Workload
 
@@ -32,8 +30,8 @@ _PICTURES = (
 )
 
 
-def build_parser() -> Parser:
-    """The arguments of helm-plan."""
+def build_parser(strategy: str | None = None) -> Parser:
+    """The arguments of helm-plan for a strategy; None: those of all of them."""
     parser = command_parser(
         "helm-plan",
         "Choose where weights, KV cache and work go, and predict how fast that is.",
@@ -42,7 +40,7 @@ def build_parser() -> Parser:
     parser.add_argument("--model", required=True, metavar="NAME|DIR|FILE", help="catalogue name, checkpoint or plan")
     add_machine_arguments(parser)
     _add_workload(parser)
-    add_strategy_arguments(parser)
+    add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_plot_argument(parser, _PICTURES)
     return parser
@@ -50,75 +48,96 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    return run_command(build_parser(), execute, argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    return run_command(build_parser(strategy_named(arguments)), execute, arguments)
 
 
 def execute(args: argparse.Namespace) -> int:
     """Plan, print, write."""
     from helmsman.analysis.disturbance import unmarked_record
+    from helmsman.planner.decide import decide
 
     _check_plot(args)
-    question = question_of(args)
+    _one_thread(args)
+    steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
+    request = plan_request(args)
+    with timed_progress(steps, args.quiet or args.json) as clock:
+        request = replace(request, tell=clock.tell)
+        if compares(args):
+            warn_of_disturbed(args, request.hardware)
+            found = compared(args, request)
+        elif not args.max_context:
+            warn(args, unmarked_record(request.hardware))
+            decision = decide(request)
+        took = clock.parts()
     if compares(args):
-        warn_of_disturbed(args, question.hardware)
-        return _compare(args, question)
-    if args.max_context and args.strategy == "layer-split":
-        refuse_foreign(args)
-        return _print_longest(args, layer_split(args, question.model, question.hardware, question.workload))
-    warn(args, unmarked_record(question.hardware))
-    began = perf_counter()
-    decision, searched, parts = decided(args, question)
-    seconds = perf_counter() - began
+        if args.plot and any(row.planned for row in found.rows):
+            draw_comparison(args.plot, found)
+        show_comparison(args, found, took, _drawn(args))
+        return 0
+    if args.max_context:
+        return _print_longest(args, request)
+    for warning in decision.warnings:
+        print(f"helm-plan: warning: {warning}", file=sys.stderr)
     decision, disturbed = _told_disturbance(decision)
-    if args.plot and searched is not None:
-        draw_search(args.plot, searched, decision)
-    elif args.plot:
-        draw_strip(args.plot, decision.plan)
-    document, reasons = _reasons(decision) if args.explain else (decision.plan.to_json(), "")
+    if args.plot:
+        _draw(args, decision)
+    document, reasons = _reasons(decision) if getattr(args, "explain", False) else (decision.plan.to_json(), "")
     write_out(args, decision.plan.to_json())
+    _write_table(args, decision)
     show(
-        args, document, lambda: _explained(decision, args.verbose, seconds, parts) + disturbed + reasons + _drawn(args)
+        args,
+        document,
+        lambda: (
+            _explained(decision, args.verbose, clock.seconds, took if decision.searched else {})
+            + disturbed
+            + reasons
+            + _drawn(args)
+        ),
     )
     return 0
 
 
-class PlanQuestion(NamedTuple):
-    """What is to be planned; `formats`: those that tensors have of their own."""
-
-    model: "Model"
-    hardware: "Hardware"
-    formats: "Formats"
-    workload: "Workload"
-
-
-def question_of(args: argparse.Namespace) -> PlanQuestion:
-    """What the arguments ask; sets `args.format` where a file says it. Raises what is wrong with them."""
+def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
+    """The request that the arguments make. Raises what is wrong with them."""
     from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
 
     check_alone(args)
-    model, hardware = load_model(args.model), machine(args)
-    formats = resolve_formats(args, model)
-    check_compression(args)
-    if not formats:
-        check_formats(args, model)
-    return PlanQuestion(model, hardware, formats, _workload(args, model))
+    if args.max_context and args.strategy != "layer-split":
+        remedy = "leave it out, or use another strategy"
+        raise UsageError(f"does not go with --strategy {args.strategy}", field="--max-context", remedy=remedy)
+    model = load_model(args.model)
+    return request_of(args, model, machine(args), _workload(args, model))
 
 
-def decided(args: argparse.Namespace, question: PlanQuestion) -> "Decided":
-    """What is decided on the question, for one strategy or the recommended one. Raises what that raises."""
-    model, hardware, formats, workload = question
-    return decide_mixed(args, model, formats, partial(_answer, args, model, hardware, workload))
+def _one_thread(args: argparse.Namespace) -> None:
+    """Products of small matrices gain nothing from threads that wait for them; unless the user says otherwise."""
+    if args.strategy in (RECOMMENDED, ALL, "optimal"):
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-def _answer(args: argparse.Namespace, model: "Model", hardware: "Hardware", workload: "Workload") -> "Decided":
-    """What is decided for the batches that the arguments ask for, or leave open."""
-    if BEST in (args.batch, args.batches):
-        from helmsman.cli.most_tokens import most_tokens
+def _draw(args: argparse.Namespace, decision: "Decision") -> None:
+    """The search of op-split, or the chosen plan of any other strategy."""
+    if decision.searched is None:
+        draw_strip(args.plot, decision.plan)
+        return
+    draw_search(args.plot, _op_split(decision), decision)
 
-        return most_tokens(args, workload, partial(decide, args, model, hardware))
-    asked = partial(decide, args, model, hardware)
-    return largest(workload, asked) if args.batch == MAX else asked(workload)
+
+def _write_table(args: argparse.Namespace, decision: "Decision") -> None:
+    """The prices of op-split's search as a table to edit and give back."""
+    if getattr(args, "write_table", None) is not None:
+        from helmsman.planner.strategies.op_split.entry import tabulated
+
+        write_text(args.write_table, tabulated(_op_split(decision)).to_json() + "\n")
+
+
+def _op_split(decision: "Decision") -> "OpSplit":
+    from helmsman.planner.strategies.op_split.strategy import OpSplit
+
+    assert isinstance(decision.searched, OpSplit), "of op-split alone"
+    return decision.searched
 
 
 def _told_disturbance(decision: "Decision") -> "tuple[Decision, str]":
@@ -138,14 +157,6 @@ def _reasons(decision: "Decision") -> tuple[str, str]:
     assert decision.explained is not None, "strategies that cannot say refuse the option"
     found = decision.explained()
     return found.to_json(), f"\n\n{table(found)}"
-
-
-def _compare(args: argparse.Namespace, question: PlanQuestion) -> int:
-    found, took = compare(args, question.model, question.hardware, question.workload)
-    if args.plot and any(row.planned for row in found.rows):
-        draw_comparison(args.plot, found)
-    show_comparison(args, found, took, _drawn(args))
-    return 0
 
 
 def _drawn(args: argparse.Namespace) -> str:
@@ -206,15 +217,18 @@ def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mappi
 
     cost = f"\n\nsearch       {decision.evaluated} candidates priced, {seconds:.2f} s in all" if verbose else ""
     if verbose and parts:
-        named = {**parts, "plan": seconds - sum(parts.values())}
+        searched = sum(took for name, took in parts.items() if name != "plan")
+        named = {**parts, "plan": seconds - searched}
         cost += ": " + ", ".join(f"{name} {took:.3f} s" for name, took in named.items())
     return explain(decision, verbose) + cost
 
 
-def _print_longest(args: argparse.Namespace, split: "LayerSplit") -> int:
+def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int:
+    from helmsman.planner.strategies.layer_entry import split_of
     from helmsman.planner.strategies.layer_search import longest_context
     from helmsman.schemas.errors import InfeasibleError
 
+    split = split_of(request)
     context = longest_context(split)
     if context == 0:
         batch = f" for {args.batch} sequences" if args.batch > 1 else ""

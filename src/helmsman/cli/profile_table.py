@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
-from helmsman.cli.formats import check_formats
 from helmsman.schemas.errors import HardwareUnavailableError, UsageError
 from helmsman.schemas.formats import FORMATS, STORED_FORMATS
 
@@ -45,6 +44,7 @@ def question(args: argparse.Namespace) -> "Question | None":
         return None
     from helmsman.executor.profile.question import CONTEXT, Question
     from helmsman.hwdb.load_model import check_context, load_model
+    from helmsman.planner.format_check import check_blocks
 
     model = load_model(args.model)
     context = min(CONTEXT, model.longest_context) if args.context is None else args.context
@@ -52,7 +52,7 @@ def question(args: argparse.Namespace) -> "Question | None":
         if not 1 <= value <= most:
             raise UsageError(f"must be between 1 and {most}", field=name, value=value)
     check_context(model, context)
-    check_formats(args, model)
+    check_blocks(model, args.format, args.kv_format)
     return Question(model, args.batch, context, args.format, args.kv_format, tuple(args.storage or ()))
 
 

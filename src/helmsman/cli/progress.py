@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import perf_counter
 from typing import Any
 
 
@@ -27,3 +28,37 @@ def progress(steps: int | None, quiet: bool) -> Iterator[Callable[[str], None]]:
             bar.update()
 
         yield tell
+
+
+class PartsClock:
+    """Takes the seconds of parts of some work: each lasts until the next is told."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._began, self._told = show, perf_counter(), list[tuple[str, float]]()
+        self._ended = self._began
+
+    def tell(self, what: str) -> None:
+        """A part begins."""
+        self._told.append((what, perf_counter()))
+        self._show(what)
+
+    @property
+    def seconds(self) -> float:
+        """Of all the work, as far as it was when its parts were last asked for."""
+        return self._ended - self._began
+
+    def parts(self) -> dict[str, float]:
+        """Seconds by part, now."""
+        self._ended = perf_counter()
+        ends = [*(began for _, began in self._told[1:]), self._ended]
+        took = dict[str, float]()
+        for (what, began), end in zip(self._told, ends, strict=False):
+            took[what] = took.get(what, 0.0) + end - began
+        return took
+
+
+@contextmanager
+def timed_progress(steps: int | None, quiet: bool) -> Iterator[PartsClock]:
+    """A bar as of `progress`, with the seconds of its steps."""
+    with progress(steps, quiet) as show:
+        yield PartsClock(show)

@@ -6,8 +6,8 @@ from statistics import median
 
 from helmsman.planner.costs import CostModel, CostOptions
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.tabulate import cells
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.tabulate import cells
 from helmsman.planner.table_prices import shape_of
 from helmsman.schemas.errors import BadInputError
 from helmsman.schemas.figures import Figure

@@ -1,22 +1,35 @@
-"""`--strategy best`, the default: what `optimal`, whole layers on either device, and the placements of llama.cpp and
-vLLM would do, and the one to recommend."""
+"""`best`, the default strategy: what `optimal`, whole layers on either device, and the placements of llama.cpp and vLLM
+would do, and the one to recommend.
 
-import argparse
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING
+It asks other strategies by name, and knows none of them."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from helmsman.planner.options import option
+from helmsman.planner.registry import RECOMMENDED, Method, method
+from helmsman.planner.strategies.common_options import (
+    compress_option,
+    effort_option,
+    explain_option,
+    home_option,
+    nvme_option,
+    slo_option,
+    table_option,
+)
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
-    from helmsman.planner.choice import Choice, Contender
+    from helmsman.planner.choice import Choice, Contender, Risk
     from helmsman.planner.costs import CostOptions
-    from helmsman.planner.decide import Decision
+    from helmsman.planner.decision import Decision
+    from helmsman.planner.request import PlanRequest
+    from helmsman.schemas.hardware import Hardware
     from helmsman.schemas.objective import Objective
     from helmsman.schemas.plan import Certificate, Plan
 
-BEST_STRATEGY = "best"
 SEARCHED = "optimal"
 SIMPLE: tuple[tuple[str, Mapping[str, object]], ...] = (
     ("layer-split", {"undivided": True}),
@@ -30,44 +43,81 @@ the placements of llama.cpp and vLLM, priced with the executor that would run th
 _ROUNDING = 1e-9
 """Relative difference that is none."""
 
-Ask = Callable[[str, Mapping[str, object]], "Decision"]
-"""What a strategy decides with options of its own. Raises what it raises."""
+
+@dataclass(frozen=True, slots=True)
+class RecommendedOptions:
+    """What `best` is asked: what `optimal` is, and by what plans are ranked."""
+
+    slo: str | None = slo_option()
+    effort: int | None = effort_option()
+    table: Path | None = table_option()
+    explain: bool = explain_option()
+    nvme: Literal["direct", "bounce"] | None = nvme_option()
+    home: str | None = home_option()
+    compress: str = compress_option()
+    risk: "Risk" = option(
+        "median",
+        "best: rank plans by the median of their seconds, giving the simplest of those that cannot be told apart, by "
+        "the 95th percentile (pessimistic), or by the most that is lost when one figure is at an end of its interval "
+        "(regret)",
+        choices=("median", "pessimistic", "regret"),
+    )
 
 
-def recommended(args: argparse.Namespace, ask: Ask) -> "Decision":
+def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
     """The decision to recommend, with the proof of the search, and with what was passed over for it.
 
     Raises InfeasibleError as the search does where no strategy has a plan."""
+    from helmsman.planner.choice import choose
+
+    options = request.options
     refused: InfeasibleError | None = None
     searched: Decision | None = None
     try:
-        searched = ask(SEARCHED, {})
+        searched = _answer(request, SEARCHED, {})
     except InfeasibleError as error:
         refused = error
-    simple = {(each.plan.strategy.name, each.plan.label): each for each in _simple(ask)}
-    contenders = [each for decision in simple.values() for each in _contender(args, decision, simple=True)]
+    simple = {(each.plan.strategy.name, each.plan.label): each for each in _simple(request)}
+    contenders = [each for decision in simple.values() for each in _contender(request, decision, simple=True)]
     if searched is not None:
-        contenders += _contender(args, searched, simple=False)
-    if not contenders or (args.explain and searched is None):
+        contenders += _contender(request, searched, simple=False)
+    if not contenders or (options.explain and searched is None):
         assert refused is not None, "a search without a plan says why"
         raise refused
-    from helmsman.planner.choice import choose
-
-    choice = choose(contenders, args.risk)
-    if args.explain and searched is not None:
-        _warn_of_explained(choice.chosen, searched)
-        return searched
-    return _decision(args, choice, contenders, searched)
+    choice = choose(contenders, options.risk)
+    if options.explain and searched is not None:
+        return searched.doubted(_doubts_of_explained(choice.chosen, searched))
+    return _decision(request, choice, contenders, searched)
 
 
-def _warn_of_explained(chosen: "Contender", searched: "Decision") -> None:
-    """Say on standard error that another plan is recommended than the one that is explained, where that is so."""
+def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]) -> "Decision":
+    """The decision of one strategy with the options `chosen`, and those of the request that it has; all of them know
+    the user's table."""
+    from helmsman.planner.mixed_formats import decide_mixed
+
+    other, own = method(strategy), request.options
+    shared = {each.name: getattr(own, each.name) for each in fields(other.options) if hasattr(own, each.name)}
+    if own.table is not None and "table" not in shared:
+        request = replace(request, hardware=_with_table(request, own.table))
+    asked = request.of(strategy, other.options(**{**shared, **chosen}))
+    return decide_mixed(asked, other.decide)
+
+
+def _with_table(request: "PlanRequest[RecommendedOptions]", table: Path) -> "Hardware":
+    """The machine with the user's table among its own."""
+    from helmsman.planner.strategies.streaming.framing import frame_of
+
+    frame = frame_of(request, table)
+    return request.hardware.model_copy(update={"tables": frame.roles.hardware.tables})
+
+
+def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[str]:
+    """That another plan is recommended than the one that is explained, where that is so."""
     if chosen.decision.plan.label != searched.plan.label:
-        what = f"the search's own plan is explained; without --explain, {chosen.decision.plan.label} is recommended"
-        print(f"helm-plan: warning: {what}", file=sys.stderr)
+        yield f"the search's own plan is explained; without --explain, {chosen.decision.plan.label} is recommended"
 
 
-def _simple(ask: Ask) -> "Iterator[Decision]":
+def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":
     """Those of the simple strategies that have a plan; vLLM's only where not all fits the accelerator, which is what it
     would do there, too."""
     whole = False
@@ -75,7 +125,7 @@ def _simple(ask: Ask) -> "Iterator[Decision]":
         if name == "vllm" and whole:
             continue
         try:
-            decision = ask(name, options)
+            decision = _answer(request, name, options)
         except (InfeasibleError, UsageError):
             continue
         whole = whole or _on_accelerator(decision.plan)
@@ -88,24 +138,23 @@ def _on_accelerator(plan: "Plan") -> bool:
     return len(devices) == 1 and plan.hardware.device(devices.pop()).kind != "cpu"
 
 
-def _contender(args: argparse.Namespace, decision: "Decision", simple: bool) -> "Iterator[Contender]":
+def _contender(request: "PlanRequest[RecommendedOptions]", decision: "Decision", simple: bool) -> "Iterator[Contender]":
     """The decision as one to choose, by its seconds for all batches, as `--strategy all` compares; none where it misses
     a limit."""
-    from helmsman.cli.optimum import limits_of
     from helmsman.lowering.placement import batches_together
     from helmsman.planner.choice import Contender
-    from helmsman.planner.costs import CostOptions
     from helmsman.planner.objective import weighted_interval, weights_of_all
+    from helmsman.planner.slo import limits_of
 
-    options = CostOptions(not args.no_corrections, args.l3_blend)
+    options, objective = request.prices, request.objective
     if simple:
-        decision = _of_all_batches(_at_same_prices(decision, options, args.objective), args.objective)
+        decision = _of_all_batches(_at_same_prices(decision, options, objective), objective)
     plan, together = decision.plan, batches_together(decision.plan)
     predicted, turns = plan.predicted, plan.workload.batches / together
     seconds = {"prefill": turns * predicted.prefill.seconds.mid, "decode": turns * predicted.decode.seconds.mid}
-    if any(seconds[phase] > limit for phase, limit in limits_of(args.slo).items()):
+    if any(seconds[phase] > limit for phase, limit in limits_of(request.options.slo).items()):
         return
-    weights = weights_of_all(args.objective, plan.workload, together)
+    weights = weights_of_all(objective, plan.workload, together)
     yield Contender(decision, weighted_interval(weights, predicted), simple, weights, options)
 
 
@@ -143,7 +192,10 @@ def _at_same_prices(decision: "Decision", options: "CostOptions", objective: "Ob
 
 
 def _decision(
-    args: argparse.Namespace, choice: "Choice", contenders: "list[Contender]", searched: "Decision | None"
+    request: "PlanRequest[RecommendedOptions]",
+    choice: "Choice",
+    contenders: "list[Contender]",
+    searched: "Decision | None",
 ) -> "Decision":
     """The chosen decision: its plan says what was passed over, and has the proof of the search."""
     from helmsman.schemas.plan import PassedOver
@@ -159,10 +211,10 @@ def _decision(
         for each, saved in choice.passed_over
     )
     strategy = chosen.plan.strategy
-    strategy = strategy.model_copy(update={"options": {**strategy.options, "risk": args.risk}})
+    strategy = strategy.model_copy(update={"options": {**strategy.options, "risk": request.options.risk}})
     changed: dict[str, object] = {"strategy": strategy, "passed_over": passed}
     if searched is not None and chosen is not searched:
-        changed["certificate"] = _proof(args, chosen.plan, searched.plan)
+        changed["certificate"] = _proof(request.objective, chosen.plan, searched.plan)
     others = [
         each for each in contenders if each is not choice.chosen and each.seconds.mid >= choice.chosen.seconds.mid
     ]
@@ -172,7 +224,7 @@ def _decision(
     return replace(chosen, plan=chosen.plan.model_copy(update=changed), runner_ups=runner_ups)
 
 
-def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certificate | None":
+def _proof(objective: "Objective", plan: "Plan", searched: "Plan") -> "Certificate | None":
     """The proof of the search for another plan than its own: none that it could have made takes less than its bound.
     No proof where the plan, being none of those, takes less: the bound says nothing about it."""
     from helmsman.lowering.placement import batches_together
@@ -181,7 +233,7 @@ def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certifi
 
     if searched.certificate is None:
         return None
-    weights = weights_of_all(args.objective, plan.workload, batches_together(plan))
+    weights = weights_of_all(objective, plan.workload, batches_together(plan))
     seconds = weighted_interval(weights, plan.predicted).mid
     bound = searched.certificate.lower_bound
     if bound > seconds * (1.0 + _ROUNDING):
@@ -194,3 +246,11 @@ def _proof(args: argparse.Namespace, plan: "Plan", searched: "Plan") -> "Certifi
         gap=seconds / bound - 1 if bound else 0.0,
         ways=searched.certificate.ways,
     )
+
+
+STRATEGY = Method(
+    RECOMMENDED,
+    "the simplest of the plans of optimal, layer-split, llama-cpp and vllm that cannot be told apart from the fastest",
+    RecommendedOptions,
+    _decide,
+)

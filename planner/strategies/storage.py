@@ -1,32 +1,27 @@
-"""The storage that --nvme allows, and whether the machine leads from it to where it is used."""
+"""The storage that plans may use, and whether the machine leads from it to where it is used."""
 
-import argparse
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from helmsman.planner.machine import roles
 from helmsman.schemas.errors import UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.storage import STORAGE
 
-if TYPE_CHECKING:
-    from helmsman.schemas.hardware import Hardware
 
-
-def storage_of(args: argparse.Namespace, hardware: "Hardware") -> tuple[str, ...]:
-    """The NVMe memories of the machine, when they may be used."""
-    if args.nvme is None:
+def storage_of(path: Literal["direct", "bounce"] | None, hardware: Hardware) -> tuple[str, ...]:
+    """Return the NVMe memories of the machine, where they may be used by `path`. Raises UsageError."""
+    if path is None:
         return ()
-    from helmsman.schemas.storage import STORAGE
-
     names = tuple(memory.name for memory in hardware.memories if memory.kind == STORAGE)
     if not names:
         remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
-        raise UsageError("this machine's record has no storage", field="--nvme", value=args.nvme, remedy=remedy)
-    _check_storage_links(args.nvme, hardware, names)
+        raise UsageError("this machine's record has no storage", field="--nvme", value=path, remedy=remedy)
+    _check_links(path, hardware, names)
     return names
 
 
-def _check_storage_links(path: str, hardware: "Hardware", names: tuple[str, ...]) -> None:
+def _check_links(path: str, hardware: Hardware, names: tuple[str, ...]) -> None:
     """Storage is read straight by the accelerator, or by the host."""
-    from helmsman.planner.machine import roles
-
     parts = roles(hardware)
     target = parts.accelerator if path == "direct" else parts.host
     if not parts.separate or target is None:

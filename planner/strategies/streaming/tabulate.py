@@ -8,9 +8,9 @@ from helmsman.lowering.ops import LINEAR_OPS
 from helmsman.planner.costs import CostModel, Estimate
 from helmsman.planner.percentiles import STRETCH
 from helmsman.planner.predict import mean_step
-from helmsman.planner.strategies.op_split.work import layer_tasks
 from helmsman.planner.strategies.streaming.division import layer_operations
 from helmsman.planner.strategies.streaming.place import Frame, Layout
+from helmsman.planner.strategies.streaming.work import layer_tasks
 from helmsman.planner.table_prices import TablePrices, prices, shape_of
 from helmsman.schemas.figures import Figure
 from helmsman.schemas.formats import is_plain

@@ -1,0 +1,101 @@
+"""Options of strategies as values: a frozen dataclass a strategy, whose fields say what they are for.
+
+The command line, JSON and the documentation read them; `recorded` is what a plan says of those it was made with."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helmsman.schemas.errors import UsageError
+
+OptionsT = TypeVar("OptionsT")
+
+Recorded = dict[str, str | int | float | bool]
+
+_METADATA = "option"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is known of an option beside its name and default.
+
+    `help`: a line for people; `metavar`: its value in that line; `choices`: all values there are; `parse`: its value
+    from text, raising UsageError or ValueError; `recorded`: whether plans say it; `offered`: whether users are offered
+    it, or only the strategies that ask others."""
+
+    help: str
+    metavar: str | None = None
+    choices: tuple[str, ...] | None = None
+    parse: Callable[[str], Any] = str
+    recorded: bool = True
+    offered: bool = True
+
+
+def option(
+    default: Any,
+    text: str,
+    *,
+    metavar: str | None = None,
+    choices: tuple[str, ...] | None = None,
+    parse: Callable[[str], Any] = str,
+    recorded: bool = True,
+    offered: bool = True,
+) -> Any:
+    """Return the field of an options dataclass; `text` is its line of help, a default of False makes it a switch."""
+    return field(default=default, metadata={_METADATA: Option(text, metavar, choices, parse, recorded, offered)})
+
+
+def options_of(kind: type) -> "Iterator[tuple[Field[Any], Option]]":
+    """The fields of an options dataclass, each with what is known of it."""
+    return ((each, each.metadata[_METADATA]) for each in fields(kind))
+
+
+def offered(kind: type) -> dict[str, object]:
+    """Names and defaults of the options that users are offered."""
+    return {each.name: each.default for each, known in options_of(kind) if known.offered}
+
+
+def recorded(options: object) -> Recorded:
+    """What a plan says of the options it was made with: those that have a value."""
+    values = ((each.name, getattr(options, each.name), known) for each, known in options_of(type(options)))
+    return {name: value for name, value, known in values if known.recorded and value is not None}
+
+
+def read_options(kind: type[OptionsT], values: Mapping[str, object], owner: str) -> OptionsT:
+    """Make the options of a strategy, `owner`, from names and values as JSON has them.
+
+    Raises UsageError for a name that it does not have, with the nearest that it has, and for a value of another
+    kind."""
+    from difflib import get_close_matches
+
+    known = {each.name: (each, what) for each, what in options_of(kind) if what.offered}
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]}?" if near else f"use {', '.join(known) or 'no options'}"
+            raise UsageError(f"{owner} has no such option", field=name, remedy=remedy)
+    return kind(**{name: _value(known[name][0], known[name][1], value) for name, value in values.items()})
+
+
+def _value(of: "Field[Any]", known: Option, value: object) -> object:
+    """The value as its field holds it."""
+    if value is None and of.default is None:
+        return None
+    if known.choices is not None and value not in known.choices:
+        raise UsageError("no such choice", field=of.name, value=value, remedy=f"use one of {', '.join(known.choices)}")
+    if isinstance(of.default, bool):
+        if not isinstance(value, bool):
+            raise UsageError("neither true nor false", field=of.name, value=value, remedy="write true or false")
+        return value
+    try:
+        return known.parse(value if isinstance(value, str) else _as_text(value))
+    except ValueError:
+        raise UsageError("not a value of this option", field=of.name, value=value, remedy=known.help) from None
+
+
+def _as_text(value: object) -> str:
+    """A number or a path as an option's own reader takes it."""
+    if isinstance(value, bool) or not isinstance(value, int | float | Path):
+        raise ValueError
+    return str(value)

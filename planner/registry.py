@@ -1,0 +1,91 @@
+"""Strategies by name. A strategy is a file with a `STRATEGY`; other packages add theirs by an entry point of the group
+`helmsman.strategies` that names such an object."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from helmsman.schemas.errors import UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from helmsman.planner.decision import Decision
+    from helmsman.planner.request import PlanRequest
+
+OptionsT = TypeVar("OptionsT")
+
+GROUP = "helmsman.strategies"
+
+_HERE = "helmsman.planner.strategies"
+_FILES = {
+    "optimal": f"{_HERE}.optimal.entry",
+    "layer-split": f"{_HERE}.layer_entry",
+    "op-split": f"{_HERE}.op_split.entry",
+    "flexgen": f"{_HERE}.flexgen",
+    "flexgen-lp": f"{_HERE}.flexgen_lp",
+    "layerwise-map": f"{_HERE}.layerwise_map",
+    "all-cpu": f"{_HERE}.all_cpu",
+    "hetegen": f"{_HERE}.hetegen",
+    "twinpilots": f"{_HERE}.twinpilots",
+    "accelerate": f"{_HERE}.accelerate",
+    "zero-inference": f"{_HERE}.zero_inference",
+    "vllm": f"{_HERE}.vllm",
+    "llama-cpp": f"{_HERE}.llama_cpp",
+}
+"""Helm's own methods, in the order in which they are listed; each is imported when it is asked for."""
+
+OWN = tuple(_FILES)
+"""Names of Helm's own methods."""
+
+RECOMMENDED = "best"
+"""The strategy that chooses among others' plans."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[OptionsT]):
+    """`options`: a frozen dataclass (`planner.options`); `decide`: the plan for a request whose `options` are of it,
+    raising InfeasibleError where nothing fits, UsageError where the method does not apply; `summary`: one line."""
+
+    name: str
+    summary: str
+    options: type[OptionsT]
+    decide: "Callable[[PlanRequest[OptionsT]], Decision]"
+
+
+def method(name: str) -> Method[Any]:
+    """Return the strategy of that name. Raises UsageError where there is none."""
+    if name == RECOMMENDED:
+        return _imported(f"{_HERE}.recommended")
+    if name in _FILES:
+        return _imported(_FILES[name])
+    if name in _added():
+        found: Method[Any] = _added()[name].load()
+        return found
+    raise UsageError("no such strategy", field="--strategy", value=name, remedy=f"use one of {', '.join(names())}")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the strategies that are methods by themselves, Helm's own first."""
+    return (*OWN, *(name for name in _added() if name not in OWN))
+
+
+def known(name: str) -> bool:
+    """Whether there is a strategy of that name."""
+    return name == RECOMMENDED or name in OWN or name in _added()
+
+
+def _imported(module: str) -> Method[Any]:
+    found: Any = import_module(module).STRATEGY
+    assert isinstance(found, Method), module
+    return found
+
+
+@cache
+def _added() -> "dict[str, EntryPoint]":
+    """Strategies of other packages that are installed."""
+    from importlib.metadata import entry_points  # takes 20 ms
+
+    return {point.name: point for point in entry_points(group=GROUP)}

@@ -1,0 +1,110 @@
+"""`optimal` as a strategy: its options, and the best composition of blocks for a request."""
+
+import gc
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from helmsman.planner.decision import Decision
+from helmsman.planner.registry import Method
+from helmsman.planner.request import PlanRequest
+from helmsman.planner.slo import limits_of
+from helmsman.planner.strategies.common_options import (
+    compress_option,
+    effort_option,
+    explain_option,
+    home_option,
+    memory_named,
+    nvme_option,
+    slo_option,
+    table_option,
+)
+from helmsman.planner.strategies.optimal.aims import aim_of, tokens_of
+from helmsman.planner.strategies.optimal.compositions import EFFORT
+from helmsman.planner.strategies.optimal.strategy import Optimal
+from helmsman.planner.strategies.storage import storage_of
+from helmsman.planner.strategies.streaming.framing import frame_of
+from helmsman.planner.strategies.streaming.place import Frame, Quarter
+from helmsman.planner.strategies.streaming.question import Question
+from helmsman.planner.strategies.streaming.store import Store, store_of
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.explanation import Explanation
+from helmsman.schemas.plan import Plan
+
+_QUARTERS: Mapping[str, tuple[Quarter, ...]] = {
+    "none": (),
+    "weights": ("weights",),
+    "kv": ("kv",),
+    "all": ("weights", "kv"),
+    "best": ("weights", "kv"),
+}
+MOST_EFFORT = 10**6
+"""Partial compositions that a search may follow, at most."""
+
+_COLLECTED = 50_000
+"""Values that are made before cycles are looked for. Nearly all that a search makes goes by itself: looking for cycles
+took 4 % of its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptimalOptions:
+    """What `optimal` is asked."""
+
+    slo: str | None = slo_option()
+    effort: int | None = effort_option()
+    table: Path | None = table_option()
+    explain: bool = explain_option()
+    nvme: Literal["direct", "bounce"] | None = nvme_option()
+    home: str | None = home_option()
+    compress: str = compress_option()
+
+
+def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECTED, *before[1:])
+    try:
+        return _searched(request)
+    finally:
+        gc.set_threshold(*before)
+
+
+def _searched(request: PlanRequest[OptimalOptions]) -> Decision:
+    options = request.options
+    if options.effort is not None and not 1 <= options.effort <= MOST_EFFORT:
+        remedy = f"use between 1 and {MOST_EFFORT}"
+        raise UsageError("not a number of compositions", field="--effort", value=options.effort, remedy=remedy)
+    frame = frame_of(request, options.table, fused=True)
+    frame = replace(frame, store=_store(options, frame), quarters=_QUARTERS[options.compress], formats=request.formats)
+    aim = aim_of(request.objective, frame.workload, limits_of(options.slo))
+    optimal = Optimal(Question(frame, request.prices, request.objective), aim, options.effort or EFFORT)
+    decision = optimal.decide(request.recorded())
+    return replace(decision, explained=lambda: _explanation(optimal, decision.plan))
+
+
+def _explanation(optimal: Optimal, plan: Plan) -> Explanation:
+    """Why the plan is best; what that needs is imported where it is asked for."""
+    from helmsman.planner.strategies.optimal.explanation import explanation
+
+    return explanation(optimal, plan, tokens_of(optimal.question.objective, plan.workload))
+
+
+def _store(options: OptimalOptions, frame: Frame) -> Store | None:
+    """Where weights may live beside the host's memory: in memory `home`, or in storage by the path `nvme`.
+
+    Raises UsageError where that leads nowhere."""
+    hardware, host = frame.roles.hardware, frame.roles.host.memory
+    storage_of(options.nvme, hardware)
+    home = None if options.home is None else memory_named(options.home, host, "--home", hardware)
+    store = store_of(frame.roles, options.nvme, home)
+    asked = {
+        f"--{name}": value for name, value in (("home", options.home), ("nvme", options.nvme)) if value is not None
+    }
+    if asked and store is None and home != host:
+        field, value = next(iter(asked.items()))
+        remedy = "leave it out, or name a memory from which one accelerator of the machine alone can be reached"
+        raise UsageError("no weights come from there", field=field, value=value, remedy=remedy)
+    return store
+
+
+STRATEGY = Method("optimal", "the best composition of blocks, with a proof", OptimalOptions, _decide)

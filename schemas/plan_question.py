@@ -1,0 +1,56 @@
+"""A planning question as a document: a model and a machine by name, a workload, formats, and a strategy with its
+options."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, Positive, version
+from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
+from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
+
+Value = Annotated[str, Field(max_length=4096)] | bool | int | float
+"""What an option of a strategy may be."""
+
+
+class ComposedMachine(Frozen):
+    """A machine made of listed parts. `gpu`, `cpu`: a name, or `2x NAME`; `ram`: bytes; `link` of each GPU, by default
+    the best that both ends can do; `peer`: bytes/s a direction between every two GPUs, by default through host
+    memory."""
+
+    cpu: Name
+    ram: Bytes
+    gpu: Name | None = None
+    link: Name | None = None
+    peer: Positive | None = None
+
+
+class PlanQuestion(Document):
+    """What is to be planned. `model`: a catalogue name, a checkpoint's directory, a GGUF file or a document;
+    `hardware`: a known machine, a record's file, `this` for the newest profile of the machine at hand, or parts.
+
+    `vram_available`, `ram_available`: bytes of each accelerator's memory and of the host's that a plan may use;
+    `context`: tokens that caches hold, by default prompt and output; `batch`: sequences that advance together, `max`:
+    as many as fit, `best`: as many as make the most tokens/s; `format`: of weights, `native` as a GGUF file has them,
+    by default native for such files and f16 for others; `options`: of the strategy, by name; `corrections` off:
+    efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
+
+    schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
+    model: Name
+    hardware: Name | ComposedMachine
+    vram_available: Bytes | None = None
+    ram_available: Bytes | None = None
+    activations: Literal["auto"] | Precision = "auto"
+    prompt_tokens: Count = 128
+    output_tokens: Count = 128
+    context: Count | None = None
+    prefix_tokens: Index = 0
+    batch: Count | Literal["max", "best"] = 1
+    batches: Count | Literal["best"] = 1
+    format: StoredFormat | Literal["native"] | None = None
+    kv_format: KvFormat = "f16"
+    strategy: Name = "best"
+    options: dict[Name, Value] = Field(default_factory=dict)
+    objective: Objective = DEFAULT_OBJECTIVE
+    corrections: bool = True
+    l3_blend: bool = False

@@ -1,0 +1,157 @@
+"""Helm as a library: examples, questions from JSON, their errors, and what importing it loads."""
+
+import doctest
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import helmsman
+from helmsman import library
+from helmsman.cli.plan import main
+from helmsman.planner.registry import OWN, RECOMMENDED
+from helmsman.planner.requested import request_from
+from helmsman.schemas.errors import BadInputError, HelmError, UsageError
+
+SMALL = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "prompt_tokens": 64, "output_tokens": 8}
+FLAGS = ("--model", "Qwen3-0.6B", "--hw", "rtx4060-laptop", "--prompt-tokens", "64", "--output-tokens", "8")
+
+
+def test_every_function_has_an_example_that_runs() -> None:
+    examples = {each.name.removeprefix("helmsman.library."): each for each in doctest.DocTestFinder().find(library)}
+    functions = [name for name, value in vars(library).items() if callable(value) and not name.startswith("_")]
+    public = [name for name in functions if getattr(library, name).__module__ == library.__name__]
+    assert set(public) <= set(dir(helmsman))
+    for name in public:
+        assert examples[name].examples, name
+        assert doctest.DocTestRunner().run(examples[name]).failed == 0
+
+
+def test_public_names_are_what_they_say() -> None:
+    for name in helmsman._HOMES:
+        assert getattr(helmsman, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = helmsman.nothing
+
+
+def test_importing_loads_nothing_else() -> None:
+    code = "import sys, helmsman; print([name for name in sys.modules if name.startswith(('helmsman.', 'pydantic'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("question", "flags"),
+    [
+        ({}, ""),
+        ({"format": "q8_0", "objective": "latency"}, "--format q8_0 --objective latency"),
+        ({"strategy": "vllm", "options": {"cpu_offload_gb": 1}}, "--strategy vllm --cpu-offload-gb 1"),
+        ({"strategy": "all-cpu", "batch": "max"}, "--strategy all-cpu --batch max"),
+        ({"strategy": "flexgen", "options": {"percent": "0,50,50"}}, "--strategy flexgen --percent 0,50,50"),
+        ({"corrections": False, "context": 256}, "--no-corrections --context 256"),
+    ],
+)
+def test_a_question_has_the_plan_of_the_command(question, flags: str, capsys: pytest.CaptureFixture[str]) -> None:
+    question = {"strategy": "layer-split", "ram_available": 2 * 10**9, **question}
+    words = f"--strategy layer-split --ram-avail 2GB {flags}".split()
+    assert main([*FLAGS, *words, "--json"]) == 0
+    assert helmsman.plan({**SMALL, **question}).plan.to_json() + "\n" == capsys.readouterr().out
+
+
+def test_a_composed_machine_may_be_named_by_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    parts = {"cpu": "AMD Ryzen 9 5950X", "ram": 64 * 10**9, "gpu": "RTX 3090"}
+    asked = {**SMALL, "hardware": parts, "strategy": "layer-split"}
+    words = ("--cpu", parts["cpu"], "--ram", "64GB", "--gpu", parts["gpu"], "--strategy", "layer-split")
+    assert main([*FLAGS[:2], *FLAGS[4:], *words, "--json"]) == 0
+    assert helmsman.plan(asked).plan.to_json() + "\n" == capsys.readouterr().out
+
+
+def test_strategies_are_compared_as_by_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    compared = helmsman.compare({**SMALL, "batch": 2}, options={"compress": "weights"})
+    assert main([*FLAGS, "--batch", "2", "--strategy", "all", "--compress", "weights", "--json"]) == 0
+    assert compared.to_json() + "\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("question", "kind", "field", "says"),
+    [
+        ({"strategy": "optimum"}, UsageError, "strategy", "no such strategy"),
+        ({"model": "Qwen4-8B"}, UsageError, None, "Qwen4-8B"),
+        ({"strategy": "llama-cpp", "options": {"nlg": 4}}, UsageError, "nlg", "did you mean ngl"),
+        ({"strategy": "llama-cpp", "options": {"ngl": "four"}}, UsageError, "ngl", "last N of layers"),
+        ({"strategy": "llama-cpp", "options": {"ngl": 4.5}}, UsageError, "ngl", "last N of layers"),
+        ({"strategy": "layer-split", "options": {"kv_offload": 1}}, UsageError, "kv_offload", "true or false"),
+        ({"strategy": "layer-split", "options": {"undivided": True}}, UsageError, "undivided", "no such option"),
+        ({"options": {"compress": "most"}}, UsageError, "compress", "use one of none, weights"),
+        ({"context": 10}, UsageError, "context", "use 72 or more"),
+        ({"prefix_tokens": 64}, UsageError, "prefix_tokens", "use 0 to 63"),
+        ({"prompt_tokens": 0}, BadInputError, "prompt_tokens", "greater than"),
+        ({"tokens": 5}, BadInputError, "tokens", ""),
+        ({"batch": "many"}, BadInputError, "batch", ""),
+        ({"hardware": {"cpu": "AMD Ryzen 9 5950X"}}, BadInputError, "hardware", ""),
+    ],
+)
+def test_what_is_wrong_with_a_question_is_said(question, kind, field: str | None, says: str) -> None:
+    with pytest.raises(kind) as refused:
+        helmsman.plan({**SMALL, **question})
+    error = refused.value
+    assert isinstance(error, HelmError) and says in str(error)
+    assert field is None or (error.field or "").removeprefix("--").startswith(field)
+
+
+def test_a_request_is_a_value() -> None:
+    one, other = (request_from({**SMALL, "strategy": "vllm", "options": {"cpu_offload_gb": 2}}) for _ in range(2))
+    assert one == other and one != request_from({**SMALL, "strategy": "vllm"})
+
+
+TOY = """
+from dataclasses import dataclass
+
+from helmsman.planner.options import option
+from helmsman.planner.registry import Method, method
+
+
+@dataclass(frozen=True)
+class ToyOptions:
+    window: int = option(4, "toy: tokens of a window", metavar="N", parse=int)
+
+
+def decide(request):
+    split = method("layer-split")
+    return split.decide(request.of("layer-split", split.options(kv_offload=request.options.window > 8)))
+
+
+STRATEGY = Method("toy", "a strategy of another package", ToyOptions, decide)
+"""
+
+
+def test_another_package_adds_a_strategy_by_an_entry_point(tmp_path: Path) -> None:
+    (tmp_path / "toy_strategy.py").write_text(TOY)
+    info = tmp_path / "toy_strategy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-strategy\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[helmsman.strategies]\ntoy = toy_strategy:STRATEGY\n")
+    ask = [sys.executable, "-m", "helmsman.cli.plan", *FLAGS, "--strategy", "toy", "--window", "9", "--json"]
+    code = "import sys; from helmsman.cli.plan import main; sys.exit(main())"
+    ask[1:3] = ["-c", code]
+    place = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(ask, capture_output=True, text=True, env=place, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["strategy"]["options"]["kv_offload"] is True
+    ask[ask.index("--window")] = "--windows"
+    done = subprocess.run(ask, capture_output=True, text=True, env=place, check=False)
+    assert done.returncode == 2 and "--windows" in done.stdout
+
+
+def test_names_of_strategies_are_theirs() -> None:
+    from helmsman.planner.options import options_of
+    from helmsman.planner.registry import method
+
+    for name in (RECOMMENDED, *OWN):
+        of = method(name)
+        assert of.name == name and of.summary
+        for field, known in options_of(of.options):
+            assert known.help and (known.choices is None or field.default in (None, *known.choices)), field.name
+        assert of.options() == of.options()
