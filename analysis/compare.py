@@ -126,5 +126,5 @@ def check_several(given: Given, several: bool) -> None:
     of_one_batch = ("block", "table", "write_table", "explain")
     for name in given:
         if name not in SHARED if several else name in of_one_batch:
-            flag, remedy = f"--{name.replace('_', '-')}", "leave it out, or ask one strategy without --pareto"
-            raise UsageError("does not go with several plans", field=flag, remedy=remedy)
+            remedy = "leave it out, or ask one strategy about one batch"
+            raise UsageError("does not go with several plans", field=name, remedy=remedy)

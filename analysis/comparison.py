@@ -80,11 +80,10 @@ def misused(answers: Iterable[Answer], options: Iterable[str]) -> UsageError | N
 
 def _refusals(answers: tuple[Answer, ...], option: str) -> Iterator[UsageError | None]:
     """By strategy that has the option and works on this machine: the error that names it, or None."""
-    flag = f"--{option.replace('_', '-')}"
     for each in answers:
         refused = each.given if isinstance(each.given, UsageError) else None
-        if option not in each.ignored and (refused is None or refused.field != "--strategy"):
-            yield refused if refused is not None and refused.field == flag else None
+        if option not in each.ignored and (refused is None or refused.field != "strategy"):
+            yield refused if refused is not None and refused.field == option else None
 
 
 def _row(found: Answer) -> Row:
@@ -104,8 +103,8 @@ def _row(found: Answer) -> Row:
 
 def _reason(error: InfeasibleError | UsageError) -> str:
     """The message, with the option that it is about."""
-    named = error.field is not None and error.field != "--strategy"
-    return f"{error.field}: {error.message}" if named else error.message
+    named = error.field is not None and error.field != "strategy"
+    return f"`{error.field}`: {error.message}" if named else error.message
 
 
 def _against(row: Row, best: float, objective: Objective) -> Row:

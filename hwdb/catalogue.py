@@ -76,7 +76,7 @@ def read_catalogue(name: str) -> Any:
 def find_gpu(name: str) -> tuple[Gpu, Source]:
     """The GPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("gpus")
-    row = dict(_find(name, table["gpus"], "--gpu", "GPU"))
+    row = dict(_find(name, table["gpus"], "gpu", "GPU"))
     row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
     gpu = Gpu(**row)
     return gpu, Source(**table["sources"][gpu.source])
@@ -85,7 +85,7 @@ def find_gpu(name: str) -> tuple[Gpu, Source]:
 def find_cpu(name: str) -> tuple[Cpu, Source]:
     """The CPU called `name` and its source. Raises UsageError with close matches."""
     table = read_catalogue("cpus")
-    row = dict(_find(name, table["cpus"], "--cpu", "CPU"))
+    row = dict(_find(name, table["cpus"], "cpu", "CPU"))
     row["pcie"] = tuple(row["pcie"]) if "pcie" in row else None
     row["pipes"] = tuple((cores, width) for cores, width in row["pipes"])
     row["isa"] = tuple(row["isa"])

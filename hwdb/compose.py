@@ -52,12 +52,12 @@ def compose(gpu: str | None, cpu: str, ram: int, link: str | None, peer: float |
     each GPU, None: the best both ends can do. `peer`: as in `Parts`. Raises UsageError."""
     name = "-".join(part.lower() for part in (gpu, cpu) if part)
     printable = "".join(letter for letter in name if letter.isprintable() and letter != " ")
-    gpus, gpu = _counted(gpu, "--gpu") if gpu is not None else (1, None)
-    sockets, cpu = _counted(cpu, "--cpu")
+    gpus, gpu = _counted(gpu, "gpu") if gpu is not None else (1, None)
+    sockets, cpu = _counted(cpu, "cpu")
     parts = Parts(printable[:200], cpu, ram, gpu, gpus, link, sockets, peer=peer)
     if peer is not None and gpus == 1:
-        remedy = "leave --peer out, or write --gpu '2x NAME'"
-        raise UsageError("joins several GPUs, and this machine has not as many", field="--peer", remedy=remedy)
+        remedy = "leave `peer` out, or write `gpu` 2x NAME"
+        raise UsageError("joins several GPUs, and this machine has not as many", field="peer", remedy=remedy)
     return assemble(parts)
 
 
@@ -74,19 +74,19 @@ def assemble(parts: Parts) -> Hardware:
     """The machine made of `parts`. Raises UsageError for unknown devices and links, or parts that do not fit."""
     if not GIB <= parts.ram <= MAX_RAM:
         remedy = "write a size such as 64GB"
-        raise UsageError("RAM must be between 1 GiB and 64 TiB", field="--ram", value=parts.ram, remedy=remedy)
+        raise UsageError("RAM must be between 1 GiB and 64 TiB", field="ram", value=parts.ram, remedy=remedy)
     cpu, cpu_source = find_cpu(parts.cpu)
     gpu, gpu_source = find_gpu(parts.gpu) if parts.gpu is not None else (None, None)
     if parts.link and (gpu is None or gpu.integrated):
-        remedy = "leave --link out"
-        raise UsageError("nothing is behind a link in this machine", field="--link", value=parts.link, remedy=remedy)
+        remedy = "leave `link` out"
+        raise UsageError("nothing is behind a link in this machine", field="link", value=parts.link, remedy=remedy)
     if gpu is None or gpu_source is None:
         return _document(parts, *_host(parts, cpu, cpu_source, None))
     if gpu.integrated != cpu.integrated or (gpu.kind == "metal") != (cpu.device_class == "apple-cpu"):
         remedy = "name both parts of one chip, or neither"
-        raise UsageError("a GPU within a CPU comes in one chip only", field="--cpu", value=cpu.name, remedy=remedy)
+        raise UsageError("a GPU within a CPU comes in one chip only", field="cpu", value=cpu.name, remedy=remedy)
     if gpu.integrated and parts.gpus > 1:
-        raise UsageError("a chip has one GPU", field="--gpu", value=parts.gpus, remedy=f"write {gpu.name}")
+        raise UsageError("a chip has one GPU", field="gpu", value=parts.gpus, remedy=f"write {gpu.name}")
     if gpu.integrated:
         return _unified(parts, cpu, cpu_source, gpu, gpu_source)
     return _discrete(parts, cpu, cpu_source, gpu, gpu_source)
@@ -100,15 +100,15 @@ def override(hardware: Hardware, vram_available: int | None, ram_available: int 
     if vram_available is not None:
         accelerators = [device.memory for device in hardware.devices if device.kind != "cpu"]
         if not accelerators:
-            remedy = "leave --vram-avail out"
-            raise UsageError("this machine has no GPU", field="--vram-avail", value=vram_available, remedy=remedy)
+            remedy = "leave `vram_available` out"
+            raise UsageError("this machine has no GPU", field="vram_available", value=vram_available, remedy=remedy)
         if host in accelerators and ram_available is not None:
-            problem = f"CPU and GPU share the memory {host}, which --vram-avail gives a size already"
-            raise UsageError(problem, field="--ram-avail", value=ram_available, remedy="give one of the two")
+            problem = f"CPU and GPU share the memory {host}, which `vram_available` gives a size already"
+            raise UsageError(problem, field="ram_available", value=ram_available, remedy="give one of the two")
         for name in dict.fromkeys(accelerators):
-            hardware = _with_available(hardware, name, vram_available, "--vram-avail")
+            hardware = _with_available(hardware, name, vram_available, "vram_available")
     if ram_available is not None:
-        hardware = _with_available(hardware, host, ram_available, "--ram-avail")
+        hardware = _with_available(hardware, host, ram_available, "ram_available")
     return hardware
 
 

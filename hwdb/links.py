@@ -17,7 +17,7 @@ def raw_rate(name: str) -> float:
     """Bytes/s of one direction after line coding. Raises UsageError on an unknown link name."""
     match = _NAME.match(name.strip())
     if match is None:
-        raise UsageError("unknown link", field="--link", value=name, remedy="write for example pcie4x16 or pcie3x8")
+        raise UsageError("unknown link", field="link", value=name, remedy="write for example pcie4x16 or pcie3x8")
     return _LANE[int(match[1])] * int(match[2])
 
 
@@ -28,7 +28,7 @@ def default_link(gpu: Gpu, cpu: Cpu, gpus: int = 1) -> str:
     own."""
     ends = [end for end in (gpu.pcie, cpu.pcie) if end is not None]
     if not ends:
-        raise UsageError("no PCIe link is known for this pair", field="--link", remedy="write for example pcie4x16")
+        raise UsageError("no PCIe link is known for this pair", field="link", remedy="write for example pcie4x16")
     width = min(lanes for _, lanes in ends)
     if cpu.pcie is not None and not cpu.device_class.endswith("-server"):
         width = min(width, 1 << (cpu.pcie[1] // gpus).bit_length() - 1)

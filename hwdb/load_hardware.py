@@ -28,7 +28,7 @@ def load_hardware(spec: str, cache_dir: Path | None, tell: Callable[[str], None]
         return read_document(Hardware, Path(spec))
     names = system_names()
     if spec.lower() not in names:
-        raise UsageError("unknown hardware", field="--hw", value=spec, remedy=did_you_mean(spec, [*names, THIS]))
+        raise UsageError("unknown hardware", field="hardware", value=spec, remedy=did_you_mean(spec, [*names, THIS]))
     return read_system(SYSTEMS / f"{spec.lower()}.json")
 
 
@@ -109,8 +109,8 @@ def _latest_profile(cache_dir: Path | None, tell: Callable[[str], None]) -> Hard
     if not wrong:
         raise HardwareUnavailableError(
             "this machine has not been profiled",
-            field="--hw",
+            field="hardware",
             value=THIS,
-            remedy="run helm-profile, or name a system with --hw",
+            remedy="run helm-profile, or name a system with `hardware`",
         )
     raise wrong[0]

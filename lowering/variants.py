@@ -54,10 +54,10 @@ def check_cache_use(model: Model, use: CacheUse) -> None:
     remedy = "leave it out: keys and values are cached"
     if not isinstance(model.position, LearnedPositions) or model.qk_norm:
         message = "keys are rotated or normed after their projection: they do not follow from cached activations"
-        raise UsageError(message, field="--activation-cache", remedy=remedy)
+        raise UsageError(message, field="activation_cache", remedy=remedy)
     if model.hidden >= 2 * model.kv_width:
         message = f"activations ({model.hidden} values) are not smaller than K and V ({2 * model.kv_width})"
-        raise UsageError(message, field="--activation-cache", remedy=remedy)
+        raise UsageError(message, field="activation_cache", remedy=remedy)
 
 
 def varied_ops(

@@ -23,7 +23,7 @@ Decide = Callable[[PlanRequest[Any]], Decision]
 
 def check_choice(request: PlanRequest[Any]) -> None:
     """Raise UsageError for options that are about one batch, where it is chosen, and for a choice without a measure."""
-    for field, word in (("--batch", request.batch), ("--batches", request.batches)):
+    for field, word in (("batch", request.batch), ("batches", request.batches)):
         if word is not None:
             _check(request, field, word)
 
@@ -31,19 +31,19 @@ def check_choice(request: PlanRequest[Any]) -> None:
 def _check(request: PlanRequest[Any], field: str, word: str) -> None:
     for name in ("table", "write_table", *(("block",) if word == "best" else ())):
         if getattr(request.options, name, None):
-            flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{flag} is of one batch", field=field, value=word, remedy=f"write N, or leave {flag} out")
+            remedy = f"write N, or leave `{name}` out"
+            raise UsageError(f"`{name}` is of one batch", field=field, value=word, remedy=remedy)
     if word != "best":
         return
     if request.objective != "throughput":
-        remedy = "add --objective throughput"
+        remedy = "add `objective` throughput"
         raise UsageError(f"more sequences never gain {request.objective}", field=field, value=word, remedy=remedy)
     risk = getattr(request.options, "risk", "median")
     if risk != "median":
-        remedy = f"leave it out, or write N instead of {field} {word}"
-        raise UsageError("batches are compared by medians", field="--risk", value=risk, remedy=remedy)
+        remedy = f"leave it out, or write N instead of `{field}` {word}"
+        raise UsageError("batches are compared by medians", field="risk", value=risk, remedy=remedy)
     if request.batch == "max":
-        remedy = "use --batch best, or write a number of batches"
+        remedy = "use `batch` best, or write a number of batches"
         raise UsageError("fewer batches have room for more sequences", field=field, value=word, remedy=remedy)
 
 

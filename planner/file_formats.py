@@ -28,7 +28,7 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
         return chosen, {}
     if not is_gguf(Path(name)):
         if wanted == NATIVE:
-            raise UsageError("only GGUF files say it", field="--format", value=NATIVE, remedy="name a format")
+            raise UsageError("only GGUF files say it", field="format", value=NATIVE, remedy="name a format")
         return DEFAULT, {}
     formats = file_formats(Path(name), model)
     most = next(iter(format_sizes(model, formats)))
@@ -44,7 +44,7 @@ def file_formats(path: Path, model: Model) -> Formats:
             kept = places[name].type.name if name in places else None
             fmt = next((each for each in STORED_FORMATS if each == kept), None)
             if fmt is None:
-                remedy = "quantise the model again, or name a --format that it is to become"
+                remedy = "quantise the model again, or name a `format` that it is to become"
                 raise BadInputError("a type that is not read", file=str(path), field=name, value=kept, remedy=remedy)
             formats[tensor.name, tensor.layer] = fmt
     return formats

@@ -61,13 +61,13 @@ def check_formats(request: PlanRequest[Any]) -> None:
     """Raise UsageError for formats that the model does not divide into, and for 4-bit groups of what is quantised as it
     is."""
     compress = getattr(request.options, "compress", "none")
-    for flag, fmt, what in (("--format", request.weights, "weights"), ("--kv-format", request.kv, "kv")):
+    for name, fmt, what in (("format", request.weights, "weights"), ("kv_format", request.kv, "kv")):
         if not is_plain(fmt) and compress in (what, "all", "best"):
             raise UsageError(
-                f"4-bit groups are expanded to f32, f16 or bf16, and {flag} is {fmt}",
-                field="--compress",
+                f"4-bit groups are expanded to f32, f16 or bf16, and `{name}` is {fmt}",
+                field="compress",
                 value=compress,
-                remedy=f"leave --compress out: {fmt} is quantised already; or use {flag} f16",
+                remedy=f"leave `compress` out: {fmt} is quantised already; or use `{name}` f16",
             )
     if not request.formats:
         check_blocks(request.model, request.weights, request.kv)
@@ -76,6 +76,6 @@ def check_formats(request: PlanRequest[Any]) -> None:
 def check_blocks(model: Model, weights: StoredFormat, kv: KvFormat) -> None:
     """Raise UsageError for a format into whose blocks a matrix, or a head's row, does not divide."""
     of_weights, of_cache = weights_misfit(model, weights), cache_misfit(model, kv)
-    for flag, fmt, misfit in (("--format", weights, of_weights), ("--kv-format", kv, of_cache)):
+    for name, fmt, misfit in (("format", weights, of_weights), ("kv_format", kv, of_cache)):
         if misfit is not None:
-            raise UsageError(misfit.message, field=flag, value=fmt, remedy=f"use {flag} {misfit.remedy}")
+            raise UsageError(misfit.message, field=name, value=fmt, remedy=f"use `{name}` {misfit.remedy}")

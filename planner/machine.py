@@ -98,7 +98,7 @@ def check_separate(found: Roles, strategy: str) -> None:
     if found.separate:
         return
     problem, remedy = _unsuited(found)
-    raise UsageError(problem, field="--strategy", value=strategy, remedy=remedy)
+    raise UsageError(problem, field="strategy", value=strategy, remedy=remedy)
 
 
 def _unsuited(found: Roles) -> tuple[str, str]:
@@ -106,14 +106,14 @@ def _unsuited(found: Roles) -> tuple[str, str]:
     memory, alone = found.host.memory, next(_accelerators(found.hardware), None)
     if found.accelerator is not None:
         problem = f"{found.host.name} and {found.accelerator.name} share one memory, {memory}: offloading gains nothing"
-        return problem, "use --strategy layer-split: everything is there already"
+        return problem, "use `strategy` layer-split: everything is there already"
     if alone is None:
         return (
             "this machine has no accelerator with a memory of its own",
-            "use --strategy layer-split: it plans on the CPU",
+            "use `strategy` layer-split: it plans on the CPU",
         )
     problem = f"{alone.name} has a memory of its own, but there are {_no_links(memory, alone.memory)}"
-    return problem, "add them to the hardware record, or use --strategy layer-split: it plans on the CPU"
+    return problem, "add them to the hardware record, or use `strategy` layer-split: it plans on the CPU"
 
 
 def _no_links(here: str, there: str) -> str:

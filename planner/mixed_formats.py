@@ -65,12 +65,12 @@ def decide_mixed(request: PlanRequest[Any], decide: Callable[[PlanRequest[Any]],
 def _check_options(options: object) -> None:
     """Raise UsageError for what plans of several formats cannot have."""
     if getattr(options, "explain", False):
-        raise UsageError("plans of mixed formats are not explained", field="--explain", remedy="name one --format")
+        raise UsageError("plans of mixed formats are not explained", field="explain", remedy="name one `format`")
     compress = getattr(options, "compress", "none")
     if compress in ("weights", "all", "best"):
         message = "every tensor is kept in the format of the file"
-        remedy = "leave it out, or name one --format that is not quantised"
-        raise UsageError(message, field="--compress", value=compress, remedy=remedy)
+        remedy = "leave it out, or name one `format` that is not quantised"
+        raise UsageError(message, field="compress", value=compress, remedy=remedy)
 
 
 def _mixed(decision: Decision, plan: Plan, objective: Objective) -> Decision:

@@ -64,7 +64,7 @@ def method(name: str) -> Method[Any]:
     if name in _added():
         found: Method[Any] = _added()[name].load()
         return found
-    raise UsageError("no such strategy", field="--strategy", value=name, remedy=f"use one of {', '.join(names())}")
+    raise UsageError("no such strategy", field="strategy", value=name, remedy=f"use one of {', '.join(names())}")
 
 
 def names() -> tuple[str, ...]:

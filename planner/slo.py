@@ -16,7 +16,7 @@ def limits_of(text: str | None) -> dict[Phase, float]:
         name, _, value = item.strip().partition("=")
         if name not in _PHASES or _PHASES[name] in found:
             remedy = "write ttft=TIME, tpot=TIME or both, as in ttft=2s,tpot=100ms"
-            raise UsageError("not a limit, or the same one twice", field="--slo", value=item, remedy=remedy)
+            raise UsageError("not a limit, or the same one twice", field="slo", value=item, remedy=remedy)
         found[_PHASES[name]] = _seconds(item, value)
     return found
 
@@ -28,5 +28,5 @@ def _seconds(item: str, value: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.0 < seconds < float("inf"):
-        raise UsageError("not a time", field="--slo", value=item, remedy="write seconds (2s) or milliseconds (100ms)")
+        raise UsageError("not a time", field="slo", value=item, remedy="write seconds (2s) or milliseconds (100ms)")
     return seconds

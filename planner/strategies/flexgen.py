@@ -146,11 +146,11 @@ def _decide(request: PlanRequest[FlexGenOptions]) -> Decision:
 def _scheduled(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> Decision:
     for name in (*OF_PERCENTAGES, "paper"):
         if getattr(options, name) not in (None, False):
-            flag, remedy = f"--{name.replace('_', '-')}", "add --percent S,H,A, or leave it out"
-            raise UsageError("goes with FlexGen's percentages alone", field=flag, remedy=remedy)
+            remedy = "add `percent` S,H,A, or leave it out"
+            raise UsageError("goes with FlexGen's percentages alone", field=name, remedy=remedy)
     if options.compress not in ("none", "all"):
-        problem, remedy = "FlexGen compresses both or nothing", "use --compress none or all"
-        raise UsageError(problem, field="--compress", value=options.compress, remedy=remedy)
+        problem, remedy = "FlexGen compresses both or nothing", "use `compress` none or all"
+        raise UsageError(problem, field="compress", value=options.compress, remedy=remedy)
     frame = frame_of(request, options.table, reshape=options.reshape)
     schedule = FlexGen(frame, options.compress == "all", options.cpu_compute, request.prices, request.objective)
     decision = schedule.decide(request.recorded(*OF_PERCENTAGES))

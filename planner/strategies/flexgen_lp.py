@@ -249,10 +249,10 @@ def _decide(request: PlanRequest[FlexGenLpOptions]) -> Decision:
     keeping = keeping_of(frame, options)
     if block is not None and not 1 <= block <= MOST_SEQUENCES:
         remedy = f"use between 1 and {MOST_SEQUENCES} sequences"
-        raise UsageError("not a number of sequences", field="--block", value=block, remedy=remedy)
+        raise UsageError("not a number of sequences", field="block", value=block, remedy=remedy)
     if block is not None and request.objective != "throughput":
         problem = f"more sequences never gain {request.objective}"
-        raise UsageError(problem, field="--block", value=block, remedy="add --objective throughput, or leave it out")
+        raise UsageError(problem, field="block", value=block, remedy="add `objective` throughput, or leave it out")
     recorded = {**request.recorded(), "capped": request.prices.capped}
     decision = FlexGenLp(frame, keeping, request.prices, block, request.objective).decide(recorded)
     return decision.doubted(doubts_of_table(options.table, frame))

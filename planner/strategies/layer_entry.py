@@ -58,40 +58,39 @@ def _window(request: PlanRequest[LayerSplitOptions], options: LayerSplitOptions)
     if options.kv_window is None:
         for name in ("page_tokens", "watermark"):
             if getattr(options, name) is not None:
-                flag = f"--{name.replace('_', '-')}"
-                raise UsageError("is of a window", field=flag, remedy="add --kv-window auto, or leave it out")
+                raise UsageError("is of a window", field=name, remedy="add `kv_window` auto, or leave it out")
         return None
     _check_beside(request, options)
     page = _PAGE if options.page_tokens is None else options.page_tokens
     if page < PAGE_STEP or page % PAGE_STEP or page > 1 << 20:
-        raise UsageError("not a page", field="--page-tokens", value=page, remedy=f"use a multiple of {PAGE_STEP}")
+        raise UsageError("not a page", field="page_tokens", value=page, remedy=f"use a multiple of {PAGE_STEP}")
     mark = _WATERMARK if options.watermark is None else options.watermark
     if not 0.01 <= mark < 1.0:
-        raise UsageError("not a share of a window", field="--watermark", value=mark, remedy="use 0.01 to 0.99")
+        raise UsageError("not a share of a window", field="watermark", value=mark, remedy="use 0.01 to 0.99")
     window = Window(None, page, mark)
     return window if options.kv_window == AUTO else replace(window, tokens=_tokens(options.kv_window, window))
 
 
 def _check_beside(request: PlanRequest[LayerSplitOptions], options: LayerSplitOptions) -> None:
     excluded = {
-        "--kv-offload": options.kv_offload,
-        "--paper": options.paper,
-        "--batches": request.workload.batches > 1,
-        "--prefix-tokens": request.workload.prefix_tokens > 0,
+        "kv_offload": options.kv_offload,
+        "paper": options.paper,
+        "batches": request.workload.batches > 1,
+        "prefix_tokens": request.workload.prefix_tokens > 0,
     }
-    for flag, given in excluded.items():
+    for name, given in excluded.items():
         if given:
-            raise UsageError("does not go with --kv-window", field=flag, remedy="leave one of them out")
+            raise UsageError("does not go with `kv_window`", field=name, remedy="leave one of them out")
     if not roles(request.hardware).separate:
         message, remedy = f"{request.hardware.name} has no accelerator with a memory of its own", "leave it out"
-        raise UsageError(message, field="--kv-window", value=options.kv_window, remedy=remedy)
+        raise UsageError(message, field="kv_window", value=options.kv_window, remedy=remedy)
 
 
 def _tokens(text: str, window: Window) -> int:
     tokens = int(text) if text.isdecimal() and len(text) < 10 else 0
     if tokens < window.least or tokens % window.page_tokens:
         remedy = f"use {AUTO}, or a multiple of {window.page_tokens}, at least {window.least}"
-        raise UsageError("not a window", field="--kv-window", value=text, remedy=remedy)
+        raise UsageError("not a window", field="kv_window", value=text, remedy=remedy)
     return tokens
 
 

@@ -68,7 +68,7 @@ def _paged(split: LayerSplit) -> str:
         return ""
     windowed = LayerSplit(split.model, split.roles, split.workload, options, split.costs)
     fits = split.roles.separate and any(not windowed.shortage(k) for k in windowed.candidates())
-    return ", or --kv-window auto" if fits else ""
+    return ", or `kv_window` auto" if fits else ""
 
 
 def _rejected(split: LayerSplit, ranking: Ranking[int]) -> tuple[Rejected, ...]:
@@ -80,7 +80,7 @@ def _infeasible(split: LayerSplit, rejected: tuple[Rejected, ...]) -> Infeasible
     lacks = " and ".join(f"{format_bytes(size)} more in {memory}" for memory, size in nearest.shortage)
     context = longest_context(split)
     least = split.workload.prompt_tokens + 1
-    shorter = f", or --context {context}" if least <= context < split.workload.context else ""
+    shorter = f", or `context` {context}" if least <= context < split.workload.context else ""
     return InfeasibleError(
         f"no split of {split.model.name} fits {split.roles.hardware.name}",
         remedy=f"the smallest change: {lacks} (then {nearest.label} fits){shorter}{_paged(split)}",

@@ -67,7 +67,7 @@ class LlamaCpp:
         other = replace(self, ngl=None)
         slots = other.slots(frame)
         suits = slots != self.slots(frame) and not shortages(memory_use(other.placement(frame)))
-        return f"--ngl {slots}" if suits else None
+        return f"`ngl` {slots}" if suits else None
 
     def _crowded(self, frame: Frame, slots: int) -> bool:
         """Whether so many slots are too much for the accelerator's memory."""
@@ -105,14 +105,14 @@ def _decide(request: PlanRequest[LlamaCppOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
     if options.n_cpu_moe is not None:
-        remedy = "leave it out; --ngl and --override-tensor 'ffn_.*=CPU' divide dense models"
+        remedy = "leave it out; `ngl` and `override_tensor` 'ffn_.*=CPU' divide dense models"
         problem = f"{frame.model.name} is a dense model: it has no experts to keep in host memory"
-        raise UsageError(problem, field="--n-cpu-moe", value=options.n_cpu_moe, remedy=remedy)
+        raise UsageError(problem, field="n_cpu_moe", value=options.n_cpu_moe, remedy=remedy)
     if options.ngl is not None and options.ngl < 0:
         remedy = "use 0 or more, or leave it out for as many as fit"
-        raise UsageError("not a number of layers", field="--ngl", value=options.ngl, remedy=remedy)
+        raise UsageError("not a number of layers", field="ngl", value=options.ngl, remedy=remedy)
     if options.ngl and frame.roles.accelerator is None:
-        raise UsageError("this machine has no accelerator", field="--ngl", value=options.ngl, remedy="use --ngl 0")
+        raise UsageError("this machine has no accelerator", field="ngl", value=options.ngl, remedy="use `ngl` 0")
     text = options.override_tensor
     rules = () if text is None else overrides_of(text, frame.model, frame.roles)
     engine = LlamaCpp(options.ngl, rules, not options.no_op_offload)

@@ -71,7 +71,7 @@ def printed_rates(device: Device, batch: int, corrections: bool) -> StageRates:
 
     Raises UsageError for batch > 1 (E-HELM-08)."""
     if batch > 1:
-        raise UsageError("the printed P_dec = M holds for one sequence only", field="--batch", value=batch)
+        raise UsageError("the printed P_dec = M holds for one sequence only", field="batch", value=batch)
     curves = [c for c in device.efficiency if c.bound == "memory" and c.op in ("*", "linear")]
     eta = curves[0].share[-1] if corrections and curves else None
     figures = [device.read] if eta is None else [device.read, eta]

@@ -114,7 +114,7 @@ def _with_table(request: "PlanRequest[RecommendedOptions]", table: Path) -> "Har
 def _doubts_of_explained(chosen: "Contender", searched: "Decision") -> Iterator[str]:
     """That another plan is recommended than the one that is explained, where that is so."""
     if chosen.decision.plan.label != searched.plan.label:
-        yield f"the search's own plan is explained; without --explain, {chosen.decision.plan.label} is recommended"
+        yield f"the search's own plan is explained; without `explain`, {chosen.decision.plan.label} is recommended"
 
 
 def _simple(request: "PlanRequest[RecommendedOptions]") -> "Iterator[Decision]":

@@ -14,8 +14,8 @@ def storage_of(path: Literal["direct", "bounce"] | None, hardware: Hardware) -> 
         return ()
     names = tuple(memory.name for memory in hardware.memories if memory.kind == STORAGE)
     if not names:
-        remedy = "leave --nvme out, or use a machine whose record has a memory of kind nvme"
-        raise UsageError("this machine's record has no storage", field="--nvme", value=path, remedy=remedy)
+        remedy = "leave `nvme` out, or use a machine whose record has a memory of kind nvme"
+        raise UsageError("this machine's record has no storage", field="nvme", value=path, remedy=remedy)
     _check_links(path, hardware, names)
     return names
 
@@ -29,5 +29,5 @@ def _check_links(path: str, hardware: Hardware, names: tuple[str, ...]) -> None:
     lacking = next((name for name in names if hardware.link(name, target.memory) is None), None)
     if lacking is not None:
         other = "bounce" if path == "direct" else "direct"
-        remedy = f"use --nvme {other}, or a record with such a link"
-        raise UsageError(f"no link from {lacking} to {target.memory}", field="--nvme", value=path, remedy=remedy)
+        remedy = f"use `nvme` {other}, or a record with such a link"
+        raise UsageError(f"no link from {lacking} to {target.memory}", field="nvme", value=path, remedy=remedy)

@@ -85,7 +85,7 @@ class Vllm:
     def smaller(self, frame: Frame) -> str | None:
         """The least whole `--cpu-offload-gb` with which it fits, if any does."""
         least = None if self.offload is None else self._least(frame, floor(self.offload) + 1)
-        return None if least is None else f"--cpu-offload-gb {least}"
+        return None if least is None else f"`cpu_offload_gb` {least}"
 
     def offloads(self, frame: Frame) -> float:
         """GiB in host memory: those asked for, or as few as let it fit; none where no number does."""
@@ -173,7 +173,7 @@ def _offload(text: str) -> float | str:
         return text if text == LEAST else float(text)
     except ValueError:
         remedy = f"write a number of GiB, or {LEAST}"
-        raise UsageError("not a size", field="--cpu-offload-gb", value=text, remedy=remedy) from None
+        raise UsageError("not a size", field="cpu_offload_gb", value=text, remedy=remedy) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +202,13 @@ def _decide(request: PlanRequest[VllmOptions]) -> Decision:
     share = options.gpu_memory_utilization
     if offload is not None and not (isfinite(offload) and 0 <= offload <= 2**20):
         remedy = f"use 0 or more GiB, or {LEAST}"
-        raise UsageError("not a size", field="--cpu-offload-gb", value=offload, remedy=remedy)
+        raise UsageError("not a size", field="cpu_offload_gb", value=offload, remedy=remedy)
     if share is not None and not 0 < share <= 1:
         remedy = "use 0 < SHARE <= 1"
-        raise UsageError("not a share of a memory", field="--gpu-memory-utilization", value=share, remedy=remedy)
+        raise UsageError("not a share of a memory", field="gpu_memory_utilization", value=share, remedy=remedy)
     if options.kv_rule not in (None, "accelerator", "lmcache"):
         problem, remedy = "vLLM keeps its cache on the accelerator", "use lmcache, or leave it out"
-        raise UsageError(problem, field="--kv-rule", value=options.kv_rule, remedy=remedy)
+        raise UsageError(problem, field="kv_rule", value=options.kv_rule, remedy=remedy)
     store = kv_store(frame, options.kv_rule, options.kv_store)
     engine = Vllm(offload, UTILIZATION if share is None else share, store)
     return decide_as_engine(request, frame, engine, options.table, options.same_software)

@@ -58,7 +58,7 @@ class ZeroInference:
 
     def smaller(self, frame: Frame) -> str | None:
         """Streaming, where everything was to stay."""
-        return "leave --resident out" if self.resident else None
+        return "leave `resident` out" if self.resident else None
 
 
 def _residence(frame: Frame) -> Iterator[Residence]:

@@ -45,7 +45,7 @@ def does_not_fit(size: int) -> InfeasibleError:
     return InfeasibleError("too large", remedy="less", lacks={"vram": size})
 
 
-def refused(field: str = "--strategy") -> UsageError:
+def refused(field: str = "strategy") -> UsageError:
     return UsageError("not here", field=field, remedy="elsewhere")
 
 
@@ -115,7 +115,7 @@ def test_only_what_a_strategy_cannot_do_is_an_answer() -> None:
 
 
 def test_an_option_that_all_refuse_who_have_it_is_a_mistake() -> None:
-    wrong, other = refused("--home"), refused("--compress")
+    wrong, other = refused("home"), refused("compress")
     without = Answer("layers", plan_of(1.0, 1.0), ("home",))
     elsewhere = Answer("gpu", refused())
     assert misused([without, Answer("a", wrong), elsewhere], ["home"]) is wrong
@@ -137,12 +137,12 @@ def test_the_table_says_what_is_missing_and_what_is_ignored() -> None:
         compared(
             Answer("fast", plan_of(1.0, 0.25), ("home",)),
             Answer("large", does_not_fit(3_000_000_000)),
-            Answer("odd", refused("--home")),
+            Answer("odd", refused("home")),
         )
     )
     lines = text.splitlines()
     assert any(line.startswith("fast ") and "250 ms" in line and line.endswith("1.00x") for line in lines)
-    assert "lacks 3.00 GB in vram" in text and "--home: not here" in text
+    assert "lacks 3.00 GB in vram" in text and "`home`: not here" in text
     assert lines[-1] == "--home is no option of fast"
 
 

@@ -174,7 +174,7 @@ def test_vllm_takes_nine_tenths_of_the_capacity():
     memory = load_hardware("rtx3090-epyc7h12", None).memory("vram")
     assert used(question, "vram").available == min(memory.available, int(0.9 * memory.capacity))
     half = asked(Vllm(utilization=0.5), vram=None)
-    with pytest.raises(InfeasibleError, match="--cpu-offload-gb"):
+    with pytest.raises(InfeasibleError, match="`cpu_offload_gb`"):
         half.decide({})
 
 
@@ -241,7 +241,7 @@ def test_llama_cpp_takes_as_many_slots_as_fit():
     best = asked(LlamaCpp())
     slots = best.engine.slots(best.frame)
     assert best.fits(WORK) and not asked(LlamaCpp(ngl=slots + 1)).fits(WORK)
-    with pytest.raises(InfeasibleError, match=f"or --ngl {slots}$|or --ngl {slots} "):
+    with pytest.raises(InfeasibleError, match=f"or `ngl` {slots}$|or `ngl` {slots} "):
         asked(LlamaCpp(ngl=slots + 1)).decide({})
 
 

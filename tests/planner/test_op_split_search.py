@@ -239,7 +239,7 @@ def test_too_many_sets_of_stored_operations_are_refused(monkeypatch):
     monkeypatch.setattr("helmsman.planner.strategies.op_split.search.MOST_SETS", 1024)
     ops = tuple(f"op{k}" for k in range(15))
     fast = {"host": (9.0,) * 15, "weights": (5.0,) * 15, "storage": (0.01,) * 15}
-    with pytest.raises(BadInputError, match=r"--nvme: 15 operations.*more than 1024 sets.*leave --nvme out"):
+    with pytest.raises(BadInputError, match=r"nvme: 15 operations.*more than 1024 sets.*leave `nvme` out"):
         search(layer_table(ops, fast), SearchOptions(storage=True))
 
 

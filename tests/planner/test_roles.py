@@ -42,5 +42,5 @@ def test_one_memory_is_told_from_two_that_are_near(machine, unified):
         return
     with pytest.raises(UsageError, match="offloading gains nothing" if unified else "no accelerator") as refused:
         check_separate(found, "flexgen")
-    assert (refused.value.field, refused.value.value) == ("--strategy", "flexgen")
+    assert (refused.value.field, refused.value.value) == ("strategy", "flexgen")
     assert "layer-split" in refused.value.remedy

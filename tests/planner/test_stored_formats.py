@@ -126,7 +126,7 @@ def test_groups_are_expanded_only_where_a_rule_says_so():
 
 def test_quantised_weights_are_not_compressed_again():
     frame = replace(make_frame(SMALL), weights="q4_0")
-    with pytest.raises(UsageError, match="4-bit groups are expanded to f32, f16 or bf16, and --format is q4_0"):
+    with pytest.raises(UsageError, match="4-bit groups are expanded to f32, f16 or bf16, and `format` is q4_0"):
         split_placement(SMALL, 0, 3, frame=frame, weights_q4=True)
 
 

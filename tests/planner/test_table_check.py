@@ -78,7 +78,7 @@ def test_one_row_in_wrong_units_is_named(asked, table):
 @pytest.mark.parametrize("context", [1, 100000])
 def test_a_wrong_context_is_not_taken_for_wrong_units(asked, table, context):
     (warning,) = table_warnings(table.model_copy(update={"context": context}), asked.frame)
-    assert warning.startswith(f"--table: context {context}, scores, ")
+    assert warning.startswith(f"`table`: context {context}, scores, ")
     assert f"and not at {table.context} tokens" in warning
     assert "looks like" not in warning
 

@@ -148,7 +148,7 @@ def test_a_refusal_for_the_context_tells_of_windows() -> None:
     hardware = make_hardware(ram=30_000_000, vram=10_000_000)
     tight = replace(split(work=work), roles=roles(hardware), costs=CostModel(hardware))
     tight = replace(tight, model=tight.model.model_copy(update={"max_context": 8192}))
-    with pytest.raises(InfeasibleError, match="--kv-window auto"):
+    with pytest.raises(InfeasibleError, match="`kv_window` auto"):
         decide(tight, {})
     windowed = replace(tight, options=replace(tight.options, window=Window()))
     decision = decide(windowed, {"kv_window": "auto"})

@@ -14,7 +14,7 @@ from helmsman.schemas.model import Model
 Side = Literal["host", "accelerator"]
 SIDES: tuple[Side, ...] = ("host", "accelerator")
 
-FIELD = "--override-tensor"
+FIELD = "override_tensor"
 _LONGEST = 200
 _BUFFERS: dict[str, Side] = {"CPU": "host", **dict.fromkeys(("CUDA0", "ROCM0", "VULKAN0", "METAL"), "accelerator")}
 """llama.cpp's buffer types; names of the machine's memories do as well."""

@@ -33,7 +33,7 @@ class Percentages:
         parts = (self.storage, self.host, self.accelerator)
         if any(not 0 <= part <= 100 for part in parts) or abs(sum(parts) - 100) > _ROUNDING:
             remedy = "write percentages of storage, host and accelerator that add up to 100, as in 0,80,20"
-            raise UsageError("no division of weights", field="--percent", value=list(parts), remedy=remedy)
+            raise UsageError("no division of weights", field="percent", value=list(parts), remedy=remedy)
 
     @classmethod
     def read(cls, text: str | None) -> "Percentages":
@@ -42,7 +42,7 @@ class Percentages:
             storage, host, accelerator = (float(part) for part in ("0,100,0" if text is None else text).split(","))
         except ValueError:
             remedy = "write percentages of storage, host and accelerator, as in 0,80,20"
-            raise UsageError("three numbers are expected", field="--percent", value=text, remedy=remedy) from None
+            raise UsageError("three numbers are expected", field="percent", value=text, remedy=remedy) from None
         return cls(storage, host, accelerator)
 
     def of(self, tier: Tier) -> float:

@@ -36,12 +36,12 @@ def keeping_of(
 ) -> Keeping:
     """Return the tiers of a frame's machine; `rule`, `store`: where keys and values are. Raises UsageError."""
     if options.compress not in ("none", "weights"):
-        problem, remedy = "keys and values are kept as they are", "use --compress none or weights"
-        raise UsageError(problem, field="--compress", value=options.compress, remedy=remedy)
+        problem, remedy = "keys and values are kept as they are", "use `compress` none or weights"
+        raise UsageError(problem, field="compress", value=options.compress, remedy=remedy)
     hardware = frame.roles.hardware
     known = kv_store(frame, rule, store)
     return Keeping(
-        host=memory_named(options.home, frame.roles.host.memory, "--home", hardware),
+        host=memory_named(options.home, frame.roles.host.memory, "home", hardware),
         storage=next((memory.name for memory in hardware.memories if memory.kind == STORAGE), None),
         compress=options.compress == "weights",
         cache="accelerator" if known or rule is None else rule,

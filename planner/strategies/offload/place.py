@@ -48,7 +48,7 @@ class Keeping:
             return self.host
         if self.storage is None:
             remedy = "give storage 0 per cent, or use a machine whose record has a memory of kind nvme"
-            raise UsageError("this machine's record has no storage", field="--percent", remedy=remedy)
+            raise UsageError("this machine's record has no storage", field="percent", remedy=remedy)
         return self.storage
 
 

@@ -75,8 +75,8 @@ def split_of(request: PlanRequest[OpSplitOptions]) -> OpSplit:
     """Return the operation splits of a request, whose options are `OpSplitOptions`. Raises UsageError."""
     options = request.options
     if options.paper and (options.no_overlap or options.pinning == "pin-on-transfer"):
-        remedy = "leave --paper out: the printed equations know lanes that overlap"
-        raise UsageError("does not go with transfers that wait for operations", field="--paper", remedy=remedy)
+        remedy = "leave `paper` out: the printed equations know lanes that overlap"
+        raise UsageError("does not go with transfers that wait for operations", field="paper", remedy=remedy)
     frame = frame_of(
         request,
         options.table,
@@ -121,15 +121,15 @@ def _cache_use(request: PlanRequest[OpSplitOptions], options: OpSplitOptions) ->
     keep = 1.0 if options.kv_keep is None else options.kv_keep
     select = options.kv_select if options.kv_select is not None else PARTIAL if keep < 1 else 0.0
     if options.kv_select and keep == 1:
-        remedy = "add --kv-keep SHARE"
-        raise UsageError("nothing is chosen when all tokens are read", field="--kv-select", remedy=remedy)
+        remedy = "add `kv_keep` SHARE"
+        raise UsageError("nothing is chosen when all tokens are read", field="kv_select", remedy=remedy)
     if not 0 < keep <= 1:
-        raise UsageError("is not a share of tokens", field="--kv-keep", value=keep, remedy="use 0 < SHARE <= 1")
+        raise UsageError("is not a share of tokens", field="kv_keep", value=keep, remedy="use 0 < SHARE <= 1")
     if not 0 <= select <= 1:
-        raise UsageError("is not a share of a head", field="--kv-select", value=select, remedy="use 0 <= SHARE <= 1")
+        raise UsageError("is not a share of a head", field="kv_select", value=select, remedy="use 0 <= SHARE <= 1")
     if options.activation_cache and request.workload.prefix_tokens:
         message, remedy = "a prompt pass reads keys and values of known tokens", "leave one of the two out"
-        raise UsageError(message, field="--activation-cache", remedy=remedy)
+        raise UsageError(message, field="activation_cache", remedy=remedy)
     use = CacheUse(keep=keep, select=select, holds="activations" if options.activation_cache else "kv")
     check_cache_use(request.model, use)
     return use
@@ -144,9 +144,9 @@ def _chunks(text: str | None, frame: Frame) -> dict[str, int]:
     for name, count in _divisions(text, frame.model, names):
         if name not in names or not count.isdecimal() or len(count) > 6:
             remedy = f"write a number, or OP=N with operations among {', '.join(names)}"
-            raise UsageError("not a division of operations", field="--chunks", value=text, remedy=remedy)
+            raise UsageError("not a division of operations", field="chunks", value=text, remedy=remedy)
         if name in chunks:
-            raise UsageError(f"divides {name} twice", field="--chunks", value=text, remedy=f"name {name} once")
+            raise UsageError(f"divides {name} twice", field="chunks", value=text, remedy=f"name {name} once")
         chunks[name] = int(count)
     return chunks
 

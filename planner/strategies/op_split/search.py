@@ -213,5 +213,5 @@ def _useful_sets(
 
 def _too_many(count: int) -> BadInputError:
     problem = f"{count} operations whose weights may come from storage: more than {MOST_SETS} sets of them may win"
-    remedy = "leave --nvme out, or empty the column `storage` of operations in the --table"
-    return BadInputError(problem, field="--nvme", value=count, remedy=remedy)
+    remedy = "leave `nvme` out, or empty the storage column of operations in the `table`"
+    return BadInputError(problem, field="nvme", value=count, remedy=remedy)

@@ -73,7 +73,7 @@ def _searched(request: PlanRequest[OptimalOptions]) -> Decision:
     options = request.options
     if options.effort is not None and not 1 <= options.effort <= MOST_EFFORT:
         remedy = f"use between 1 and {MOST_EFFORT}"
-        raise UsageError("not a number of compositions", field="--effort", value=options.effort, remedy=remedy)
+        raise UsageError("not a number of compositions", field="effort", value=options.effort, remedy=remedy)
     frame = frame_of(request, options.table, fused=True)
     frame = replace(frame, store=_store(options, frame), quarters=_QUARTERS[options.compress], formats=request.formats)
     aim = aim_of(request.objective, frame.workload, limits_of(options.slo))
@@ -95,7 +95,7 @@ def _store(options: OptimalOptions, frame: Frame) -> Store | None:
     Raises UsageError where that leads nowhere."""
     hardware, host = frame.roles.hardware, frame.roles.host.memory
     storage_of(options.nvme, hardware)
-    home = None if options.home is None else memory_named(options.home, host, "--home", hardware)
+    home = None if options.home is None else memory_named(options.home, host, "home", hardware)
     store = store_of(frame.roles, options.nvme, home)
     asked = {
         f"--{name}": value for name, value in (("home", options.home), ("nvme", options.nvme)) if value is not None

@@ -86,4 +86,4 @@ def _too_slow(optimal: "Optimal") -> InfeasibleError:
             found.append((least[0].seconds / limit, f"{LIMITS[phase]}={least[0].seconds * _MARGIN:.4g}s"))
     remedy = f"the smallest change: {min(found)[1] if found else _both_loosened(optimal)}"
     text = ", ".join(f"{LIMITS[phase]} of {format_seconds(limit)}" for phase, limit in optimal.aim.limits.items())
-    return InfeasibleError(f"no plan reaches {text}", field="--slo", remedy=remedy)
+    return InfeasibleError(f"no plan reaches {text}", field="slo", remedy=remedy)

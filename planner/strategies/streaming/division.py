@@ -98,7 +98,7 @@ def _check(op: str, axis: str, extent: int, parts: int) -> None:
         )
         raise UsageError(
             f"{op} has {what}: it cannot be divided into {parts}",
-            field="--chunks",
+            field="chunks",
             value=parts,
             remedy=f"use 1 to {most} chunks for {op}",
         )

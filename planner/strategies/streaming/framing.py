@@ -65,4 +65,4 @@ def bounded(decision: Decision, table: Path | None) -> Decision:
     if table is None or decode.lower_bound != decode.seconds.mid:
         return decision
     remedy = "the lower bound is the plan's own time; correct the table, or the record"
-    return decision.doubted((f"--table: faster than the machine's rates allow: {remedy}",))
+    return decision.doubted((f"`table`: faster than the machine's rates allow: {remedy}",))

@@ -19,7 +19,7 @@ def store_rules(frame: Frame, store: str | None) -> tuple[KvRule, ...]:
     straight, host = hardware.link(store, memory) is not None, frame.roles.host.memory
     if not straight and (hardware.link(store, host) is None or hardware.link(host, memory) is None):
         remedy = f"name {host}, or another memory with a link to {memory}"
-        raise UsageError(f"no way from there to {memory}", field="--kv-store", value=store, remedy=remedy)
+        raise UsageError(f"no way from there to {memory}", field="kv_store", value=store, remedy=remedy)
     path: Path = "pinned" if hardware.memory(store).kind != STORAGE else "direct" if straight else "bounce"
     return (KvRule(select=Select(names=PREFIX), memory=store, format=frame.kv, path=path),)
 
@@ -35,10 +35,10 @@ def kv_store(frame: Frame, rule: str | None, store: str | None) -> str | None:
     Raises UsageError for a store without that rule, and for the rule where no tokens are known."""
     if rule != "lmcache":
         if store is not None:
-            remedy = "add it, or leave --kv-store out"
-            raise UsageError("goes with --kv-rule lmcache", field="--kv-store", value=store, remedy=remedy)
+            remedy = "add it, or leave `kv_store` out"
+            raise UsageError("goes with `kv_rule` lmcache", field="kv_store", value=store, remedy=remedy)
         return None
     if not frame.workload.prefix_tokens:
-        problem, remedy = "a store needs prompts that are known in part", "add --prefix-tokens N"
-        raise UsageError(problem, field="--kv-rule", value="lmcache", remedy=remedy)
-    return memory_named(store, frame.roles.host.memory, "--kv-store", frame.roles.hardware)
+        problem, remedy = "a store needs prompts that are known in part", "add `prefix_tokens` N"
+        raise UsageError(problem, field="kv_rule", value="lmcache", remedy=remedy)
+    return memory_named(store, frame.roles.host.memory, "kv_store", frame.roles.hardware)

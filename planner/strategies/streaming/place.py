@@ -85,12 +85,12 @@ class Frame:
     @property
     def expanded(self) -> Format:
         """What weights in 4-bit groups become. Raises UsageError for weights that are quantised as they are."""
-        return _expanded(self.weights, "--format")
+        return _expanded(self.weights, "format")
 
     @property
     def expanded_kv(self) -> Format:
         """What keys and values in 4-bit groups become. Raises UsageError for those that are quantised as they are."""
-        return _expanded(self.kv, "--kv-format")
+        return _expanded(self.kv, "kv_format")
 
     @property
     def accelerator(self) -> Device:
@@ -110,9 +110,9 @@ def _expanded(fmt: StoredFormat, asked: str) -> Format:
     if is_plain(fmt):
         return fmt
     raise UsageError(
-        f"4-bit groups are expanded to f32, f16 or bf16, and {asked} is {fmt}",
-        field="--compress",
-        remedy=f"leave --compress out: {fmt} is quantised already; or use {asked} f16",
+        f"4-bit groups are expanded to f32, f16 or bf16, and `{asked}` is {fmt}",
+        field="compress",
+        remedy=f"leave `compress` out: {fmt} is quantised already; or use `{asked}` f16",
     )
 
 

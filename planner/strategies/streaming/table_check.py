@@ -72,10 +72,10 @@ def _differences(table: OperationTable, frame: Frame) -> Iterator[tuple[str, obj
     if not table.cache.plain:
         remedy = "give the options that it was written with, or a table of plain attention"
         yield "cache", table.cache.label, frame.cache.label, remedy
-    yield "batch", table.batch, frame.workload.batch, f"use --batch {table.batch}, or measure this batch"
+    yield "batch", table.batch, frame.workload.batch, f"use `batch` {table.batch}, or measure this batch"
     for name, fmt, asked in (("format", table.format, frame.weights), ("kv_format", table.kv_format, frame.kv)):
         if not same_size(fmt, asked):
-            yield name, fmt, asked, f"use --{name.replace('_', '-')} {fmt}"
+            yield name, fmt, asked, f"use `{name}` {fmt}"
     yield "host", table.host, frame.roles.host.name, "name the device that computed"
     yield "accelerator", table.accelerator, frame.accelerator.name, "name the device that computed"
 
@@ -95,7 +95,7 @@ def _of_context(table: OperationTable, asked: int, rows: set[str]) -> Iterator[s
     if rows:
         named = ", ".join(row.op for row in table.rows if row.op in rows)
         yield (
-            f"--table: context {table.context}, {named}: {SUSPECT:.0f} times or more off the machine's rates at that "
+            f"`table`: context {table.context}, {named}: {SUSPECT:.0f} times or more off the machine's rates at that "
             f"context, and not at {asked} tokens; correct the context, or measure again"
         )
 
@@ -112,8 +112,8 @@ def _warning(column: str, off: Mapping[str, float], rows: int, many: bool) -> st
     middle = median(off.values())
     which = "every row" if len(off) == rows else ", ".join(off)
     if middle == 0:
-        return f"--table: column {column}, {which}: 0 seconds, but the machine's rates say otherwise"
+        return f"`table`: column {column}, {which}: 0 seconds, but the machine's rates say otherwise"
     times = f"{middle if many else 1 / middle:,.0f} times {'slower' if many else 'faster'}"
     power = round(log10(middle) / 3)
     units = f"; {_UNITS[power]}" if power in _UNITS and abs(log10(middle) - 3 * power) <= NEAR else ""
-    return f"--table: column {column}, {which}: {times} than the machine's rates say{units}"
+    return f"`table`: column {column}, {which}: {times} than the machine's rates say{units}"

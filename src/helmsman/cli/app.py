@@ -53,6 +53,16 @@ class Parser(argparse.ArgumentParser):
         foreign = self.foreign(field) if field and message == _UNRECOGNIZED else None
         raise foreign or UsageError(message, field=field, remedy=f"see {self.prog} --help")
 
+    def flag(self, option: str) -> str | None:
+        """The flag of an option, as the library names it; None where the command has none."""
+        name = _SHORTER.get(option, option)
+        named = (action.option_strings for action in self._actions if action.dest == name and action.option_strings)
+        return next((flags[-1] for flags in named), None)
+
+    def in_flags(self, text: str) -> str:
+        """Words of the library, which names options between backquotes, with the command's flags for them."""
+        return re.sub("`([a-z][a-z0-9_]*)`", lambda found: self.flag(found[1]) or found[0], text)
+
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """A value as its argument's type reads it; what that refuses names the argument."""
         try:
@@ -61,6 +71,9 @@ class Parser(argparse.ArgumentParser):
             error.field = error.field or "/".join(action.option_strings) or action.dest
             raise
 
+
+_SHORTER = {"hardware": "hw", "vram_available": "vram_avail", "ram_available": "ram_avail"}
+"""Options that the command line calls by a shorter name than the library."""
 
 _UNRECOGNIZED = "unrecognized argument"
 
@@ -212,16 +225,16 @@ def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], argum
     except (OutputError, BrokenPipeError):
         raise
     except HelmError as error:
-        return _report(parser.prog, error, arguments)
+        return _report(parser, error, arguments)
     except RecursionError:
-        return _report(parser.prog, BadInputError("nested too deeply", remedy="name the right file"), arguments)
+        return _report(parser, BadInputError("nested too deeply", remedy="name the right file"), arguments)
     except Exception as error:
         lack = _lack(error)
         if lack is not None:
-            return _report(parser.prog, lack, arguments)
+            return _report(parser, lack, arguments)
         if "-v" in arguments or "--verbose" in arguments:
             raise
-        return _report(parser.prog, HelmError(f"internal error: {error!r}", remedy="run again with -v"), arguments)
+        return _report(parser, HelmError(f"internal error: {error!r}", remedy="run again with -v"), arguments)
 
 
 def _check_zero_bytes(arguments: Sequence[str]) -> None:
@@ -324,13 +337,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         stream.write(content)
 
 
-def _report(prog: str, error: HelmError, arguments: list[str]) -> int:
+def _report(parser: Parser, error: HelmError, arguments: list[str]) -> int:
+    error.message = parser.in_flags(error.message)
+    error.remedy = None if error.remedy is None else parser.in_flags(error.remedy)
+    if error.field is not None and error.file is None:
+        error.field = parser.flag(error.field) or error.field
     if "--json" in arguments:
         fields = {"code": error.code, "message": error.message, "file": error.file, "field": error.field}
         content = {**fields, "value": _printable(error.value), "remedy": error.remedy}
         say(to_json({"error": content}))
     else:
-        print(f"{prog}: error: {error}", file=sys.stderr)
+        print(f"{parser.prog}: error: {error}", file=sys.stderr)
     return error.exit_code
 
 

@@ -44,6 +44,7 @@ def build_parser(strategy: str | None = None) -> Parser:
     )
     add_machine_arguments(parser)
     add_strategy_arguments(parser, strategy)
+    parser.set_defaults(in_flags=parser.in_flags)
     return parser
 
 
@@ -154,7 +155,7 @@ def _plan(args: argparse.Namespace, tests: "Sequence[Test]") -> "Plan":
     workload = Workload(prompt_tokens=prompt, output_tokens=context - prompt, batch=args.batch, context=context)
     decision = decide(request_of(args, model, hardware, workload))
     for warning in decision.warnings:
-        warn(args, warning)
+        warn(args, args.in_flags(warning))
     return decision.plan
 
 

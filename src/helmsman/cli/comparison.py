@@ -58,10 +58,10 @@ def show_comparison(args: argparse.Namespace, found: "Comparison", took: Mapping
     kept = any(row.planned and not row.misses for row in found.rows)
     cost = "\n\nseconds      " + ", ".join(f"{name} {each:.2f}" for name, each in took.items()) if args.verbose else ""
     if kept:
-        emit(args, found.to_json(), lambda: table(found) + cost + drawn)
+        emit(args, found.to_json(), lambda: args.in_flags(table(found)) + cost + drawn)
         return
     if not (args.json or args.quiet):
-        say(table(found) + cost)
+        say(args.in_flags(table(found)) + cost)
     if any(row.planned for row in found.rows):
         remedy = next((row.remedy for row in found.rows if row.strategy == "optimal" and row.remedy), None)
         text = f"no strategy's plan keeps {found.options['slo']}"

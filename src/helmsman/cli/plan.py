@@ -43,6 +43,7 @@ def build_parser(strategy: str | None = None) -> Parser:
     add_strategy_arguments(parser, strategy)
     add_comparison_arguments(parser)
     add_plot_argument(parser, _PICTURES)
+    parser.set_defaults(in_flags=parser.in_flags)
     return parser
 
 
@@ -78,7 +79,7 @@ def execute(args: argparse.Namespace) -> int:
     if args.max_context:
         return _print_longest(args, request)
     for warning in decision.warnings:
-        print(f"helm-plan: warning: {warning}", file=sys.stderr)
+        print(f"helm-plan: warning: {args.in_flags(warning)}", file=sys.stderr)
     decision, disturbed = _told_disturbance(decision)
     if args.plot:
         _draw(args, decision)
