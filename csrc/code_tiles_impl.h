@@ -185,14 +185,7 @@ void words_as(const LinearArgs& a) {
 }
 
 void linear_words(const LinearArgs& a) {
-  switch (a.format) {
-    case Format::q8_0: return words_as<Format::q8_0>(a);
-    case Format::q4_0: return words_as<Format::q4_0>(a);
-    case Format::q4_k: return words_as<Format::q4_k>(a);
-    case Format::q6_k: return words_as<Format::q6_k>(a);
-    case Format::q8: return words_as<Format::q8>(a);
-    default: return words_as<Format::q4>(a);
-  }
+  with_code_format(a.format, [&](auto format) { words_as<format.value>(a); });
 }
 
 // Eight quads (columns in the order 0, 2, 1, 3), scale, scale times sum, then of the first half, of the second and of both
@@ -226,14 +219,7 @@ void bytes_as(const LinearArgs& a) {
 }
 
 void linear_bytes(const LinearArgs& a) {
-  switch (a.format) {
-    case Format::q8_0: return bytes_as<Format::q8_0>(a);
-    case Format::q4_0: return bytes_as<Format::q4_0>(a);
-    case Format::q4_k: return bytes_as<Format::q4_k>(a);
-    case Format::q6_k: return bytes_as<Format::q6_k>(a);
-    case Format::q8: return bytes_as<Format::q8>(a);
-    default: return bytes_as<Format::q4>(a);
-  }
+  with_code_format(a.format, [&](auto format) { bytes_as<format.value>(a); });
 }
 
 }  // namespace

@@ -228,6 +228,25 @@ struct Codes<Format::q6_k> {
   const uint8_t *scales, *codes;
 };
 
+// A quantised format as a type, so that what is called with it is compiled for it.
+template <Format F>
+struct CodeFormat {
+  static constexpr Format value = F;
+};
+
+// Calls use(CodeFormat<F>) with the quantised format F that `format` is.
+template <class Use>
+void with_code_format(Format format, const Use& use) {
+  switch (format) {
+    case Format::q8_0: return use(CodeFormat<Format::q8_0>());
+    case Format::q4_0: return use(CodeFormat<Format::q4_0>());
+    case Format::q4_k: return use(CodeFormat<Format::q4_k>());
+    case Format::q6_k: return use(CodeFormat<Format::q6_k>());
+    case Format::q8: return use(CodeFormat<Format::q8>());
+    default: return use(CodeFormat<Format::q4>());
+  }
+}
+
 // Where the block of columns that has column `k` begins in a panel.
 template <Format F>
 const char* panel_at(const LinearArgs& a, size_t panel, size_t k) {

@@ -216,12 +216,7 @@ void linear(const LinearArgs& a) {
     case Format::f32: return linear_as<Format::f32>(a);
     case Format::f16: return linear_as<Format::f16>(a);
     case Format::bf16: return linear_as<Format::bf16>(a);
-    case Format::q8_0: return linear_as<Format::q8_0>(a);
-    case Format::q4_0: return linear_as<Format::q4_0>(a);
-    case Format::q4_k: return linear_as<Format::q4_k>(a);
-    case Format::q6_k: return linear_as<Format::q6_k>(a);
-    case Format::q8: return linear_as<Format::q8>(a);
-    default: return linear_as<Format::q4>(a);
+    default: return with_code_format(a.format, [&](auto format) { linear_as<format.value>(a); });
   }
 }
 
