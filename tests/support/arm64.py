@@ -56,6 +56,7 @@ def build() -> None:
         "CMAKE_CXX_COMPILER": "aarch64-linux-gnu-g++",
         "CMAKE_CXX_FLAGS": f"-Wno-psabi -idirafter {SYSTEM}/usr/include",  # pyconfig.h is there
         "Python_EXECUTABLE": str(PYTHON),
+        "Python_INCLUDE_DIR": str(SYSTEM / "usr/include/python3.11"),  # CMake 4 asks no emulated interpreter
         "pybind11_DIR": _pybind11(),
     }
     _cmake("-S", str(ROOT), "-B", str(KERNELS), *(f"-D{name}={value}" for name, value in options.items()))
