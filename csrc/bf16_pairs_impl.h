@@ -1,7 +1,7 @@
 // Products of many tokens with bf16 weights, both factors bf16, for the instruction set whose Simd was included before.
 //
 // Activations are rounded to bf16 (Kernels::pack_pairs). Lanes of 32 bits hold two neighbouring columns of a row, as
-// BF16 units multiply them: a tile is two panels whose columns have been put in pairs, reused by all tokens from L1.
+// BF16 units multiply them: a tile is a few panels whose columns have been put in pairs, reused by all tokens from L1.
 // Products are exact in f32; an odd last column is paired with zeros.
 #pragma once
 #include "peak_impl.h"
@@ -10,50 +10,56 @@
 namespace helm {
 namespace {
 
-constexpr int kPairsTogether = 12;         // tokens times a pair of panels: 24 of 32 registers
+constexpr size_t kPairRows = Simd::product_panels * kPanel;  // of a tile, which meets product_block tokens at a time
 constexpr size_t kPairDepth = 256;  // columns of a tile, which stays in L1
 
 inline size_t pairs_of(size_t columns) { return (columns + 1) / 2; }
 
-// Columns [k, k + depth) of a panel as pairs, `step` registers apart.
-inline void pair_columns(const uint16_t* columns, size_t depth, size_t step, int32_t* to) {
-  for (size_t k = 0; k + 2 <= depth; k += 2, to += step)
-    Simd::store_words(to, Simd::columns_to_pairs(Simd::words(columns + k * kPanel)));
+// Two columns of a panel as pairs.
+inline void pair_two(const uint16_t* columns, int32_t* to) {
+#pragma GCC unroll 16
+  for (int i = 0; i < kVectors; ++i) Simd::store_words(to + i * Simd::lanes, Simd::pairs_of_columns(columns, i));
+}
+
+// `depth` columns of a panel as pairs, kPairRows apart.
+inline void pair_columns(const uint16_t* columns, size_t depth, int32_t* to) {
+  for (size_t k = 0; k + 2 <= depth; k += 2, to += kPairRows) pair_two(columns + k * kPanel, to);
   if (depth % 2 == 0) return;
   alignas(64) uint16_t last[2 * kPanel] = {};
   memcpy(last, columns + (depth - 1) * kPanel, kPanel * sizeof(uint16_t));
-  Simd::store_words(to, Simd::columns_to_pairs(Simd::words(last)));
+  pair_two(last, to);
 }
 
 // P panels of a tile times T tokens over `count` pairs of columns.
 template <int P, int T>
 void pairs_tile(const int32_t* tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
-  V total[T][P];
+  constexpr int N = P * kVectors;
+  V total[T][N];
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p)
-      total[t][p] = accumulate ? Simd::load(sums + (2 * t + p) * kPanel) : Simd::zero();
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i)
+      total[t][i] = accumulate ? Simd::load(sums + t * kPairRows + i * Simd::lanes) : Simd::zero();
   for (size_t k = 0; k < count; ++k) {
-    I w[P];
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) w[p] = Simd::words(tile + (2 * k + p) * kPanel);
+    I w[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) w[i] = Simd::words(tile + k * kPairRows + i * Simd::lanes);
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       const I factor = Simd::every(x[k * T + t]);
-#pragma GCC unroll 2
-      for (int p = 0; p < P; ++p) total[t][p] = Simd::dot_pairs(total[t][p], w[p], factor);
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) total[t][i] = Simd::dot_pairs(total[t][i], w[i], factor);
     }
   }
 #pragma GCC unroll 16
   for (int t = 0; t < T; ++t)
-#pragma GCC unroll 2
-    for (int p = 0; p < P; ++p) Simd::store(sums + (2 * t + p) * kPanel, total[t][p]);
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) Simd::store(sums + t * kPairRows + i * Simd::lanes, total[t][i]);
 }
 
 using PairsTile = void (*)(const int32_t*, size_t, const int32_t*, float*, bool);
 
-template <int P, int T = kPairsTogether>
+template <int P, int T = Simd::product_block>
 PairsTile pairs_for(size_t tokens) {
   if constexpr (T > 1)
     if (tokens != T) return pairs_for<P, T - 1>(tokens);
@@ -62,13 +68,12 @@ PairsTile pairs_for(size_t tokens) {
 
 struct PairProduct {
   static constexpr Format format = Format::bf16;
-  static constexpr size_t block = kPairsTogether, panels = 2, depth = kPairDepth;
+  static constexpr size_t block = Simd::product_block, panels = Simd::product_panels, depth = kPairDepth;
 
   static const int32_t* make(const LinearArgs& a, size_t panel, size_t count, size_t k, size_t depth) {
     auto* tile = reinterpret_cast<int32_t*>(a.scratch);
     for (size_t p = 0; p < count; ++p)
-      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, 2 * kPanel,
-                   tile + p * kPanel);
+      pair_columns(reinterpret_cast<const uint16_t*>(panel_at<format>(a, panel + p, k)), depth, tile + p * kPanel);
     return tile;
   }
   static const int32_t* input(const LinearArgs& a, Block block, size_t k) {
@@ -76,11 +81,11 @@ struct PairProduct {
   }
   static void multiply(const LinearArgs&, const int32_t* tile, size_t count, size_t depth, const int32_t* x,
                        size_t tokens, float* sums, bool accumulate) {
-    const PairsTile run = count == 1 ? pairs_for<1>(tokens) : pairs_for<2>(tokens);
+    const PairsTile run = count == 1 ? pairs_for<1>(tokens) : pairs_for<panels>(tokens);
     run(tile, pairs_of(depth), x, sums, accumulate);
   }
 };
-static_assert(kPairDepth / 2 * 2 * kPanel <= kTileFloats, "a tile is in the scratch");
+static_assert(kPairDepth / 2 * kPairRows <= kTileFloats, "a tile is in the scratch");
 
 void linear_pairs(const LinearArgs& a) { multiply_all<PairProduct>(a); }
 
@@ -93,7 +98,7 @@ inline void round_strip(const float* x, size_t n, uint16_t* strip) {
 }
 
 void pack_pairs(const PackArgs& a) {
-  const Blocks blocks = blocks_of(a.tokens, kPairsTogether);
+  const Blocks blocks = blocks_of(a.tokens, Simd::product_block);
   for (size_t b = 0; b < blocks.count; ++b) {
     const Block block = block_at(blocks, b);
     const size_t width = block.end - block.begin;
@@ -109,7 +114,9 @@ void pack_pairs(const PackArgs& a) {
 }
 
 void peak_pairs(size_t rounds) {
-  step_chains(rounds, Simd::zero(), Simd::every(0x3f803f80), Simd::every(0x3f003f00),
+  I half = Simd::every(0x3f003f00);
+  touch(half);  // for arm64, GCC 12 would write a constant of bf16 as one of f16
+  step_chains(rounds, Simd::zero(), Simd::every(0x3f803f80), half,
               [](V sum, I a, I b) HELM_LAMBDA { return Simd::dot_pairs(sum, a, b); });
 }
 

@@ -32,7 +32,9 @@ std::vector<const Kernels*> supported() {
   if (has_avx2() && __builtin_cpu_supports("avxvnni")) found.push_back(&avxvnni_kernels());
   if (has_avx2()) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
-  if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) found.push_back(&neondot_kernels());
+  const bool dot = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+  if (dot && getauxval(AT_HWCAP2) & HWCAP2_BF16) found.push_back(&neonbf16_kernels());
+  if (dot) found.push_back(&neondot_kernels());
   found.push_back(&neon_kernels());
 #endif
   found.push_back(&portable_kernels());

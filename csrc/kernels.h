@@ -9,9 +9,10 @@
 // in every row; runs of values below 1e-30 count as zero. Decode over q8_0 rows: a query is rounded to 16 bits under
 // one scale, half a 32767th of its largest magnitude; so are the weights of 32 positions times the scales of their
 // values (which are not negative), of the largest such product. Where BF16 units multiply (pack_pairs), x is rounded to
-// bf16, to nearest even, and the bound of linear holds for what that gives; so are the factors of attention of prompts where
-// PrefillArgs::bf16 says so: each weight, relative to the largest score so far, by at most a 256th of itself. No pointer needs more than its element's
-// alignment; 64 bytes is fastest.
+// bf16, to nearest even, and the bound of linear holds for what that gives (arm64's units round up to twice as much, half as
+// often); so are the factors of attention of prompts where PrefillArgs::bf16 says so: each weight, relative to the
+// largest score so far, by at most a 256th of itself. No pointer needs more than its element's alignment; 64 bytes is
+// fastest.
 #pragma once
 #include <cstddef>
 

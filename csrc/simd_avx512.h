@@ -134,6 +134,7 @@ struct Simd {
     const I rows = _mm512_cvtepu16_epi32(_mm256_set_epi16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0));
     return _mm512_permutexvar_epi16(either(rows, _mm512_slli_epi32(_mm512_add_epi32(rows, every(16)), 16)), columns);
   }
+  static I pairs_of_columns(const uint16_t* columns, int) { return columns_to_pairs(words(columns)); }
   // Pairs of bf16 to the nearest, one of `first` and one of `second` each; and sum + the products of two such pairs.
 #ifdef __AVX512BF16__
   static I pair(V first, V second) { return columns_to_pairs((I)_mm512_cvtne2ps_pbh(second, first)); }

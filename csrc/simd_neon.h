@@ -1,4 +1,5 @@
-// Four lanes: NEON, as every arm64 processor has it; with its 8-bit dot products where compiled for them.
+// Four lanes: NEON, as every arm64 processor has it; with its 8-bit dot products, or its BF16 units, where compiled for
+// them.
 #pragma once
 #include <arm_neon.h>
 
@@ -94,6 +95,22 @@ struct Simd : FourLanes<Simd> {
     const int16x8_t x = vreinterpretq_s16_s32(a), y = vreinterpretq_s16_s32(b);
     return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(x), vget_low_s16(y)), vmull_high_s16(x, y)));
   }
+#ifdef __ARM_FEATURE_BF16_VECTOR_ARITHMETIC
+  // Rows 4i to 4i + 3 of two columns of 16 bf16 as pairs.
+  static I pairs_of_columns(const uint16_t* columns, int i) {
+    return joined(vld1_u16(columns + i * lanes), vld1_u16(columns + 16 + i * lanes));
+  }
+  // Pairs of bf16 to the nearest, one of `first` and one of `second` each; and sum + the products of two such pairs.
+  // The sum of both products, then the total, are rounded to odd: by less than one in the last place, twice as much as
+  // to the nearest. The total is rounded once for two products, that of f32 for each: bounds of errors are the same.
+  static I pair(V first, V second) {
+    return joined(vreinterpret_u16_bf16(vcvt_bf16_f32(first)), vreinterpret_u16_bf16(vcvt_bf16_f32(second)));
+  }
+  static V dot_pairs(V sum, I a, I b) { return vbfdotq_f32(sum, vreinterpretq_bf16_s32(a), vreinterpretq_bf16_s32(b)); }
+  static I joined(uint16x4_t first, uint16x4_t second) {
+    return vreinterpretq_s32_u32(vaddw_u16(vshll_n_u16(second, 16), first));
+  }
+#endif
   static I add_counts(I a, I b) { return vaddq_s32(a, b); }
   // Bytes as 16-bit numbers.
   static I signed_words(const uint8_t* p) {

@@ -28,7 +28,14 @@ def built() -> None:
     build()
 
 
-@pytest.mark.parametrize(("cpu", "names"), [("max", "neondot neon portable"), ("cortex-a53", "neon portable")])
+@pytest.mark.parametrize(
+    ("cpu", "names"),
+    [
+        ("max", "neonbf16 neondot neon portable"),
+        ("neoverse-n1", "neondot neon portable"),
+        ("cortex-a53", "neon portable"),
+    ],
+)
 def test_tables_are_those_of_the_processor(cpu: str, names: str) -> None:
     assert python("-c", NAMES, cpu=cpu).stdout.split() == names.split()
 

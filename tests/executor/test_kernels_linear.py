@@ -123,15 +123,15 @@ def test_instruction_sets_agree(pools: tuple[Pool, ...]) -> None:
         np.testing.assert_allclose(y, results[-1], rtol=0, atol=300 * UNIT * 60)
 
 
-BF16_UNITS = [name for name in (*kernels.supported_isas(), *kernels.emulated_isas()) if name.startswith("avx512bf16")]
+BF16_UNITS = [name for name in (*kernels.supported_isas(), *kernels.emulated_isas()) if "bf16" in name]
 
 
 @pytest.fixture(params=BF16_UNITS)
-def bf16_units(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The processor's, or their imitation, which is made of AVX-512: without that there are none to ask."""
+def bf16_units(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The processor's, or their imitation, which is made of AVX-512: without that x86-64 has none to ask."""
     before = kernels.isa()
     kernels.select_isa(request.param)
-    yield
+    yield request.param
     kernels.select_isa(before)
 
 
@@ -143,28 +143,46 @@ def prompt_product(pool: Pool, weights: Floats, x: Floats) -> Floats:
     return y
 
 
-def test_bf16_units_round_every_sum_to_the_nearest(bf16_units: None, pools: tuple[Pool, ...]) -> None:
-    """Bit for bit what the manual says of a pair: a fused product of its second numbers, then one of its first."""
+def rounded_to_odd(values: NDArray[np.float64]) -> Floats:
+    """Return the neighbour in f32 whose last bit is set, for values that are not themselves f32."""
+    nearest = values.astype(np.float32)
+    smaller = np.where(np.abs(nearest) > np.abs(values), np.nextafter(nearest, np.float32(0)), nearest)
+    return np.where(smaller == values, smaller, (smaller.view(np.uint32) | 1).view(np.float32))
+
+
+def test_bf16_units_round_every_sum_as_the_manual_says(bf16_units: str, pools: tuple[Pool, ...]) -> None:
+    """Bit for bit what the manual says of a pair: a fused product of its second numbers, then one of its first, to the
+    nearest; arm64's units round the sum of both to odd."""
     rng = np.random.default_rng(6)
     weights, x = (rounded(rng.standard_normal((rows, 2), np.float32), "bf16") for rows in (50, 40))
     second = np.outer(x[:, 1], weights[:, 1])  # exact: 16 bits
     first = np.outer(x[:, 0].astype(np.float64), weights[:, 0].astype(np.float64))
-    np.testing.assert_array_equal(prompt_product(pools[1], weights, x), (first + second).astype(np.float32))
+    exact = first + second
+    expected = rounded_to_odd(exact) if bf16_units.startswith("neon") else exact.astype(np.float32)
+    np.testing.assert_array_equal(prompt_product(pools[1], weights, x), expected)
 
 
-def test_bf16_units_round_activations_to_the_nearest_even(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+def test_bf16_units_keep_the_bound_of_long_sums(bf16_units: str, pools: tuple[Pool, ...]) -> None:
+    """Also where all terms have one sign and one size, so that every rounding counts."""
+    rng = np.random.default_rng(8)
+    for columns in (2, 3, 255, 1024, 4099):
+        weights, x = (1 + rng.random((rows, columns), np.float32) for rows in (20, 33))
+        check(pools[1], weights, "bf16", x, "bf16")
+
+
+def test_bf16_units_round_activations_to_the_nearest_even(bf16_units: str, pools: tuple[Pool, ...]) -> None:
     x = np.random.default_rng(7).standard_normal((31, 67), np.float32) * np.float32(1e20)
     x[0, :4] = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-8 + 2.0**-20, -(1 + 2.0**-8)]
     np.testing.assert_array_equal(prompt_product(pools[1], np.eye(67, dtype=np.float32), x), rounded(x, "bf16"))
 
 
-def test_bf16_units_take_subnormal_numbers_for_zero(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+def test_bf16_units_take_subnormal_numbers_for_zero(bf16_units: str, pools: tuple[Pool, ...]) -> None:
     for weight, factor in ((2.0**-70, 2.0**-70), (2.0**-130, 2.0**100), (2.0**100, 2.0**-130)):
         weights, x = np.full((17, 3), weight, np.float32), np.full((20, 3), factor, np.float32)
         assert not prompt_product(pools[0], weights, x).any()
 
 
-def test_bf16_units_pass_on_what_is_no_number(bf16_units: None, pools: tuple[Pool, ...]) -> None:
+def test_bf16_units_pass_on_what_is_no_number(bf16_units: str, pools: tuple[Pool, ...]) -> None:
     x = np.ones((30, 33), np.float32)
     x[3, 32], x[7, 0] = np.nan, np.inf
     y = prompt_product(pools[2], np.ones((20, 33), np.float32), x)
