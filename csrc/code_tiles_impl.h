@@ -4,6 +4,12 @@
 // A tile is a few panels of which some columns have been taken apart, reused by all tokens from L1: lanes of 32 bits hold
 // neighbouring columns of a row, two of 16 bits (WordLanes) or four of 8 bits (ByteLanes), whose products with as many
 // activations are added in one step. Sums over a span of columns under one scale are exact.
+//
+// Lanes say what a register holds. `columns` of a row are side by side in it, and sums of `tokens` share one;
+// `registers` hold those of a panel. each(code, s, use) calls use(p, i, w) with step p of span s in register i, a step
+// being `columns` of all rows. put_rows_of(rows, to): a number per row to the lanes of its sums. Of the tokens from
+// g * `tokens` on are start: sums before the first product; factor: the activations of a step; value: what is kept with a
+// run in f32. put(total, sums, accumulate): to sums[T][rows of a tile].
 #pragma once
 #include "product_impl.h"
 #include "words_impl.h"
@@ -14,8 +20,24 @@ namespace {
 constexpr int kTilePanels = Simd::product_panels;
 constexpr size_t kTileRuns = 8;  // runs of 32 columns: with the activations of kTogether tokens a tile stays in L1
 
+// A register has one token's sums with neighbouring rows.
+struct TokenLanes {
+  static constexpr int tokens = 1, registers = kVectors;
+
+  HELM_INLINE static void put_rows_of(const V* rows, float* to) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kVectors; ++i) Simd::store(to + i * Simd::lanes, rows[i]);
+  }
+  HELM_INLINE static I factor(const int32_t* x, int width, int step, int g) { return Simd::every(x[step * width + g]); }
+  HELM_INLINE static V value(const int32_t* x, int g) { return Simd::set(float_at(x + g)); }
+  template <int P, int T>
+  HELM_INLINE static void put(const V (*total)[P * kVectors], float* sums, bool accumulate) {
+    put_rows<T, P * kVectors>(total, sums, kTilePanels * kPanel, P * kPanel, accumulate);
+  }
+};
+
 // Two columns in a lane. Activations: as pack_words leaves them.
-struct WordLanes {
+struct WordLanes : TokenLanes {
   static constexpr size_t columns = 2, run_size = kRunWords, scale_at = 16;
 
   template <Format F, class Use>
@@ -25,7 +47,7 @@ struct WordLanes {
     });
   }
   template <Format F>
-  HELM_INLINE static I start(const int32_t*, size_t, size_t) { return Simd::every(0); }
+  HELM_INLINE static I start(const int32_t*, size_t, size_t, int) { return Simd::every(0); }
   HELM_INLINE static I dot(I sum, I codes, I x) { return Simd::dot_in_loop(sum, codes, x); }
   HELM_INLINE static I whole(I sum) { return sum; }
 };
@@ -36,8 +58,12 @@ constexpr int kByteShift = Simd::codes_signed ? (F == Format::q8 ? 128 : 0) : (F
 template <Format F>
 constexpr int kByteOffset = static_cast<int>(Codes<F>::offset) - kByteShift<F>;
 
+// Where the sums of a span's activations are, as put_byte_sums leaves them.
+template <Format F>
+constexpr size_t kCountsAt = Codes<F>::span == kRun ? 12 : 10;
+
 // Four columns in a lane, in the order 0, 2, 1, 3. Activations: as pack_bytes leaves them.
-struct ByteLanes {
+struct ByteLanes : TokenLanes {
   static constexpr size_t columns = 4, run_size = kRunBytes, scale_at = 8;
 
   template <Format F, class Use>
@@ -52,10 +78,9 @@ struct ByteLanes {
     });
   }
   template <Format F>
-  HELM_INLINE static I start(const int32_t* x, size_t stride, size_t s) {
+  HELM_INLINE static I start(const int32_t* x, size_t width, size_t s, int g) {
     if constexpr (kByteOffset<F> == 0) return Simd::every(0);
-    constexpr size_t first = Codes<F>::span == kRun ? 12 : 10;
-    return Simd::start_bytes(-kByteOffset<F>, Simd::every(x[(first + s) * stride]));
+    return Simd::start_bytes(-kByteOffset<F>, Simd::every(x[(kCountsAt<F> + s) * width + g]));
   }
   HELM_INLINE static I dot(I sum, I codes, I x) { return Simd::dot_bytes(sum, codes, x); }
   HELM_INLINE static I whole(I sum) { return Simd::whole_bytes(sum); }
@@ -63,10 +88,10 @@ struct ByteLanes {
 
 template <class L>
 struct CodeTile {
-  int32_t lanes[kTileRuns * kRun / L::columns][kTilePanels][kPanel];
-  float scales[2 * kTileRuns][kTilePanels][kPanel], minima[kTileRuns][kTilePanels][kPanel];
+  static constexpr size_t width = L::registers * Simd::lanes;
+  int32_t lanes[kTileRuns * kRun / L::columns][kTilePanels][width];
+  float scales[2 * kTileRuns][kTilePanels][width], minima[kTileRuns][kTilePanels][width];
 };
-static_assert(sizeof(CodeTile<WordLanes>) <= kTileFloats * sizeof(float), "a tile is in the scratch");
 
 template <Format F, class L>
 void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, CodeTile<L>& tile) {
@@ -78,7 +103,7 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
       const size_t from = run % runs * spans + s, to = (run - first) * spans + s;
       V scale[kVectors];
       code.scale(from, scale);
-      for (int i = 0; i < kVectors; ++i) Simd::store(tile.scales[to][which] + i * Simd::lanes, scale[i]);
+      L::put_rows_of(scale, tile.scales[to][which]);
       L::template each<F>(code, from, [&](int p, int i, I w) HELM_LAMBDA {
         Simd::store_words(tile.lanes[to * C::span / L::columns + p][which] + i * Simd::lanes, w);
       });
@@ -86,7 +111,34 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
     if constexpr (C::minima) {
       V low[kVectors];
       code.minimum(run % runs, low);
-      for (int i = 0; i < kVectors; ++i) Simd::store(tile.minima[run - first][which] + i * Simd::lanes, low[i]);
+      L::put_rows_of(low, tile.minima[run - first][which]);
+    }
+  }
+}
+
+// Adds a step's products to all sums. Of weights and activations the fewer are in registers together, the others in
+// turn.
+template <class L, int G, int N, class Factor, class Weights>
+HELM_INLINE void add_step(const Factor& factor, const Weights& weights, I (*sum)[N]) {
+  if constexpr (L::tokens == 1) {
+    I w[N];
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) w[i] = weights(i);
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) {
+      const I x = factor(g);
+#pragma GCC unroll 16
+      for (int i = 0; i < N; ++i) sum[g][i] = L::dot(sum[g][i], w[i], x);
+    }
+  } else {
+    I x[G];
+#pragma GCC unroll 16
+    for (int g = 0; g < G; ++g) x[g] = factor(g);
+#pragma GCC unroll 16
+    for (int i = 0; i < N; ++i) {
+      const I w = weights(i);
+#pragma GCC unroll 16
+      for (int g = 0; g < G; ++g) sum[g][i] = L::dot(sum[g][i], w, x[g]);
     }
   }
 }
@@ -95,53 +147,47 @@ void take_apart(const uint8_t* panel, size_t first, size_t count, size_t which, 
 template <Format F, class L, int P, int T>
 void codes_tile(const CodeTile<L>& tile, size_t count, const int32_t* x, float* sums, bool accumulate) {
   using C = Codes<F>;
-  constexpr int N = P * kVectors, spans = kRun / C::span, steps = C::span / L::columns;
-  V total[T][N];
+  constexpr int N = P * L::registers, G = (T + L::tokens - 1) / L::tokens;
+  constexpr int spans = kRun / C::span, steps = C::span / L::columns;
+  V total[G][N];
   for (auto& token : total)
     for (auto& v : token) v = Simd::zero();
   for (size_t run = 0; run < count; ++run, x += T * L::run_size)
     for (int s = 0; s < spans; ++s) {
-      I sum[T][N];
+      I sum[G][N];
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) {
-        const I start = L::template start<F>(x + t, T, s);
+      for (int g = 0; g < G; ++g) {
+        const I start = L::template start<F>(x, T, s, g);
 #pragma GCC unroll 16
-        for (int i = 0; i < N; ++i) sum[t][i] = start;
+        for (int i = 0; i < N; ++i) sum[g][i] = start;
       }
-      const int32_t* factors = x + s * steps * T;
-      const int32_t(*lanes)[kTilePanels][kPanel] = tile.lanes + (run * spans + s) * steps;
+      const auto* lanes = tile.lanes + (run * spans + s) * steps;
 #pragma GCC unroll 1
       for (int p = 0; p < steps; ++p) {
-        I w[N];
-#pragma GCC unroll 16
-        for (int i = 0; i < N; ++i) w[i] = Simd::words(lanes[p][0] + i * Simd::lanes);
-#pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) {
-          const I factor = Simd::every(factors[p * T + t]);
-#pragma GCC unroll 16
-          for (int i = 0; i < N; ++i) sum[t][i] = L::dot(sum[t][i], w[i], factor);
-        }
+        const auto factor = [&](int g) HELM_LAMBDA { return L::factor(x, T, s * steps + p, g); };
+        const auto weights = [&](int i) HELM_LAMBDA { return Simd::words(lanes[p][0] + i * Simd::lanes); };
+        add_step<L, G, N>(factor, weights, sum);
       }
       const float* scale = tile.scales[run * spans + s][0];
 #pragma GCC unroll 16
-      for (int t = 0; t < T; ++t) {
-        const V factor = Simd::set(float_at(x + L::scale_at * T + t));
+      for (int g = 0; g < G; ++g) {
+        const V factor = L::value(x + L::scale_at * T, g);
 #pragma GCC unroll 16
         for (int i = 0; i < N; ++i) {
-          const V counted = Simd::mul(Simd::floats(L::whole(sum[t][i])), factor);
-          total[t][i] = Simd::fma(counted, Simd::load(scale + i * Simd::lanes), total[t][i]);
+          const V counted = Simd::mul(Simd::floats(L::whole(sum[g][i])), factor);
+          total[g][i] = Simd::fma(counted, Simd::load(scale + i * Simd::lanes), total[g][i]);
         }
       }
       if constexpr (C::minima)
 #pragma GCC unroll 16
-        for (int t = 0; t < T; ++t) {
-          const V factor = Simd::set(float_at(x + (L::scale_at + 1) * T + t));
+        for (int g = 0; g < G; ++g) {
+          const V factor = L::value(x + (L::scale_at + 1) * T, g);
 #pragma GCC unroll 16
           for (int i = 0; i < N; ++i)
-            total[t][i] = Simd::fma(factor, Simd::load(tile.minima[run][0] + i * Simd::lanes), total[t][i]);
+            total[g][i] = Simd::fma(factor, Simd::load(tile.minima[run][0] + i * Simd::lanes), total[g][i]);
         }
     }
-  put_rows<T, N>(total, sums, kTilePanels * kPanel, N * Simd::lanes, accumulate);
+  L::template put<P, T>(total, sums, accumulate);
 }
 
 template <class L>
@@ -156,6 +202,7 @@ TileProduct<L> tile_for(size_t tokens) {
 
 template <Format F, class L>
 struct CodeProduct {
+  static_assert(sizeof(CodeTile<L>) <= kTileFloats * sizeof(float), "a tile is in the scratch");
   static constexpr Format format = F;
   static constexpr size_t block = kTogether, panels = kTilePanels, depth = kTileRuns * kRun;
 
@@ -188,16 +235,19 @@ void linear_words(const LinearArgs& a) {
   with_code_format(a.format, [&](auto format) { words_as<format.value>(a); });
 }
 
-// Eight quads (columns in the order 0, 2, 1, 3), scale, scale times sum, then of the first half, of the second and of both
-// the sums of even columns and of odd ones, which meet either pair of a quad, as 16-bit numbers.
-inline void put_bytes(Run& run, size_t stride, int32_t* to) {
+// Columns 4q to 4q + 3 in the order 0, 2, 1, 3.
+inline int32_t quad_of(const Run& run, size_t q) {
   constexpr uint32_t low = 0x00ff00ff;
-  uint32_t pairs[kRun / 2];
+  uint32_t pairs[2];
+  memcpy(pairs, run.whole + 4 * q, sizeof(pairs));
+  return static_cast<int32_t>((pairs[0] & low) | (pairs[1] & low) << 8);
+}
+
+// What follows 32 numbers of 8 bits: scale, scale times sum, then of the first half, of the second and of both the sums
+// of even columns and of odd ones, which meet either pair of a quad, as 16-bit numbers.
+inline void put_byte_sums(const Run& run, size_t width, int32_t* to) {
   int16_t counts[3][2];
-  memcpy(pairs, run.whole, sizeof(pairs));
-  for (size_t q = 0; q < kRun / 4; ++q)
-    to[q * stride] = static_cast<int32_t>((pairs[2 * q] & low) | (pairs[2 * q + 1] & low) << 8);
-  put_scale(run, stride, to + 8 * stride);
+  put_scale(run, width, to + 8 * width);
   for (int odd = 0; odd < 2; ++odd) {
     int sums[2] = {};
     for (size_t c = 0; c < kRun / 4; ++c) {
@@ -208,7 +258,13 @@ inline void put_bytes(Run& run, size_t stride, int32_t* to) {
     counts[1][odd] = static_cast<int16_t>(sums[1]);
     counts[2][odd] = static_cast<int16_t>(sums[0] + sums[1]);
   }
-  for (size_t part = 0; part < 3; ++part) memcpy(to + (10 + part) * stride, counts[part], 4);
+  for (size_t part = 0; part < 3; ++part) memcpy(to + (10 + part) * width, counts[part], 4);
+}
+
+// Eight quads, and their sums.
+inline void put_bytes(const Run& run, size_t width, size_t token, int32_t* to) {
+  for (size_t q = 0; q < kRun / 4; ++q) to[q * width + token] = quad_of(run, q);
+  put_byte_sums(run, width, to + token);
 }
 
 void pack_bytes(const PackArgs& a) { pack_runs(a, kTogether, kRunBytes, kByteMost, put_bytes); }

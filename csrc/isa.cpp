@@ -33,7 +33,9 @@ std::vector<const Kernels*> supported() {
   if (has_avx2()) found.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   const bool dot = getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
-  if (dot && getauxval(AT_HWCAP2) & HWCAP2_BF16) found.push_back(&neonbf16_kernels());
+  const bool i8mm = dot && getauxval(AT_HWCAP2) & HWCAP2_I8MM;
+  if (i8mm && getauxval(AT_HWCAP2) & HWCAP2_BF16) found.push_back(&neonbf16_kernels());
+  if (i8mm) found.push_back(&neoni8mm_kernels());
   if (dot) found.push_back(&neondot_kernels());
   found.push_back(&neon_kernels());
 #endif

@@ -19,6 +19,7 @@ const Kernels& avx512bf16_emulated_kernels();  // for AVX-512: what BF16 units d
 #elif defined(__aarch64__)
 const Kernels& neon_kernels();
 const Kernels& neondot_kernels();
+const Kernels& neoni8mm_kernels();
 const Kernels& neonbf16_kernels();
 #endif
 

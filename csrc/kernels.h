@@ -205,7 +205,9 @@ struct Kernels {
   void (*pack_words)(const PackArgs&, bool bytes);
   // Of 8-bit ones, more than code_stream_tokens: quantised formats of codes up to byte_most.
   void (*linear_bytes)(const LinearArgs&);
-  void (*pack_bytes)(const PackArgs&);  // runs of 32 columns, each block [runs][kRunBytes][width]
+  // Runs of 32 columns, each block [runs][kRunBytes][width]; eight columns of a token side by side where two tokens are
+  // multiplied at once.
+  void (*pack_bytes)(const PackArgs&);
   // Of activations in bf16, weights too. Null without BF16 units.
   void (*linear_pairs)(const LinearArgs&);
   void (*pack_pairs)(const PackArgs&);  // pairs of columns, each block [(columns + 1) / 2][width]

@@ -1,5 +1,5 @@
-// Products of prompts with bf16 weights, and attention of prompts, by NEON's BF16 units; all else is that of NEON with dot
-// products. Compiled for them, so nothing but the table may leave this file.
+// Products of prompts with bf16 weights, and attention of prompts, by NEON's BF16 units; all else is that of NEON with
+// I8MM, which processors with such units have as well. Compiled for them, so nothing but the table may leave this file.
 #if defined(__aarch64__)
 #include "simd_neon.h"
 //
@@ -7,7 +7,7 @@
 #include "pairs_table_impl.h"
 
 const helm::Kernels& helm::neonbf16_kernels() {
-  static const Kernels table = with_pairs(neondot_kernels(), "neonbf16");
+  static const Kernels table = with_pairs(neoni8mm_kernels(), "neonbf16");
   return table;
 }
 #endif

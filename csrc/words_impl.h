@@ -63,7 +63,8 @@ inline void put_scale(const Run& run, size_t stride, int32_t* to) {
 }
 
 // Sixteen pairs, scale, scale times sum, and the sums of both halves.
-inline void put_words(Run& run, size_t stride, int32_t* to) {
+inline void put_words(Run& run, size_t stride, size_t token, int32_t* to) {
+  to += token;
   arrange_words(run.whole);
   if (stride == 1) memcpy(to, run.whole, sizeof(run.whole));
   for (size_t p = 0; p < kRun / 2 && stride > 1; ++p) memcpy(to + p * stride, run.whole + 2 * p, 4);
@@ -76,7 +77,8 @@ inline void put_words(Run& run, size_t stride, int32_t* to) {
 // Tokens times the panels of a tile: 12 sums, beside which 12 results are in registers where there are 32, else in L1.
 constexpr int kTogether = 6;
 
-// Runs [begin, end) of all tokens in blocks of up to `limit`, `size` numbers a run, by put(run, stride, to).
+// Runs [begin, end) of all tokens in blocks of up to `limit`, `size` numbers a run, by put(run, tokens of the block,
+// token, where the block's run begins).
 template <class Put>
 void pack_runs(const PackArgs& a, size_t limit, size_t size, float most, const Put& put) {
   const size_t runs = (a.columns + kRun - 1) / kRun;
@@ -89,7 +91,7 @@ void pack_runs(const PackArgs& a, size_t limit, size_t size, float most, const P
     for (size_t run = a.begin; run < a.end; ++run, target += width * size)
       for (size_t t = 0; t < width; ++t) {
         round_run(a.x + (block.begin + t) * a.stride + run * kRun, smaller(kRun, a.columns - run * kRun), most, rounded);
-        put(rounded, width, target + t);
+        put(rounded, width, t, target);
       }
   }
 }

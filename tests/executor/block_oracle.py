@@ -49,13 +49,14 @@ def restored(buffer: Buffer, fmt: StoredFormat, rows: int, columns: int) -> Floa
     return found
 
 
-def random_blocks(fmt: StoredFormat, rows: int, columns: int, seed: int) -> Bytes:
-    """Rows of blocks of random bits under finite scales."""
+def random_blocks(fmt: StoredFormat, rows: int, columns: int, seed: int, scale: float | None = None) -> Bytes:
+    """Rows of blocks of random bits under random finite scales, or all under `scale`."""
     rng = np.random.default_rng(seed)
     width, size = BLOCKS[fmt]
     blocks = rng.integers(0, 256, (rows * columns // width, size), np.uint8)
     for at in {"q4_k": (0, 2), "q6_k": (208,)}.get(fmt, (0,)):
-        blocks[:, at : at + 2] = rng.standard_normal((len(blocks), 1)).astype(np.float16).view(np.uint8)
+        scales = rng.standard_normal((len(blocks), 1)) if scale is None else np.full((len(blocks), 1), scale)
+        blocks[:, at : at + 2] = scales.astype(np.float16).view(np.uint8)
     return blocks.reshape(rows, -1)
 
 

@@ -31,7 +31,7 @@ def built() -> None:
 @pytest.mark.parametrize(
     ("cpu", "names"),
     [
-        ("max", "neonbf16 neondot neon portable"),
+        ("max", "neonbf16 neoni8mm neondot neon portable"),
         ("neoverse-n1", "neondot neon portable"),
         ("cortex-a53", "neon portable"),
     ],

@@ -116,6 +116,29 @@ def test_largest_codes_and_activations_do_not_overflow(
             check(pools[0], weights, fmt, rows, np.full((tokens, columns), factor, np.float32), precision)
 
 
+def whole_weights(fmt: StoredFormat, rows: int, columns: int) -> Buffer:
+    """Random weights under scales of one."""
+    if fmt in BLOCKS:
+        return packed(random_blocks(fmt, rows, columns, 11, 1.0), fmt, fmt, rows, columns)
+    top = 255 if fmt == "q8" else 15
+    values = np.random.default_rng(11).integers(0, top, (rows, columns), endpoint=True)
+    values[:, ::32], values[:, 1::32] = 0, top  # every group has the least and the largest
+    return quantised(values.astype(np.float32), fmt)
+
+
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_sums_of_bytes_are_exact(isa: str, fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Whole numbers of 8 bits under scales of one give the same whole number whatever multiplies them."""
+    rows, columns = 37, 256 if fmt in BLOCKS else 200
+    weights, rng = whole_weights(fmt, rows, columns), np.random.default_rng(12)
+    exact_w = restored(weights, fmt, rows, columns).astype(np.float64)
+    for tokens in (17, 19, 23, 25, 40):
+        x = rng.integers(-127, 127, (tokens, columns), endpoint=True)
+        x[:, ::32] = 127  # of every run, so that its scale is one
+        found = product(pools[tokens % len(pools)], weights, fmt, rows, x.astype(np.float32), "int8")
+        np.testing.assert_array_equal(found, x @ exact_w.T)
+
+
 @pytest.mark.parametrize("fmt", QUANTISED)
 def test_zeros_and_tiny_runs_are_zero(
     isa: str, fmt: StoredFormat, precision: Precision, pools: tuple[Pool, ...]
@@ -155,6 +178,28 @@ def test_instruction_sets_agree_on_streamed_tokens(fmt: StoredFormat, pools: tup
     kernels.select_isa(before)
     for y in results:
         np.testing.assert_allclose(y, results[-1], rtol=0, atol=2e-3)
+
+
+NEON = [name for name in kernels.supported_isas() if name.startswith("neon")]
+
+
+@pytest.mark.skipif(not NEON, reason="needs arm64")
+@pytest.mark.parametrize("fmt", QUANTISED)
+def test_arm64_sums_bytes_alike_bit_for_bit(fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
+    """Two rows by two tokens, or one by one: whole sums are the same, and scaled in the same order."""
+    rng = np.random.default_rng(10)
+    rows, columns = SHAPES[fmt]
+    weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
+    before = kernels.isa()
+    for tokens in (13, 17, 24, 40):
+        x = rng.standard_normal((tokens, columns)).astype(np.float32)
+        results = []
+        for name in NEON:
+            kernels.select_isa(name)
+            results.append(product(pools[1], weights, fmt, rows, x, "int8"))
+        for y in results:
+            np.testing.assert_array_equal(y, results[-1])
+    kernels.select_isa(before)
 
 
 def test_what_follows_is_left_alone(isa: str, pools: tuple[Pool, ...]) -> None:
