@@ -10,7 +10,7 @@ from helmsman.planner.best_batches import Answer, BestBatches, Division, Refusal
 from helmsman.planner.decision import Decision
 from helmsman.planner.largest import doubling
 from helmsman.planner.objective import objective_bound
-from helmsman.planner.request import PlanRequest
+from helmsman.planner.request import PlanRequest, say_nothing
 from helmsman.planner.speed import speed
 from helmsman.schemas.errors import InfeasibleError, UsageError
 from helmsman.schemas.plan import Plan
@@ -84,7 +84,7 @@ def _most_tokens(request: PlanRequest[Any], decide: Decide) -> Decision:
     def ask(division: Division) -> Answer | Refusal:
         request.tell(f"{division.batches} x {division.batch}")
         try:
-            decisions[division] = decide(request.sized(**division._asdict()))
+            decisions[division] = decide(replace(request.sized(**division._asdict()), tell=say_nothing))
         except InfeasibleError as error:
             return Refusal(error.largest_batch)
         return _answer(decisions[division].plan, getattr(request.options, "compress", "none") == "none")

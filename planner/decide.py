@@ -8,6 +8,7 @@ from helmsman.planner.format_check import check_formats
 from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
+from helmsman.schemas.errors import UsageError
 
 
 def decide(request: PlanRequest[Any]) -> Decision:
@@ -15,7 +16,10 @@ def decide(request: PlanRequest[Any]) -> Decision:
 
     Raises InfeasibleError with the smallest change that would do where nothing fits, UsageError where options make no
     sense together or the strategy does not apply."""
+    chosen = method(request.strategy)
+    if not isinstance(request.options, chosen.options):
+        problem, remedy = f"are not those of {chosen.name}", f"give a {chosen.options.__name__}"
+        raise UsageError(problem, field="options", value=type(request.options).__name__, remedy=remedy)
     check_choice(request)
     check_formats(request)
-    chosen = method(request.strategy)
     return decide_mixed(request, lambda asked: decide_batches(asked, chosen.decide))

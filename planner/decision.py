@@ -35,8 +35,8 @@ class Decision:
 
     `unused`: devices of the machine that the strategy cannot use; `evaluated`: candidates that were priced;
     `explained`: why it is as fast as it is, found when asked, where the strategy can say; `warnings`: what to doubt of
-    what was asked; `searched`: the search of op-split, to be drawn or
-    tabulated."""
+    what was asked; `searched`: the search of op-split, to be drawn
+    or tabulated."""
 
     plan: Plan
     seconds: float

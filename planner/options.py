@@ -4,7 +4,6 @@ The command line, JSON and the documentation read them; `recorded` is what a pla
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
-from pathlib import Path
 from typing import Any, TypeVar
 
 from helmsman.schemas.errors import UsageError
@@ -43,7 +42,13 @@ def option(
     offered: bool = True,
 ) -> Any:
     """Return the field of an options dataclass; `text` is its line of help, a default of False makes it a switch."""
+    assert default is not True, "switches are off by default"
     return field(default=default, metadata={_METADATA: Option(text, metavar, choices, parse, recorded, offered)})
+
+
+def all_known(kind: type) -> bool:
+    """Whether every field of a dataclass was made by `option`."""
+    return all(_METADATA in each.metadata for each in fields(kind))
 
 
 def options_of(kind: type) -> "Iterator[tuple[Field[Any], Option]]":
@@ -95,7 +100,7 @@ def _value(of: "Field[Any]", known: Option, value: object) -> object:
 
 
 def _as_text(value: object) -> str:
-    """A number or a path as an option's own reader takes it."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Path):
+    """A number as an option's own reader takes it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
     return str(value)

@@ -1,12 +1,13 @@
 """Strategies by name. A strategy is a file with a `STRATEGY`; other packages add theirs by an entry point of the group
-`helmsman.strategies` that names such an object."""
+`helmsman.strategies` that names such an object. Fields of its options are made by `planner.options.option`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from helmsman.planner.options import all_known
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ def method(name: str) -> Method[Any]:
     if name in _FILES:
         return _imported(_FILES[name])
     if name in _added():
-        found: Method[Any] = _added()[name].load()
-        return found
-    raise UsageError("no such strategy", field="strategy", value=name, remedy=f"use one of {', '.join(names())}")
+        return _loaded(_added()[name])
+    remedy = f"use one of {', '.join((RECOMMENDED, *names()))}"
+    raise UsageError("no such strategy", field="strategy", value=name, remedy=remedy)
 
 
 def names() -> tuple[str, ...]:
@@ -75,6 +76,19 @@ def names() -> tuple[str, ...]:
 def known(name: str) -> bool:
     """Whether there is a strategy of that name."""
     return name == RECOMMENDED or name in OWN or name in _added()
+
+
+def _loaded(point: "EntryPoint") -> Method[Any]:
+    """The strategy of another package. Raises UsageError where its entry point leads to none."""
+    remedy = f"mend or remove the package that names {point.value} as a strategy"
+    try:
+        found = point.load()
+    except Exception as error:  # whatever another package does wrong
+        raise UsageError(f"cannot be loaded: {error!r}", field="strategy", value=point.name, remedy=remedy) from error
+    if not isinstance(found, Method) or not is_dataclass(found.options) or not all_known(found.options):
+        problem = "is no Method whose options are fields made by planner.options.option"
+        raise UsageError(problem, field="strategy", value=point.name, remedy=remedy)
+    return found
 
 
 def _imported(module: str) -> Method[Any]:

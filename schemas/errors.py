@@ -7,10 +7,13 @@ from typing import Any, ClassVar
 
 
 class HelmError(Exception):
-    """A failure with a place and a remedy; the command line turns it into one line and an exit code."""
+    """A failure with a place and a remedy; the command line turns it into one line and an exit code.
+
+    `doubts`: what else is doubtful in what was given, if there is something."""
 
     code: ClassVar[str] = "internal"
     exit_code: ClassVar[int] = 1
+    doubts: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -9,7 +9,10 @@ from helmsman.schemas.base import Bytes, Count, Document, Frozen, Index, Name, P
 from helmsman.schemas.formats import KvFormat, Precision, StoredFormat
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
 
-Value = Annotated[str, Field(max_length=4096)] | bool | int | float
+Place = Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00-\x1f]+$")]
+"""A name, or the path of a file or a folder."""
+
+Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00-\x1f]*$")] | bool | int | float | None
 """What an option of a strategy may be."""
 
 
@@ -36,8 +39,8 @@ class PlanQuestion(Document):
     efficiencies 1 and overheads 0; `l3_blend`: L3 bandwidth is blended into reads of caches (HELM's eq 4.14)."""
 
     schema_id: Literal["helm.plan-question/1"] = version("helm.plan-question/1")
-    model: Name
-    hardware: Name | ComposedMachine
+    model: Place
+    hardware: Place | ComposedMachine
     vram_available: Bytes | None = None
     ram_available: Bytes | None = None
     activations: Literal["auto"] | Precision = "auto"

@@ -20,7 +20,7 @@ from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.place import Tiers
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import sublayers
-from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
 from helmsman.schemas.model import Model
 
 
@@ -61,8 +61,8 @@ def _decide(request: PlanRequest[AllCpuOptions]) -> Decision:
     costs = replace(request.prices, capped=not options.paper)
     keeping = keeping_of(frame, options, options.kv_rule, options.kv_store, managed=options.managed)
     recorded = {**request.recorded(), "capped": costs.capped}
-    decision = Offloading(frame, AllCpu(), keeping, costs, request.objective).decide(recorded)
-    return decision.doubted(doubts_of_table(options.table, frame))
+    strategy = Offloading(frame, AllCpu(), keeping, costs, request.objective)
+    return with_doubts(lambda: strategy.decide(recorded), options.table, frame)
 
 
 STRATEGY = Method(

@@ -34,8 +34,9 @@ from helmsman.planner.strategies.offload.caches import CacheRule
 from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
+from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.division import pieces
-from helmsman.planner.strategies.streaming.framing import bounded, doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import bounded, frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.errors import UsageError
@@ -153,8 +154,8 @@ def _scheduled(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) ->
         raise UsageError(problem, field="compress", value=options.compress, remedy=remedy)
     frame = frame_of(request, options.table, reshape=options.reshape)
     schedule = FlexGen(frame, options.compress == "all", options.cpu_compute, request.prices, request.objective)
-    decision = schedule.decide(request.recorded(*OF_PERCENTAGES))
-    return bounded(decision.doubted(doubts_of_table(options.table, frame)), options.table)
+    recorded = request.recorded(*OF_PERCENTAGES)
+    return bounded(with_doubts(lambda: schedule.decide(recorded), options.table, frame), options.table)
 
 
 def _in_tiers(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> Decision:
@@ -171,8 +172,9 @@ def _in_tiers(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> 
     )
     tiers = FlexGenPercentages(Percentages.read(options.percent))
     recorded = {**request.recorded(), "capped": costs.capped}
-    decision = Offloading(frame, tiers, keeping, costs, request.objective).decide(recorded)
-    return decision.doubted(doubts_of_table(options.table, frame))
+    strategy = Offloading(frame, tiers, keeping, costs, request.objective)
+    storage = storage_of(options.nvme, request.hardware)
+    return with_doubts(lambda: strategy.decide(recorded), options.table, frame, storage)
 
 
 STRATEGY = Method(

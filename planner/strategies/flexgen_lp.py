@@ -27,7 +27,7 @@ from helmsman.planner.strategies.offload.policy import SHARES, Policies, Share
 from helmsman.planner.strategies.offload.policy_prices import Prices
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import achieved, sublayers
-from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question
 from helmsman.scheduler.iteration import PHASES, Phase
@@ -254,8 +254,8 @@ def _decide(request: PlanRequest[FlexGenLpOptions]) -> Decision:
         problem = f"more sequences never gain {request.objective}"
         raise UsageError(problem, field="block", value=block, remedy="add `objective` throughput, or leave it out")
     recorded = {**request.recorded(), "capped": request.prices.capped}
-    decision = FlexGenLp(frame, keeping, request.prices, block, request.objective).decide(recorded)
-    return decision.doubted(doubts_of_table(options.table, frame))
+    strategy = FlexGenLp(frame, keeping, request.prices, block, request.objective)
+    return with_doubts(lambda: strategy.decide(recorded), options.table, frame)
 
 
 STRATEGY = Method("flexgen-lp", "FlexGen's own policy search, by linear programs", FlexGenLpOptions, _decide)

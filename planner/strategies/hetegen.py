@@ -24,7 +24,7 @@ from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import table_option
 from helmsman.planner.strategies.streaming.divided_rows import Division, divided_operations, place
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.shared_rows import Shared, apportioned, delays, through
@@ -245,8 +245,8 @@ class HeteGenOptions:
 def _decide(request: PlanRequest[HeteGenOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
-    decision = HeteGen(Question(frame, request.prices, request.objective)).decide(request.recorded())
-    return decision.doubted(doubts_of_table(options.table, frame))
+    strategy = HeteGen(Question(frame, request.prices, request.objective))
+    return with_doubts(lambda: strategy.decide(request.recorded()), options.table, frame)
 
 
 STRATEGY = Method("hetegen", "HeteGen: every matrix shared between host and accelerator", HeteGenOptions, _decide)

@@ -28,7 +28,8 @@ from helmsman.planner.strategies.offload.keeping import keeping_of
 from helmsman.planner.strategies.offload.place import Keeping, Tiers
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import Kind, Sublayer, achieved, sublayers
-from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
+from helmsman.planner.strategies.storage import storage_of
+from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
@@ -132,8 +133,9 @@ def _decide(request: PlanRequest[LayerwiseMapOptions]) -> Decision:
         chosen = Offloading(frame, printed, keeping, costs, request.objective)
     else:
         chosen = best_map(frame, percentages, keeping, costs, request.objective)
-    decision = chosen.decide({**request.recorded(), "capped": costs.capped})
-    return decision.doubted(doubts_of_table(options.table, frame))
+    recorded = {**request.recorded(), "capped": costs.capped}
+    storage = storage_of(options.nvme, request.hardware)
+    return with_doubts(lambda: chosen.decide(recorded), options.table, frame, storage)
 
 
 STRATEGY = Method("layerwise-map", "HeLM: shares of every layer by what it computes", LayerwiseMapOptions, _decide)

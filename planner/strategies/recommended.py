@@ -1,7 +1,7 @@
 """`best`, the default strategy: what `optimal`, whole layers on either device, and the placements of llama.cpp and vLLM
 would do, and the one to recommend.
 
-It asks other strategies by name, and knows none of them."""
+It asks other strategies by name and imports none of them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
@@ -85,9 +85,10 @@ def _decide(request: "PlanRequest[RecommendedOptions]") -> "Decision":
         assert refused is not None, "a search without a plan says why"
         raise refused
     choice = choose(contenders, options.risk)
+    doubts = dict.fromkeys(doubt for decision in simple.values() for doubt in decision.warnings)
     if options.explain and searched is not None:
-        return searched.doubted(_doubts_of_explained(choice.chosen, searched))
-    return _decision(request, choice, contenders, searched)
+        return searched.doubted((*doubts, *_doubts_of_explained(choice.chosen, searched)))
+    return replace(_decision(request, choice, contenders, searched), warnings=tuple(doubts))
 
 
 def _answer(request: "PlanRequest[RecommendedOptions]", strategy: str, chosen: Mapping[str, object]) -> "Decision":

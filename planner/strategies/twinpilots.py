@@ -21,7 +21,7 @@ from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import table_option
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.framing import doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
 from helmsman.scheduler.iteration import Phase, prefill
@@ -217,8 +217,8 @@ class TwinPilotsOptions:
 def _decide(request: PlanRequest[TwinPilotsOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
-    decision = TwinPilots(Question(frame, request.prices, request.objective)).decide(request.recorded())
-    return decision.doubted(doubts_of_table(options.table, frame))
+    strategy = TwinPilots(Question(frame, request.prices, request.objective))
+    return with_doubts(lambda: strategy.decide(request.recorded()), options.table, frame)
 
 
 STRATEGY = Method("twinpilots", "TwinPilots: blocks pinned, streamed, or left to the host", TwinPilotsOptions, _decide)

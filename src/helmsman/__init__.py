@@ -12,30 +12,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from helmsman.hwdb.load_model import load_model as load_model
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
     from helmsman.library import load_hardware as load_hardware
+    from helmsman.library import load_model as load_model
     from helmsman.library import plan as plan
     from helmsman.library import simulate as simulate
     from helmsman.planner.decision import Decision as Decision
     from helmsman.planner.request import PlanRequest as PlanRequest
     from helmsman.schemas.comparison import Comparison as Comparison
+    from helmsman.schemas.errors import BadInputError as BadInputError
+    from helmsman.schemas.errors import HardwareUnavailableError as HardwareUnavailableError
     from helmsman.schemas.errors import HelmError as HelmError
     from helmsman.schemas.errors import InfeasibleError as InfeasibleError
     from helmsman.schemas.errors import UsageError as UsageError
     from helmsman.schemas.hardware import Hardware as Hardware
     from helmsman.schemas.model import Model as Model
     from helmsman.schemas.plan import Plan as Plan
+    from helmsman.schemas.plan_question import ComposedMachine as ComposedMachine
     from helmsman.schemas.plan_question import PlanQuestion as PlanQuestion
     from helmsman.schemas.workload import Workload as Workload
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "BadInputError": "schemas.errors",
     "Comparison": "schemas.comparison",
     "Decision": "planner.decision",
+    "ComposedMachine": "schemas.plan_question",
     "Hardware": "schemas.hardware",
+    "HardwareUnavailableError": "schemas.errors",
     "HelmError": "schemas.errors",
     "InfeasibleError": "schemas.errors",
     "Model": "schemas.model",
@@ -47,7 +53,7 @@ _HOMES = {
     "compare": "library",
     "compose_hardware": "library",
     "load_hardware": "library",
-    "load_model": "hwdb.load_model",
+    "load_model": "library",
     "plan": "library",
     "simulate": "library",
 }

@@ -11,8 +11,8 @@ import pytest
 import helmsman
 from helmsman import library
 from helmsman.cli.plan import main
+from helmsman.planner.read_request import request_from
 from helmsman.planner.registry import OWN, RECOMMENDED
-from helmsman.planner.requested import request_from
 from helmsman.schemas.errors import BadInputError, HelmError, UsageError
 
 SMALL = {"model": "Qwen3-0.6B", "hardware": "rtx4060-laptop", "prompt_tokens": 64, "output_tokens": 8}
@@ -101,6 +101,50 @@ def test_what_is_wrong_with_a_question_is_said(question, kind, field: str | None
     assert field is None or (error.field or "").removeprefix("--").startswith(field)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: helmsman.plan(None),
+        lambda: helmsman.plan("Qwen3-8B"),
+        lambda: helmsman.plan({**SMALL, ("a", "b"): 1}),
+        lambda: helmsman.plan({**SMALL, "batch": 10**5000}),
+        lambda: helmsman.plan({**SMALL, "batch": float("nan")}),
+        lambda: helmsman.plan({**SMALL, "model": object()}),
+        lambda: helmsman.plan({**SMALL, "options": {"table": "a\0"}}),
+        lambda: helmsman.plan({**SMALL, "hardware": "this"}),
+        lambda: helmsman.plan(request_from({**SMALL, "strategy": "layer-split"}).of("vllm", None)),
+        lambda: helmsman.compare({**SMALL, "batch": "max"}),
+        lambda: helmsman.compare({**SMALL, "strategy": "vllm", "options": {"cpu_offload_gb": 1}}),
+        lambda: helmsman.compare(SMALL, "vllm"),
+        lambda: helmsman.compare(SMALL, []),
+        lambda: helmsman.compare(SMALL, ["vllm", "vllm"]),
+        lambda: helmsman.compare(SMALL, ["vllm", ["optimal"]]),
+        lambda: helmsman.compare(SMALL, 3),
+        lambda: helmsman.compare(SMALL, most=0),
+        lambda: helmsman.compare(SMALL, most=2.5),
+        lambda: helmsman.compare(SMALL, ["all-cpu", "layer-split"], {"percent": "0,0,0", "compress": "nope"}),
+        lambda: helmsman.compare(SMALL, ["optimal", "layer-split"], {"slo": 5}),
+        lambda: helmsman.compare(SMALL, options={1: 2}),
+        lambda: helmsman.load_model(None),
+        lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", "64GB"),
+        lambda: helmsman.compose_hardware(None, 64 * 10**9),
+        lambda: helmsman.compose_hardware("AMD Ryzen 9 5950X", 64 * 10**9, peer=float("nan")),
+        lambda: helmsman.simulate(3),
+    ],
+)
+def test_nothing_but_an_error_of_helm_is_raised(ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(HelmError) as refused:
+        ask()
+    assert refused.value.code in ("usage", "bad-input", "hardware-unavailable")
+
+
+def test_models_and_machines_may_stand_for_their_names() -> None:
+    held = {"model": helmsman.load_model("Qwen3-0.6B"), "hardware": helmsman.load_hardware("rtx4060-laptop")}
+    asked = {**SMALL, "strategy": "layer-split"}
+    assert helmsman.plan({**asked, **held}).plan == helmsman.plan(asked).plan
+
+
 def test_a_request_is_a_value() -> None:
     one, other = (request_from({**SMALL, "strategy": "vllm", "options": {"cpu_offload_gb": 2}}) for _ in range(2))
     assert one == other and one != request_from({**SMALL, "strategy": "vllm"})
@@ -143,6 +187,10 @@ def test_another_package_adds_a_strategy_by_an_entry_point(tmp_path: Path) -> No
     ask[ask.index("--window")] = "--windows"
     done = subprocess.run(ask, capture_output=True, text=True, env=place, check=False)
     assert done.returncode == 2 and "--windows" in done.stdout
+    for broken in ("STRATEGY = 3", "import nothing_of_that_name", "raise RuntimeError"):
+        (tmp_path / "toy_strategy.py").write_text(broken)
+        done = subprocess.run(ask, capture_output=True, text=True, env=place, check=False)
+        assert done.returncode == 2 and json.loads(done.stdout)["error"]["field"] == "strategy", broken
 
 
 def test_names_of_strategies_are_theirs() -> None:

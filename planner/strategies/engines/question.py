@@ -15,7 +15,7 @@ from helmsman.planner.memory import memory_use, shortages
 from helmsman.planner.predict import mean_step
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.engines.software import Software, looped, native
-from helmsman.planner.strategies.streaming.framing import doubts_of_table
+from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.figures import Source
@@ -123,4 +123,4 @@ def decide_as_engine(
     """Return the plan of `engine` for a request framed with the user's `table`; `same_software`: priced with the launch
     times of the machine's record."""
     question = EngineQuestion(frame, engine, request.prices, not same_software, request.objective)
-    return question.decide(request.recorded()).doubted(doubts_of_table(table, frame))
+    return with_doubts(lambda: question.decide(request.recorded()), table, frame)

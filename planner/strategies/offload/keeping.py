@@ -12,7 +12,7 @@ from helmsman.schemas.errors import UsageError
 from helmsman.schemas.storage import STORAGE
 
 
-class Kept(Protocol):
+class OffloadingOptions(Protocol):
     """What all offloading strategies are asked."""
 
     @property
@@ -26,7 +26,7 @@ class Kept(Protocol):
 
 def keeping_of(
     frame: Frame,
-    options: Kept,
+    options: OffloadingOptions,
     rule: CacheRule | None = None,
     store: str | None = None,
     *,

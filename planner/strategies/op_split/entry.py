@@ -21,7 +21,7 @@ from helmsman.planner.strategies.op_split.strategy import Compression, OpSplit, 
 from helmsman.planner.strategies.op_split.variants import with_cache_use
 from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.division import divisible, most_parts
-from helmsman.planner.strategies.streaming.framing import bounded, doubts_of_table, frame_of
+from helmsman.planner.strategies.streaming.framing import bounded, frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.tabulate import tabulate
 from helmsman.schemas.cache_use import PARTIAL, CacheUse
@@ -62,12 +62,15 @@ class OpSplitOptions:
 def _decide(request: PlanRequest[OpSplitOptions]) -> Decision:
     options = request.options
     split = split_of(request)
-    storage = split.options.storage
-    for name, part in search_parts(split).items():
-        request.tell(name)
-        part()
-    request.tell("plan")
-    decision = split.decide(request.recorded()).doubted(doubts_of_table(options.table, split.frame, storage))
+
+    def search() -> Decision:
+        for name, part in search_parts(split).items():
+            request.tell(name)
+            part()
+        request.tell("plan")
+        return split.decide(request.recorded())
+
+    decision = with_doubts(search, options.table, split.frame, split.options.storage)
     return replace(bounded(decision, options.table), searched=split)
 
 

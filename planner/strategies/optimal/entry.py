@@ -1,6 +1,5 @@
 """`optimal` as a strategy: its options, and the best composition of blocks for a request."""
 
-import gc
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,10 +41,6 @@ _QUARTERS: Mapping[str, tuple[Quarter, ...]] = {
 MOST_EFFORT = 10**6
 """Partial compositions that a search may follow, at most."""
 
-_COLLECTED = 50_000
-"""Values that are made before cycles are looked for. Nearly all that a search makes goes by itself: looking for cycles
-took 4 % of its time."""
-
 
 @dataclass(frozen=True, slots=True)
 class OptimalOptions:
@@ -61,15 +56,6 @@ class OptimalOptions:
 
 
 def _decide(request: PlanRequest[OptimalOptions]) -> Decision:
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECTED, *before[1:])
-    try:
-        return _searched(request)
-    finally:
-        gc.set_threshold(*before)
-
-
-def _searched(request: PlanRequest[OptimalOptions]) -> Decision:
     options = request.options
     if options.effort is not None and not 1 <= options.effort <= MOST_EFFORT:
         remedy = f"use between 1 and {MOST_EFFORT}"

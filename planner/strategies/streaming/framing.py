@@ -1,6 +1,6 @@
 """From a request to the frame of strategies whose host and accelerator both work, with the user's operation table."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from helmsman.planner.machine import roles
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.cache_use import PLAIN, CacheUse
+from helmsman.schemas.errors import HelmError
 from helmsman.schemas.formats import is_plain
 
 
@@ -51,12 +52,21 @@ def _with_table(path: Path, frame: Frame) -> Frame:
     return frame.with_tables(table)
 
 
-def doubts_of_table(table: Path | None, frame: Frame, storage: tuple[str, ...] = ()) -> Iterator[str]:
-    """Which figures of the user's table cannot be seconds."""
+def with_doubts(
+    decide: Callable[[], Decision], table: Path | None, frame: Frame, storage: tuple[str, ...] = ()
+) -> Decision:
+    """Return the decision of `decide`, with which figures of the user's `table` cannot be seconds; what it raises has
+    that, too."""
     from helmsman.planner.strategies.streaming.table_check import table_warnings
 
-    if table is not None and frame.roles.separate:
-        yield from table_warnings(frame.roles.hardware.tables[0], frame, storage)
+    if table is None or not frame.roles.separate:
+        return decide()
+    doubts = tuple(table_warnings(frame.roles.hardware.tables[0], frame, storage))
+    try:
+        return decide().doubted(doubts)
+    except HelmError as error:
+        error.doubts = (*error.doubts, *doubts)
+        raise
 
 
 def bounded(decision: Decision, table: Path | None) -> Decision:

@@ -128,12 +128,21 @@ def command_parser(prog: str, description: str, example: str, out: str = "FILE")
     return parser
 
 
-def run_command(parser: Parser, execute: Callable[[argparse.Namespace], int], argv: Sequence[str] | None = None) -> int:
-    """Parse, execute, and turn every failure into one line (or one JSON document) and its exit code."""
+def run_command(
+    parser: Parser | Callable[[list[str]], Parser],
+    execute: Callable[[argparse.Namespace], int],
+    argv: Sequence[str] | None = None,
+    prog: str = "",
+) -> int:
+    """Parse, execute, and turn every failure into one line (or one JSON document) and its exit code.
+
+    `parser`: or what makes it for the arguments of the command `prog`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    make = (lambda _: parser) if isinstance(parser, Parser) else parser
+    parser = parser if isinstance(parser, Parser) else Parser(prog=prog)
     try:
         with _ending_by_signals():
-            return _outcome(parser, execute, arguments)
+            return _outcome(parser, make, execute, arguments)
     except OutputError as error:
         print(f"{parser.prog}: error: {error}", file=sys.stderr)
         return error.exit_code
@@ -212,9 +221,16 @@ def _ending_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _outcome(parser: Parser, execute: Callable[[argparse.Namespace], int], arguments: list[str]) -> int:
+def _outcome(
+    parser: Parser,
+    make: Callable[[list[str]], Parser],
+    execute: Callable[[argparse.Namespace], int],
+    arguments: list[str],
+) -> int:
+    """What `run_command` returns; `parser` says what is wrong where `make` does not make another."""
     try:
         _check_zero_bytes(arguments)
+        parser = make(arguments)
         args = parser.parse_args(arguments)
         if parser.writes_file:
             check_outputs(args)
@@ -338,6 +354,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _report(parser: Parser, error: HelmError, arguments: list[str]) -> int:
+    if "--json" not in arguments:
+        for doubt in error.doubts:
+            print(f"{parser.prog}: warning: {parser.in_flags(doubt)}", file=sys.stderr)
     error.message = parser.in_flags(error.message)
     error.remedy = None if error.remedy is None else parser.in_flags(error.remedy)
     if error.field is not None and error.file is None:

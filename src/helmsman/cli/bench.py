@@ -1,7 +1,6 @@
 """`helm-bench`: prompt and decode speed of a plan on this machine, in llama-bench's columns."""
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,8 +49,7 @@ def build_parser(strategy: str | None = None) -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    arguments = sys.argv[1:] if argv is None else argv
-    return run_command(build_parser(strategy_named(arguments)), execute, arguments)
+    return run_command(lambda arguments: build_parser(strategy_named(arguments)), execute, argv, "helm-bench")
 
 
 def execute(args: argparse.Namespace) -> int:

@@ -1,9 +1,7 @@
 """The arguments that name a machine, and the machine they name."""
 
 import argparse
-import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from helmsman.cli.app import Parser
@@ -54,26 +52,17 @@ def warn(args: argparse.Namespace, said: str | None) -> None:
         print(f"warning: {said}", file=sys.stderr)
 
 
-def cache_directory() -> Path:
-    """Where profiles of this machine are kept: $XDG_CACHE_HOME/helmsman, or ~/.cache/helmsman."""
-    base = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return (Path(base) if base else Path.home() / ".cache") / "helmsman"
-    except RuntimeError:  # neither HOME nor an entry of this user
-        remedy = "set XDG_CACHE_HOME to a folder that can be written"
-        raise UsageError("there is no home folder to keep profiles in", remedy=remedy) from None
-
-
 def _named_or_composed(args: argparse.Namespace) -> "Hardware":
     from helmsman.hwdb.compose import compose
     from helmsman.hwdb.load_hardware import THIS, load_hardware
+    from helmsman.profiles_folder import profiles_folder
     from helmsman.schemas.units import parse_bytes
 
     parts = [name for name in ("gpu", "cpu", "ram", "link", "peer") if getattr(args, name) is not None]
     if args.hw is not None and parts:
         raise UsageError(f"--hw and --{parts[0]} exclude each other", remedy="name a machine or compose one")
     if args.hw is not None:
-        cache = cache_directory() if args.hw == THIS else None
+        cache = profiles_folder() if args.hw == THIS else None
         return load_hardware(args.hw, cache, lambda said: warn(args, said))
     if args.cpu is None or args.ram is None:
         raise UsageError("no machine is named", remedy="give --hw NAME, or --cpu NAME --ram SIZE [--gpu NAME]")

@@ -1,6 +1,7 @@
 """`helm-plan`: will this model fit, how should it be split, how fast will it be?"""
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,21 +9,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from helmsman.cli.app import Parser, command_parser, emit, run_command, show, to_json, write_out, write_text
-from helmsman.cli.batches import BEST, MAX, batch_count, batch_size, check_alone
+from helmsman.cli.batches import batch_count, batch_size, check_alone
 from helmsman.cli.comparison import add_comparison_arguments, compared, compares, show_comparison
 from helmsman.cli.machine import add_machine_arguments, warn, warn_of_disturbed
 from helmsman.cli.pictures import add_plot_argument, check_plot_argument, draw_comparison, draw_search, draw_strip
 from helmsman.cli.progress import timed_progress
 from helmsman.cli.strategies import ALL, add_strategy_arguments, request_of, strategy_named
-from helmsman.planner.registry import OWN, RECOMMENDED
+from helmsman.planner.registry import OWN
 from helmsman.schemas.errors import UsageError
 
 if TYPE_CHECKING:
     from helmsman.planner.decision import Decision
     from helmsman.planner.request import PlanRequest
     from helmsman.planner.strategies.op_split.strategy import OpSplit
-    from helmsman.schemas.model import Model
-    from helmsman.schemas.workload import Workload
 
 _PICTURES = (
     "where every block lives and runs; for op-split the search; for --strategy all every strategy's speed, "
@@ -49,8 +48,8 @@ def build_parser(strategy: str | None = None) -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
-    arguments = sys.argv[1:] if argv is None else argv
-    return run_command(build_parser(strategy_named(arguments)), execute, arguments)
+    _prepare()
+    return run_command(lambda arguments: build_parser(strategy_named(arguments)), execute, argv, "helm-plan")
 
 
 def execute(args: argparse.Namespace) -> int:
@@ -59,7 +58,6 @@ def execute(args: argparse.Namespace) -> int:
     from helmsman.planner.decide import decide
 
     _check_plot(args)
-    _one_thread(args)
     steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
     request = plan_request(args)
     with timed_progress(steps, args.quiet or args.json) as clock:
@@ -90,7 +88,7 @@ def execute(args: argparse.Namespace) -> int:
         args,
         document,
         lambda: (
-            _explained(decision, args.verbose, clock.seconds, took if decision.searched else {})
+            _explained(decision, args.verbose, clock.seconds, took if request.batch is None else {})
             + disturbed
             + reasons
             + _drawn(args)
@@ -103,19 +101,26 @@ def plan_request(args: argparse.Namespace) -> "PlanRequest[Any]":
     """The request that the arguments make. Raises what is wrong with them."""
     from helmsman.cli.machine import machine
     from helmsman.hwdb.load_model import load_model
+    from helmsman.planner.read_request import COUNTS, workload_of
 
     check_alone(args)
     if args.max_context and args.strategy != "layer-split":
         remedy = "leave it out, or use another strategy"
         raise UsageError(f"does not go with --strategy {args.strategy}", field="--max-context", remedy=remedy)
     model = load_model(args.model)
-    return request_of(args, model, machine(args), _workload(args, model))
+    return request_of(args, model, machine(args), workload_of(model, **{name: getattr(args, name) for name in COUNTS}))
 
 
-def _one_thread(args: argparse.Namespace) -> None:
-    """Products of small matrices gain nothing from threads that wait for them; unless the user says otherwise."""
-    if args.strategy in (RECOMMENDED, ALL, "optimal"):
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+_COLLECTED = 50_000
+"""Values that are made before cycles are looked for. Nearly all that a search makes goes by itself: looking for cycles
+took 4 % of its time."""
+
+
+def _prepare() -> None:
+    """What suits a process that plans and ends: products of small matrices gain nothing from threads that wait for
+    them, unless the user says otherwise, and hardly anything is garbage."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
 
 
 def _draw(args: argparse.Namespace, decision: "Decision") -> None:
@@ -185,33 +190,6 @@ def _add_workload(parser: Parser) -> None:
     group.add_argument("--max-context", action="store_true", help="answer the longest context that fits")
 
 
-def _workload(args: argparse.Namespace, model: "Model") -> "Workload":
-    from helmsman.hwdb.load_model import check_context
-    from helmsman.schemas.workload import Workload
-
-    for name in ("prompt_tokens", "output_tokens", "batch", "batches", "context"):
-        value = getattr(args, name)
-        if value is not None and value not in (MAX, BEST) and not 1 <= value <= 10**9:
-            raise UsageError("must be between 1 and 1000000000", field=f"--{name.replace('_', '-')}", value=value)
-    needed = args.prompt_tokens + args.output_tokens
-    context = args.context or needed
-    if context < needed:
-        raise UsageError(
-            f"is shorter than prompt + output ({needed} tokens)",
-            field="--context",
-            value=context,
-            remedy=f"use --context {needed} or more",
-        )
-    check_context(model, context)
-    if not 0 <= args.prefix_tokens < args.prompt_tokens:
-        remedy = f"use 0 to {args.prompt_tokens - 1} of the {args.prompt_tokens} tokens of a prompt"
-        raise UsageError("leaves nothing to compute", field="--prefix-tokens", value=args.prefix_tokens, remedy=remedy)
-    names = ("prompt_tokens", "output_tokens", "batch", "batches", "prefix_tokens")
-    shape = {name: getattr(args, name) for name in names}
-    shape.update({name: 1 for name in ("batch", "batches") if shape[name] in (MAX, BEST)})
-    return Workload(**shape, context=context)
-
-
 def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mapping[str, float]) -> str:
     """The decision; with `verbose` also what it cost, part by part (PARK-50)."""
     from helmsman.planner.explain import explain
@@ -225,10 +203,12 @@ def _explained(decision: "Decision", verbose: bool, seconds: float, parts: Mappi
 
 
 def _print_longest(args: argparse.Namespace, request: "PlanRequest[Any]") -> int:
+    from helmsman.planner.format_check import check_formats
     from helmsman.planner.strategies.layer_entry import split_of
     from helmsman.planner.strategies.layer_search import longest_context
     from helmsman.schemas.errors import InfeasibleError
 
+    check_formats(request)
     split = split_of(request)
     context = longest_context(split)
     if context == 0:

@@ -107,11 +107,11 @@ def _keep(args: argparse.Namespace, hardware: "Hardware", kept: Path, told: str)
 
 def _kept(name: str) -> Path:
     """Where the record will be kept; its folder is there afterwards and can be written."""
-    from helmsman.cli.machine import cache_directory
     from helmsman.cli.places import check_place, make_folder
+    from helmsman.profiles_folder import profiles_folder
 
     remedy = "set XDG_CACHE_HOME to a folder that can be written"
-    directory = cache_directory()
+    directory = profiles_folder()
     make_folder(directory, remedy)
     check_place(directory / name, remedy)
     return directory / name

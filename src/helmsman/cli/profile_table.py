@@ -58,21 +58,21 @@ def question(args: argparse.Namespace) -> "Question | None":
 
 def known_elsewhere(found: "TablePlace", asked: "Question") -> "Hardware | None":
     """The record with the table of the newest other record that has it, None when there is none (PARK-49)."""
-    from helmsman.cli.machine import cache_directory
     from helmsman.executor.profile.table_adopted import adopted
     from helmsman.hwdb.load_hardware import profiles
+    from helmsman.profiles_folder import profiles_folder
 
-    with_it = (adopted(found, other, asked) for other in profiles(cache_directory()))
+    with_it = (adopted(found, other, asked) for other in profiles(profiles_folder()))
     return next((each for each in with_it if each is not None), None)
 
 
 def newest() -> "Hardware | None":
     """The newest record of this machine, if there is one."""
-    from helmsman.cli.machine import cache_directory
     from helmsman.hwdb.load_hardware import THIS, load_hardware
+    from helmsman.profiles_folder import profiles_folder
 
     try:
-        return load_hardware(THIS, cache_directory())
+        return load_hardware(THIS, profiles_folder())
     except HardwareUnavailableError:
         return None
 

@@ -39,7 +39,7 @@ def strategy_named(arguments: Sequence[str]) -> str | None:
     completion script is asked for, which is of all."""
     if any(word.startswith("--completion") for word in arguments):
         return None
-    following = zip(arguments, (*arguments[1:], ""), strict=True)
+    following = zip(arguments, [*arguments[1:], ""], strict=False)
     named = [
         after if word == "--strategy" else word.removeprefix("--strategy=")
         for word, after in following
@@ -108,7 +108,7 @@ def request_of(
     hardware: "Hardware",
     workload: "Workload",
 ) -> "PlanRequest[Any]":
-    """The request that the arguments make; of --strategy all, with the options of the recommended one."""
+    """The request that the arguments make; what several strategies are asked comes beside it (`comparison`)."""
     from helmsman.planner.costs import CostOptions
     from helmsman.planner.file_formats import resolve_formats
     from helmsman.planner.request import PlanRequest

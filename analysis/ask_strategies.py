@@ -1,7 +1,7 @@
 """Several strategies asked one question, and larger and larger batches of it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -9,9 +9,10 @@ from helmsman.analysis.comparison import Answer, answer, misused, ranked
 from helmsman.analysis.front import Found, batches, points
 from helmsman.planner.decision import Decision
 from helmsman.planner.format_check import check_formats
-from helmsman.planner.options import offered
+from helmsman.planner.mixed_formats import decide_mixed
+from helmsman.planner.options import offered, read_options
 from helmsman.planner.registry import method
-from helmsman.planner.request import PlanRequest
+from helmsman.planner.request import PlanRequest, say_nothing
 from helmsman.planner.slo import limits_of
 from helmsman.schemas.comparison import Comparison, Limit, Point
 from helmsman.schemas.errors import UsageError
@@ -24,9 +25,6 @@ SHARED = ("compress", "home", "percent", "kv_rule", "same_software", "slo")
 
 OF_ALL_ENGINES = "same_software"
 """The option that every engine is given where several strategies are compared."""
-
-MOST_SEQUENCES = 2**16
-"""Sequences of the largest batch that is asked about."""
 
 Given = Mapping[str, str | int | float | bool]
 
@@ -79,17 +77,18 @@ class _Questions:
         request = self._of(name)
         if batch is not None:
             request = request.sized(batch=batch)
-        return method(name).decide(replace(request, objective=objective or request.objective))
+        asked = replace(request, objective=objective or request.objective, tell=say_nothing)
+        return decide_mixed(asked, method(name).decide)
 
     def _of(self, name: str) -> PlanRequest[Any]:
         if len(self.strategies) == 1:
             return self.request
         kind = method(name).options
-        own = {each.name for each in fields(kind)}
+        own = offered(kind)
         values: dict[str, object] = {option: value for option, value in self.given.items() if option in own}
         if OF_ALL_ENGINES in own:
             values[OF_ALL_ENGINES] = True
-        return self.request.of(name, kind(**values))
+        return self.request.of(name, read_options(kind, values, name))
 
 
 def _limits(given: Given) -> dict[Limit, float]:

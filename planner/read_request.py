@@ -1,0 +1,140 @@
+"""From a planning question, which names a model, a machine and options, to the request that holds them."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from helmsman.hwdb.compose import compose, override
+from helmsman.hwdb.load_hardware import THIS, load_hardware
+from helmsman.hwdb.load_model import check_context, load_model
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.file_formats import resolve_formats
+from helmsman.planner.options import read_options
+from helmsman.planner.registry import method
+from helmsman.planner.request import PlanRequest, Tell, say_nothing
+from helmsman.planner.rounding import with_rounding
+from helmsman.schemas.base import MAX_COUNT
+from helmsman.schemas.errors import UsageError
+from helmsman.schemas.hardware import Hardware
+from helmsman.schemas.model import Model
+from helmsman.schemas.plan_question import PlanQuestion
+from helmsman.schemas.read import parse_document
+from helmsman.schemas.workload import Workload
+
+HeldT = TypeVar("HeldT")
+
+
+COUNTS = ("prompt_tokens", "output_tokens", "context", "prefix_tokens", "batch", "batches")
+"""What a question says of its workload."""
+
+
+def request_from(
+    question: PlanQuestion | Mapping[str, object],
+    profiles: Callable[[], Path] | None = None,
+    tell: Tell = say_nothing,
+) -> PlanRequest[Any]:
+    """Return the request of a question, or of its content as JSON has it.
+
+    `profiles`: gives the folder in which profiles of the machine at hand are kept, for `this`; `tell`: hears what a
+    search is doing. Raises UsageError for names that are not known, options that the strategy does not have and lengths
+    that the model has not, BadInputError for a document that is none."""
+    held: Mapping[str, object] = {} if isinstance(question, PlanQuestion) else question
+    question = question if isinstance(question, PlanQuestion) else read_question(question)
+    model = _held(held, "model", Model) or load_model(question.model)
+    of = method(question.strategy)
+    weights, formats = resolve_formats(question.format, question.model, model)
+    return PlanRequest(
+        model,
+        machine_of(question, profiles, _held(held, "hardware", Hardware)),
+        workload_of(model, **{name: getattr(question, name) for name in COUNTS}),
+        question.strategy,
+        read_options(of.options, question.options, question.strategy),
+        objective=question.objective,
+        weights=weights,
+        kv=question.kv_format,
+        formats=formats,
+        prices=CostOptions(question.corrections, question.l3_blend),
+        batch=question.batch if isinstance(question.batch, str) else None,
+        batches=question.batches if isinstance(question.batches, str) else None,
+        tell=tell,
+    )
+
+
+def _held(question: Mapping[str, object], name: str, kind: type[HeldT]) -> HeldT | None:
+    """The model or the machine itself, where the question holds that and not its name."""
+    value = question.get(name)
+    return value if isinstance(value, kind) else None
+
+
+def read_question(question: Mapping[str, object]) -> PlanQuestion:
+    """Return the question of its content as JSON has it; paths, models and machines may stand for their names.
+
+    Raises UsageError for what is no such content, BadInputError for a document that is none."""
+
+    def name(value: object) -> str:
+        if isinstance(value, Model | Hardware):
+            return value.name
+        if isinstance(value, Path):
+            return str(value)
+        raise TypeError(f"{type(value).__name__} is nothing that JSON has")
+
+    remedy = "give a mapping as JSON has it: {'model': NAME, 'hardware': NAME}"
+    if not isinstance(question, Mapping):
+        raise UsageError("not a plan question", value=question, remedy=remedy)
+    try:
+        text = json.dumps(dict(question), default=name)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"not a plan question: {error}", remedy=remedy) from None
+    return parse_document(PlanQuestion, text.encode(), "plan question")
+
+
+def machine_of(
+    question: PlanQuestion, profiles: Callable[[], Path] | None = None, held: Hardware | None = None
+) -> Hardware:
+    """Return the machine of a question, or the one that is `held`, with the memory that a plan may use and the
+    precision of activations."""
+    named = question.hardware
+    if held is not None:
+        hardware = held
+    elif isinstance(named, str):
+        hardware = load_hardware(named, profiles() if profiles is not None and named == THIS else None)
+    else:
+        hardware = compose(named.gpu, named.cpu, named.ram, named.link, named.peer)
+    return with_rounding(override(hardware, question.vram_available, question.ram_available), question.activations)
+
+
+def workload_of(
+    model: Model,
+    *,
+    prompt_tokens: int,
+    output_tokens: int,
+    context: int | None,
+    prefix_tokens: int,
+    batch: int | str,
+    batches: int | str,
+) -> Workload:
+    """Return the workload of a question; a batch that is to be chosen is 1. Raises UsageError for lengths that make no
+    sense or that the model has not."""
+    given = {"prompt_tokens": prompt_tokens, "output_tokens": output_tokens, "batch": batch, "batches": batches}
+    for name, value in {**given, "context": context}.items():
+        if isinstance(value, int) and not 1 <= value <= MAX_COUNT:
+            raise UsageError(f"must be between 1 and {MAX_COUNT}", field=name, value=value)
+    needed = prompt_tokens + output_tokens
+    context = context or needed
+    if context < needed:
+        problem = f"is shorter than prompt + output ({needed} tokens)"
+        raise UsageError(problem, field="context", value=context, remedy=f"use {needed} or more")
+    check_context(model, context)
+    if not 0 <= prefix_tokens < prompt_tokens:
+        problem = "leaves nothing to compute"
+        remedy = f"use 0 to {prompt_tokens - 1} of the {prompt_tokens} tokens of a prompt"
+        raise UsageError(problem, field="prefix_tokens", value=prefix_tokens, remedy=remedy)
+    return Workload(
+        prompt_tokens=prompt_tokens,
+        output_tokens=output_tokens,
+        batch=1 if isinstance(batch, str) else batch,
+        batches=1 if isinstance(batches, str) else batches,
+        prefix_tokens=prefix_tokens,
+        context=context,
+    )
