@@ -124,7 +124,7 @@ def workload_of(
     context = context or needed
     if context < needed:
         problem = f"is shorter than prompt + output ({needed} tokens)"
-        raise UsageError(problem, field="context", value=context, remedy=f"use {needed} or more")
+        raise UsageError(problem, field="context", value=context, remedy=f"use `context` {needed} or more")
     check_context(model, context)
     if not 0 <= prefix_tokens < prompt_tokens:
         problem = "leaves nothing to compute"

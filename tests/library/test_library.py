@@ -85,7 +85,7 @@ def test_strategies_are_compared_as_by_the_command(capsys: pytest.CaptureFixture
         ({"strategy": "layer-split", "options": {"kv_offload": 1}}, UsageError, "kv_offload", "true or false"),
         ({"strategy": "layer-split", "options": {"undivided": True}}, UsageError, "undivided", "no such option"),
         ({"options": {"compress": "most"}}, UsageError, "compress", "use one of none, weights"),
-        ({"context": 10}, UsageError, "context", "use 72 or more"),
+        ({"context": 10}, UsageError, "context", "72 or more"),
         ({"prefix_tokens": 64}, UsageError, "prefix_tokens", "use 0 to 63"),
         ({"prompt_tokens": 0}, BadInputError, "prompt_tokens", "greater than"),
         ({"tokens": 5}, BadInputError, "tokens", ""),
