@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from helmsman.planner.batch_choice import check_choice, decide_batches
 from helmsman.planner.decision import Decision
 from helmsman.planner.format_check import check_formats
-from helmsman.planner.mixed_formats import decide_mixed
 from helmsman.planner.registry import method
 from helmsman.planner.request import PlanRequest
 from helmsman.schemas.errors import UsageError
@@ -20,6 +18,11 @@ def decide(request: PlanRequest[Any]) -> Decision:
     if not isinstance(request.options, chosen.options):
         problem, remedy = f"are not those of {chosen.name}", f"give a {chosen.options.__name__}"
         raise UsageError(problem, field="options", value=type(request.options).__name__, remedy=remedy)
-    check_choice(request)
     check_formats(request)
+    if request.batch is None and request.batches is None and not request.formats:
+        return chosen.decide(request)
+    from helmsman.planner.batch_choice import check_choice, decide_batches
+    from helmsman.planner.mixed_formats import decide_mixed
+
+    check_choice(request)
     return decide_mixed(request, lambda asked: decide_batches(asked, chosen.decide))

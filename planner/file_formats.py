@@ -2,10 +2,7 @@
 
 from pathlib import Path
 
-from helmsman.hwdb.gguf_files import gguf_places, is_gguf
-from helmsman.lowering.stored_names import gguf_name
-from helmsman.lowering.tensors import tensors
-from helmsman.planner.mixed_formats import format_sizes
+from helmsman.hwdb.gguf_files import is_gguf
 from helmsman.planner.tensor_formats import Formats
 from helmsman.schemas.errors import BadInputError, UsageError
 from helmsman.schemas.formats import STORED_FORMATS, StoredFormat
@@ -30,6 +27,8 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
         if wanted == NATIVE:
             raise UsageError("only GGUF files say it", field="format", value=NATIVE, remedy="name a format")
         return DEFAULT, {}
+    from helmsman.planner.mixed_formats import format_sizes
+
     formats = file_formats(Path(name), model)
     most = next(iter(format_sizes(model, formats)))
     return most, formats if len(set(formats.values())) > 1 else {}
@@ -37,6 +36,10 @@ def resolve_formats(wanted: StoredFormat | str | None, name: str, model: Model) 
 
 def file_formats(path: Path, model: Model) -> Formats:
     """Return the formats of the matrices of a GGUF file."""
+    from helmsman.hwdb.gguf_files import gguf_places
+    from helmsman.lowering.stored_names import gguf_name
+    from helmsman.lowering.tensors import tensors
+
     places, formats = gguf_places(path), dict[tuple[str, int | None], StoredFormat]()
     for tensor in tensors(model):
         if len(tensor.shape) == 2 and tensor.tied_to is None:

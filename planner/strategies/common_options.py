@@ -1,11 +1,13 @@
 """Options that several strategies have, and the memories and tables that they name."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from helmsman.planner.options import option
 from helmsman.schemas.errors import UsageError
-from helmsman.schemas.hardware import Hardware
+
+if TYPE_CHECKING:
+    from helmsman.schemas.hardware import Hardware
 
 COMPRESSIONS = ("none", "weights", "kv", "all", "best")
 KV_RULES = ("accelerator", "host", "layerkv", "headinfer", "lmcache")
@@ -98,7 +100,7 @@ def explain_option() -> Any:
     return option(False, f"{what}; --json prints that, --out still writes the plan", recorded=False)
 
 
-def memory_named(name: str | None, otherwise: str, field: str, hardware: Hardware) -> str:
+def memory_named(name: str | None, otherwise: str, field: str, hardware: "Hardware") -> str:
     """Return the memory that option `field` names, `otherwise` where it names none. Raises UsageError."""
     if name is None:
         return otherwise

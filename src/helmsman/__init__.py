@@ -9,8 +9,8 @@
 Names are imported when they are first used: `import helmsman` itself reads nothing else."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # what type checkers take for true; importing typing would take longer than all else here
 if TYPE_CHECKING:
     from helmsman.library import compare as compare
     from helmsman.library import compose_hardware as compose_hardware
@@ -60,7 +60,7 @@ _HOMES = {
 """The module of every public name."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """A public name, imported when it is first asked for."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

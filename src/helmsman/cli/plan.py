@@ -60,7 +60,8 @@ def execute(args: argparse.Namespace) -> int:
     _check_plot(args)
     steps = len(OWN) if args.strategy == ALL else 1 if compares(args) else None
     request = plan_request(args)
-    with timed_progress(steps, args.quiet or args.json) as clock:
+    long = compares(args) or request.batch is not None or request.batches is not None
+    with timed_progress(steps, args.quiet or args.json or not long) as clock:
         request = replace(request, tell=clock.tell)
         if compares(args):
             warn_of_disturbed(args, request.hardware)

@@ -20,8 +20,10 @@ def progress(steps: int | None, quiet: bool) -> Iterator[Callable[[str], None]]:
     """A bar of `steps`, if their number is known, on a terminal; what is yielded tells it of a step."""
     import sys
 
-    hidden = quiet or not sys.stderr.isatty()
-    with bars()(total=steps, disable=hidden, leave=False, bar_format="{l_bar}{bar}| {desc}") as bar:
+    if quiet or not sys.stderr.isatty():
+        yield lambda what: None
+        return
+    with bars()(total=steps, leave=False, bar_format="{l_bar}{bar}| {desc}") as bar:
 
         def tell(what: str) -> None:
             bar.set_description_str(what)
