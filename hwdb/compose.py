@@ -112,6 +112,10 @@ def override(hardware: Hardware, vram_available: int | None, ram_available: int 
     return hardware
 
 
+_GIVEN = {"vram_available": "--vram-avail on the command line", "ram_available": "--ram-avail on the command line"}
+"""What records say of where these bytes come from, whoever gave them."""
+
+
 def _with_available(hardware: Hardware, name: str, available: int, field: str) -> Hardware:
     capacity = hardware.memory(name).capacity
     if not 0 < available <= capacity:
@@ -124,7 +128,7 @@ def _with_available(hardware: Hardware, name: str, available: int, field: str) -
         else memory
         for memory in hardware.memories
     )
-    sources = {**hardware.sources, given: Source(kind="user", where=f"{field} on the command line")}
+    sources = {**hardware.sources, given: Source(kind="user", where=_GIVEN[field])}
     return hardware.model_copy(update={"memories": memories, "sources": sources})
 
 
