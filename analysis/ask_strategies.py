@@ -59,7 +59,7 @@ def compare(request: PlanRequest[Any], strategies: Sequence[str], given: Given, 
 
 
 class _Questions:
-    """What each of several strategies is asked."""
+    """Asks strategies one question, each with the options that it has."""
 
     def __init__(self, request: PlanRequest[Any], strategies: tuple[str, ...], given: Given) -> None:
         self.request, self.strategies, self.given = request, strategies, given
@@ -73,12 +73,12 @@ class _Questions:
         return answer(name, lambda: self.decision(name), ignored)
 
     def decision(self, name: str, batch: int | None = None, objective: Objective | None = None) -> Decision:
-        """The decision of a strategy; for another batch and objective, if there is one."""
+        """Return the decision of a strategy, for another `batch` and `objective` where they are given."""
         request = self._of(name)
         if batch is not None:
             request = request.sized(batch=batch)
-        asked = replace(request, objective=objective or request.objective, tell=say_nothing)
-        return decide_mixed(asked, method(name).decide)
+        request = replace(request, objective=objective or request.objective, tell=say_nothing)
+        return decide_mixed(request, method(name).decide)
 
     def _of(self, name: str) -> PlanRequest[Any]:
         if len(self.strategies) == 1:
@@ -106,7 +106,7 @@ def _points(
     first, same = request.workload.batch, request.objective in ("request", "throughput")
     plans = {each.strategy: each.given for each in answers if isinstance(each.given, Plan)}
 
-    def asked(name: str) -> Callable[[int], Plan]:
+    def plans_of(name: str) -> Callable[[int], Plan]:
         def ask(batch: int) -> Plan:
             return plans[name] if same and batch == first else questions.decision(name, batch, "request").plan
 
@@ -114,7 +114,7 @@ def _points(
 
     def larger(name: str) -> Iterator[Found]:
         request.tell(name)
-        return batches(name, asked(name), first, most)
+        return batches(name, plans_of(name), first, most)
 
     return points(chain.from_iterable(map(larger, plans)), limits)
 

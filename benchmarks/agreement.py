@@ -78,13 +78,13 @@ def main() -> int:
         for activations in args.activations:
             for kv in args.kv_formats:
                 plan = _planned(args, fmt, kv, activations)
-                found = logits(plan, args.checkpoint, reference.tokens)
-                rows.append(compared(fmt, kv, activations, reference.logits, found, args.sequences))
+                own_logits = logits(plan, args.checkpoint, reference.tokens)
+                rows.append(compared(fmt, kv, activations, reference.logits, own_logits, args.sequences))
                 print(_line(rows[-1]), flush=True)
             if args.faults:
                 least = max(FAULT, ABOVE_ROUNDING * rows[-1].mean)
                 for name, plant in FAULTS.items():
-                    value = reference.wrong(plant, found)
+                    value = reference.wrong(plant, own_logits)
                     caught &= value > least
                     faults[f"{fmt}, {activations} beside {name}"] = value
                     print(f"{name}: {value:.2e}{'' if value > least else '  not caught'}", flush=True)

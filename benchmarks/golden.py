@@ -82,9 +82,9 @@ def results(args: argparse.Namespace) -> list[Result]:
         return [result for some in (*plans, *runs) for result in some]
 
 
-def _compare(recorded: dict[str, Result], asked: list[Result]) -> int:
+def _compare(recorded: dict[str, Result], results: list[Result]) -> int:
     """Print what differs; 4 if anything does."""
-    now = {result.name: result for result in asked}
+    now = {result.name: result for result in results}
     differing = [name for name in {**recorded, **now} if recorded.get(name) != now.get(name)]
     for name in differing:
         print(f"{name}: {_difference(recorded.get(name), now.get(name))}")
@@ -106,8 +106,8 @@ def plans_of(number: int) -> list[Result]:
     """Every strategy's plan for a question, and the replay of its steps."""
     with TemporaryDirectory() as folder:
         question = drawn(random.Random(f"{SEED} {number}"), Path(folder))
-        asked = partial(_planned, number, shlex.split(question.line("", "")), Path(folder))
-        return [result for strategy in (RECOMMENDED, *OWN) for result in asked(strategy)]
+        results_of = partial(_planned, number, shlex.split(question.line("", "")), Path(folder))
+        return [result for strategy in (RECOMMENDED, *OWN) for result in results_of(strategy)]
 
 
 def _planned(number: int, words: list[str], folder: Path, strategy: str) -> Iterator[Result]:
@@ -139,7 +139,7 @@ def served_by(run: tuple[str, str, str, str]) -> list[Result]:
 
 
 def _simulated(file: Path, *words: str) -> str:
-    """What helm-sim prints as JSON, or says instead."""
+    """Return the JSON that helm-sim prints, or its error."""
     said = StringIO()
     with redirect_stdout(said), redirect_stderr(said):
         sim_command([str(file), *words, "--json"])

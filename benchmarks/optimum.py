@@ -51,7 +51,7 @@ RIVALS: dict[str, tuple[str, dict[str, object]]] = {name: (name, {}) for name in
     "op-split --fused-attention": ("op-split", {"fused_attention": True}),
     "flexgen --cpu-compute": ("flexgen", {"cpu_compute": True}),
 }
-"""What is compared with `optimal`, as on the command line: the strategy, and its options."""
+"""Strategies and options with which `optimal` is compared, by how the command line writes them."""
 
 FEW = (1, 2, 8, 32)
 """Outputs of `--few`: prompts count."""

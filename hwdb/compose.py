@@ -113,7 +113,7 @@ def override(hardware: Hardware, vram_available: int | None, ram_available: int 
 
 
 _GIVEN = {"vram_available": "--vram-avail on the command line", "ram_available": "--ram-avail on the command line"}
-"""What records say of where these bytes come from, whoever gave them."""
+"""The sources that records name for bytes that a user allows, by option."""
 
 
 def _with_available(hardware: Hardware, name: str, available: int, field: str) -> Hardware:

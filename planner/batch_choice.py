@@ -100,7 +100,7 @@ def _most_tokens(request: PlanRequest[Any], decide: Decide) -> Decision:
 
 
 def _answer(plan: Plan, proves: bool) -> Answer:
-    """What a plan makes, and the least seconds of any: what its bound `proves` where formats are those asked for."""
+    """Return a plan's tokens/s, and the least seconds of any plan, which its bound `proves` where formats are given."""
     work, together = plan.workload, batches_together(plan)
     least = objective_bound(plan.predicted, work, together, "request") if proves else 0.0
     return Answer(speed(plan).rate.mid, least, together < work.batches)

@@ -1,4 +1,4 @@
-"""What a strategy decides: a plan, the candidates it was chosen from, and the evidence it rests on."""
+"""A strategy's decision: the plan, the candidates it was chosen from, and the evidence for its prediction."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace

@@ -24,9 +24,8 @@ from helmsman.schemas.workload import Workload
 
 HeldT = TypeVar("HeldT")
 
-
 COUNTS = ("prompt_tokens", "output_tokens", "context", "prefix_tokens", "batch", "batches")
-"""What a question says of its workload."""
+"""Fields of a question that make its workload."""
 
 
 def request_from(

@@ -18,8 +18,7 @@ BatchChoice = Literal["max", "best"]
 """max: as many sequences as fit; best: as many as make the most tokens/s."""
 
 Tell = Callable[[str], None]
-"""Takes what is being worked on, a few words, for people who wait."""
-
+"""Takes a few words about the work at hand, for people who wait."""
 
 OptionsT = TypeVar("OptionsT")
 
@@ -30,7 +29,7 @@ def say_nothing(_: str) -> None:
 
 @dataclass(frozen=True)
 class PlanRequest(Generic[OptionsT]):
-    """What is asked of a strategy.
+    """A question to a strategy.
 
     `options`: of that strategy, an instance of its dataclass; `weights`, `kv`: formats; `formats`: of tensors that have
     one of their own, as files mix them; `prices`: what the cost model leaves out; `batch`, `batches`: how to choose
@@ -44,7 +43,7 @@ class PlanRequest(Generic[OptionsT]):
     objective: Objective = DEFAULT_OBJECTIVE
     weights: StoredFormat = "f16"
     kv: KvFormat = "f16"
-    formats: Formats = field(default_factory=dict, hash=False)
+    formats: Formats = field(default_factory=dict)
     prices: CostOptions = field(default_factory=CostOptions)
     batch: BatchChoice | None = None
     batches: Literal["best"] | None = None
@@ -60,7 +59,7 @@ class PlanRequest(Generic[OptionsT]):
         return replace(self, workload=self.workload.model_copy(update=counts), batch=None, batches=None)
 
     def recorded(self, *without: str) -> Recorded:
-        """What the plan says of the question, but for the options `without`."""
+        """Return the options that the plan records, but for those named in `without`."""
         kept = {name: value for name, value in recorded(self.options).items() if name not in without}
         prices = {"corrections": self.prices.corrections, "l3_blend": self.prices.l3_blend}
         return {"objective": self.objective, **kept, "paper": getattr(self.options, "paper", False), **prices}

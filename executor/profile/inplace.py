@@ -47,7 +47,7 @@ PROMPTS = (32, 128, 256, 1024)
 ATTENTION_PRECISIONS: tuple[FloatPrecision, ...] = ("f32", "bf16")
 """The precisions of queries, keys, values and attention weights in which the attention of prompts is timed."""
 ATTENTION_ROUNDS = 2
-"""How often every block's attention is timed: the processor's speed moves by more than further samples would tell."""
+"""Timings of every block's attention: further ones would tell less than the processor's speed moves by."""
 ROUNDS = 5
 _BYTES = 256 << 20
 """Room for the stage's weights, caches and three workspaces."""

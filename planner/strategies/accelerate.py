@@ -111,7 +111,7 @@ def _residence(frame: Frame, kept: int) -> list[Residence]:
 
 @dataclass(frozen=True, slots=True)
 class AccelerateOptions:
-    """What `accelerate` is asked."""
+    """Options of `accelerate`."""
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()

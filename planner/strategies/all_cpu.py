@@ -44,7 +44,7 @@ class AllCpu:
 
 @dataclass(frozen=True, slots=True)
 class AllCpuOptions:
-    """What `all-cpu` is asked."""
+    """Options of `all-cpu`."""
 
     compress: str = compress_option()
     table: Path | None = table_option()

@@ -1,7 +1,8 @@
 """Options that several strategies have, and the memories and tables that they name."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from helmsman.planner.options import option
 from helmsman.schemas.errors import UsageError
@@ -98,6 +99,26 @@ def explain_option() -> Any:
     """Whether reasons are asked for."""
     what = "what binds in the search's own plan (--strategy optimal), shadow prices, what every rule is worth"
     return option(False, f"{what}; --json prints that, --out still writes the plan", recorded=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimalOptions:
+    """Options of `optimal`, which `best` has as well."""
+
+    slo: str | None = slo_option()
+    effort: int | None = effort_option()
+    table: Path | None = table_option()
+    explain: bool = explain_option()
+    nvme: Literal["direct", "bounce"] | None = nvme_option()
+    home: str | None = home_option()
+    compress: str = compress_option()
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """Options of a strategy that has none but the user's operation table."""
+
+    table: Path | None = table_option()
 
 
 def memory_named(name: str | None, otherwise: str, field: str, hardware: "Hardware") -> str:

@@ -31,10 +31,9 @@ from helmsman.planner.strategies.common_options import (
 )
 from helmsman.planner.strategies.offload.allocation import Percentages
 from helmsman.planner.strategies.offload.caches import CacheRule
-from helmsman.planner.strategies.offload.keeping import keeping_of
+from helmsman.planner.strategies.offload.keeping import decide_in_tiers
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.percentages import FlexGenPercentages
-from helmsman.planner.strategies.storage import storage_of
 from helmsman.planner.strategies.streaming.division import pieces
 from helmsman.planner.strategies.streaming.framing import bounded, frame_of, with_doubts
 from helmsman.planner.strategies.streaming.place import Frame, Layout, packed_kv, place
@@ -119,7 +118,7 @@ class FlexGen:
 
 @dataclass(frozen=True, slots=True)
 class FlexGenOptions:
-    """What `flexgen` is asked: its schedule of streamed layers or, with `percent`, weights in three tiers."""
+    """Options of `flexgen`: its schedule of streamed layers or, with `percent`, weights in three tiers."""
 
     compress: str = compress_option()
     table: Path | None = table_option()
@@ -160,21 +159,10 @@ def _scheduled(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) ->
 
 def _in_tiers(request: PlanRequest[FlexGenOptions], options: FlexGenOptions) -> Decision:
     frame = frame_of(request, options.table, reshape=options.reshape)
-    costs = replace(request.prices, capped=not options.paper)
-    keeping = keeping_of(
-        frame,
-        options,
-        options.kv_rule,
-        options.kv_store,
-        nvme=options.nvme,
-        inclusive=options.inclusive,
-        managed=options.managed,
-    )
     tiers = FlexGenPercentages(Percentages.read(options.percent))
-    recorded = {**request.recorded(), "capped": costs.capped}
-    strategy = Offloading(frame, tiers, keeping, costs, request.objective)
-    storage = storage_of(options.nvme, request.hardware)
-    return with_doubts(lambda: strategy.decide(recorded), options.table, frame, storage)
+    return decide_in_tiers(
+        request, options, frame, lambda keeping, costs: Offloading(frame, tiers, keeping, costs, request.objective)
+    )
 
 
 STRATEGY = Method(

@@ -230,7 +230,7 @@ MOST_SEQUENCES = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FlexGenLpOptions:
-    """What `flexgen-lp` is asked."""
+    """Options of `flexgen-lp`."""
 
     compress: str = compress_option()
     table: Path | None = table_option()

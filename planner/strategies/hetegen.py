@@ -6,8 +6,7 @@ accelerator's memory keeps whole matrices, those first that save most of the hos
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
+from functools import cached_property, partial
 
 from helmsman.lowering.graph import Task
 from helmsman.lowering.lower import lower
@@ -20,11 +19,10 @@ from helmsman.planner.largest import most
 from helmsman.planner.objective import phase_weights
 from helmsman.planner.predict import mean_step
 from helmsman.planner.registry import Method
-from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import table_option
+from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.divided_rows import Division, divided_operations, place
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
+from helmsman.planner.strategies.streaming.framing import decide_framed
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.shared_rows import Shared, apportioned, delays, through
@@ -235,18 +233,11 @@ class _Block:
         return sum(self.costs.price(task).mid for task in tasks)
 
 
-@dataclass(frozen=True, slots=True)
-class HeteGenOptions:
-    """What `hetegen` is asked."""
+_decide = partial(decide_framed, HeteGen)
 
-    table: Path | None = table_option()
-
-
-def _decide(request: PlanRequest[HeteGenOptions]) -> Decision:
-    options = request.options
-    frame = frame_of(request, options.table)
-    strategy = HeteGen(Question(frame, request.prices, request.objective))
-    return with_doubts(lambda: strategy.decide(request.recorded()), options.table, frame)
-
-
-STRATEGY = Method("hetegen", "HeteGen: every matrix shared between host and accelerator", HeteGenOptions, _decide)
+STRATEGY = Method(
+    "hetegen",
+    "HeteGen: every matrix shared between host and accelerator",
+    TableOptions,
+    _decide,
+)

@@ -25,7 +25,7 @@ _PAGE, _WATERMARK = 512, 0.8
 
 @dataclass(frozen=True, slots=True)
 class LayerSplitOptions:
-    """What `layer-split` is asked; `undivided`: plans of one device alone."""
+    """Options of `layer-split`; `undivided`: plans of one device alone."""
 
     kv_offload: bool = option(False, "keep the accelerator's KV in host memory")
     kv_window: str | None = option(

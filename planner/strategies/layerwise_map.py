@@ -1,7 +1,7 @@
 """`layerwise-map` (HeLM): more of the accelerator for layers that load while short ones compute (GUPTA-23..26, 52)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Literal
@@ -24,12 +24,11 @@ from helmsman.planner.strategies.common_options import (
 )
 from helmsman.planner.strategies.offload.allocation import Percentages, by_size, middles
 from helmsman.planner.strategies.offload.caches import CacheRule
-from helmsman.planner.strategies.offload.keeping import keeping_of
+from helmsman.planner.strategies.offload.keeping import decide_in_tiers
 from helmsman.planner.strategies.offload.place import Keeping, Tiers
 from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.offload.sublayers import Kind, Sublayer, achieved, sublayers
-from helmsman.planner.strategies.storage import storage_of
-from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
+from helmsman.planner.strategies.streaming.framing import frame_of
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.model import Model
 from helmsman.schemas.objective import DEFAULT_OBJECTIVE, Objective
@@ -100,7 +99,7 @@ def _steps(layer: Sublayer) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LayerwiseMapOptions:
-    """What `layerwise-map` is asked."""
+    """Options of `layerwise-map`."""
 
     compress: str = compress_option()
     table: Path | None = table_option()
@@ -117,25 +116,15 @@ class LayerwiseMapOptions:
 def _decide(request: PlanRequest[LayerwiseMapOptions]) -> Decision:
     options = request.options
     frame = frame_of(request, options.table)
-    costs = replace(request.prices, capped=not options.paper)
-    keeping = keeping_of(
-        frame,
-        options,
-        options.kv_rule,
-        options.kv_store,
-        nvme=options.nvme,
-        inclusive=options.inclusive,
-        managed=options.managed,
-    )
     percentages = Percentages.read(options.percent)
-    if options.paper:
+
+    def chosen(keeping: Keeping, costs: CostOptions) -> Offloading:
+        if not options.paper:
+            return best_map(frame, percentages, keeping, costs, request.objective)
         printed = LayerwiseMap(PRINTED["attention"], PRINTED["ffn"], percentages)
-        chosen = Offloading(frame, printed, keeping, costs, request.objective)
-    else:
-        chosen = best_map(frame, percentages, keeping, costs, request.objective)
-    recorded = {**request.recorded(), "capped": costs.capped}
-    storage = storage_of(options.nvme, request.hardware)
-    return with_doubts(lambda: chosen.decide(recorded), options.table, frame, storage)
+        return Offloading(frame, printed, keeping, costs, request.objective)
+
+    return decide_in_tiers(request, options, frame, chosen)
 
 
 STRATEGY = Method("layerwise-map", "HeLM: shares of every layer by what it computes", LayerwiseMapOptions, _decide)

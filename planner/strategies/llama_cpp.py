@@ -80,7 +80,7 @@ class LlamaCpp:
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppOptions:
-    """What `llama-cpp` is asked."""
+    """Options of `llama-cpp`."""
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()

@@ -6,19 +6,11 @@ It asks other strategies by name and imports none of them."""
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from helmsman.planner.options import option
 from helmsman.planner.registry import RECOMMENDED, Method, method
-from helmsman.planner.strategies.common_options import (
-    compress_option,
-    effort_option,
-    explain_option,
-    home_option,
-    nvme_option,
-    slo_option,
-    table_option,
-)
+from helmsman.planner.strategies.common_options import OptimalOptions
 from helmsman.schemas.errors import InfeasibleError, UsageError
 
 if TYPE_CHECKING:
@@ -45,16 +37,9 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class RecommendedOptions:
-    """What `best` is asked: what `optimal` is, and by what plans are ranked."""
+class RecommendedOptions(OptimalOptions):
+    """Options of `best`: those of `optimal`, and by what plans are ranked."""
 
-    slo: str | None = slo_option()
-    effort: int | None = effort_option()
-    table: Path | None = table_option()
-    explain: bool = explain_option()
-    nvme: Literal["direct", "bounce"] | None = nvme_option()
-    home: str | None = home_option()
-    compress: str = compress_option()
     risk: "Risk" = option(
         "median",
         "best: rank plans by the median of their seconds, giving the simplest of those that cannot be told apart, by "

@@ -7,9 +7,8 @@ blocks' work stand before each as its transfer takes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
-from pathlib import Path
 
 from helmsman.lowering.lower import lower
 from helmsman.lowering.placement import Placement, batches_together
@@ -18,10 +17,9 @@ from helmsman.planner.memory import memory_use
 from helmsman.planner.objective import phase_weights, weighted_seconds
 from helmsman.planner.predict import mean_step
 from helmsman.planner.registry import Method
-from helmsman.planner.request import PlanRequest
-from helmsman.planner.strategies.common_options import table_option
+from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.ends import End
-from helmsman.planner.strategies.streaming.framing import frame_of, with_doubts
+from helmsman.planner.strategies.streaming.framing import decide_framed
 from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.planner.strategies.streaming.whole_blocks import Order, Role, place
 from helmsman.scheduler.iteration import Phase, prefill
@@ -207,18 +205,11 @@ class _Room:
         return {name: free - streamed * self.streamed[name] for name, free in self.free.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class TwinPilotsOptions:
-    """What `twinpilots` is asked."""
+_decide = partial(decide_framed, TwinPilots)
 
-    table: Path | None = table_option()
-
-
-def _decide(request: PlanRequest[TwinPilotsOptions]) -> Decision:
-    options = request.options
-    frame = frame_of(request, options.table)
-    strategy = TwinPilots(Question(frame, request.prices, request.objective))
-    return with_doubts(lambda: strategy.decide(request.recorded()), options.table, frame)
-
-
-STRATEGY = Method("twinpilots", "TwinPilots: blocks pinned, streamed, or left to the host", TwinPilotsOptions, _decide)
+STRATEGY = Method(
+    "twinpilots",
+    "TwinPilots: blocks pinned, streamed, or left to the host",
+    TableOptions,
+    _decide,
+)

@@ -178,7 +178,7 @@ def _offload(text: str) -> float | str:
 
 @dataclass(frozen=True, slots=True)
 class VllmOptions:
-    """What `vllm` is asked."""
+    """Options of `vllm`."""
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()

@@ -72,7 +72,7 @@ def _residence(frame: Frame) -> Iterator[Residence]:
 
 @dataclass(frozen=True, slots=True)
 class ZeroInferenceOptions:
-    """What `zero-inference` is asked."""
+    """Options of `zero-inference`."""
 
     table: Path | None = table_option()
     same_software: bool = same_software_option()

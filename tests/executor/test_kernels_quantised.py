@@ -180,13 +180,18 @@ def test_instruction_sets_agree_on_streamed_tokens(fmt: StoredFormat, pools: tup
         np.testing.assert_allclose(y, results[-1], rtol=0, atol=2e-3)
 
 
-NEON = [name for name in kernels.supported_isas() if name.startswith("neon")]
+ALIKE = [
+    names
+    for lanes in (("neon",), ("avx2", "avxvnni"))
+    if len(names := [isa for isa in (*kernels.supported_isas(), *kernels.emulated_isas()) if isa.startswith(lanes)]) > 1
+]
+"""Tables with lanes of one width, whose sums of bytes are scaled in one order."""
 
 
-@pytest.mark.skipif(not NEON, reason="needs arm64")
+@pytest.mark.parametrize("names", ALIKE, ids=" ".join)
 @pytest.mark.parametrize("fmt", QUANTISED)
-def test_arm64_sums_bytes_alike_bit_for_bit(fmt: StoredFormat, pools: tuple[Pool, ...]) -> None:
-    """Two rows by two tokens, or one by one: whole sums are the same, and scaled in the same order."""
+def test_tables_of_one_width_sum_bytes_alike(fmt: StoredFormat, names: list[str], pools: tuple[Pool, ...]) -> None:
+    """Whichever instructions make them, two rows by two tokens or one by one: sums are equal to the bit."""
     rng = np.random.default_rng(10)
     rows, columns = SHAPES[fmt]
     weights = quantised(rng.standard_normal((rows, columns)).astype(np.float32), fmt)
@@ -194,7 +199,7 @@ def test_arm64_sums_bytes_alike_bit_for_bit(fmt: StoredFormat, pools: tuple[Pool
     for tokens in (13, 17, 24, 40):
         x = rng.standard_normal((tokens, columns)).astype(np.float32)
         results = []
-        for name in NEON:
+        for name in names:
             kernels.select_isa(name)
             results.append(product(pools[1], weights, fmt, rows, x, "int8"))
         for y in results:

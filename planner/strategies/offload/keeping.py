@@ -1,11 +1,19 @@
-"""From the options of an offloading strategy to what its tiers are."""
+"""Tiers of an offloading strategy, from its options, and the decision on what is kept in them."""
 
-from typing import Literal, Protocol
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
+from helmsman.planner.costs import CostOptions
+from helmsman.planner.decision import Decision
+from helmsman.planner.request import PlanRequest
 from helmsman.planner.strategies.common_options import memory_named
 from helmsman.planner.strategies.offload.caches import CacheRule
 from helmsman.planner.strategies.offload.place import Keeping
+from helmsman.planner.strategies.offload.strategy import Offloading
 from helmsman.planner.strategies.storage import storage_of
+from helmsman.planner.strategies.streaming.framing import with_doubts
 from helmsman.planner.strategies.streaming.known import kv_store
 from helmsman.planner.strategies.streaming.place import Frame
 from helmsman.schemas.errors import UsageError
@@ -13,11 +21,11 @@ from helmsman.schemas.storage import STORAGE
 
 
 class OffloadingOptions(Protocol):
-    """What all offloading strategies are asked."""
+    """Options that all offloading strategies have."""
 
     @property
     def compress(self) -> str:
-        """What is kept in 4-bit groups."""
+        """Weights, keys and values in 4-bit groups, or none of them."""
 
     @property
     def home(self) -> str | None:
@@ -50,3 +58,54 @@ def keeping_of(
         inclusive=inclusive,
         managed=managed,
     )
+
+
+class TierOptions(OffloadingOptions, Protocol):
+    """Options of strategies that divide weights among three tiers."""
+
+    @property
+    def table(self) -> Path | None:
+        """The user's operation table."""
+
+    @property
+    def kv_rule(self) -> CacheRule | None:
+        """The place of keys and values."""
+
+    @property
+    def kv_store(self) -> str | None:
+        """The memory in which known tokens of prompts wait."""
+
+    @property
+    def nvme(self) -> Literal["direct", "bounce"] | None:
+        """The path by which weights come from storage."""
+
+    @property
+    def inclusive(self) -> bool:
+        """Whether the accelerator's weights are copies of the host's."""
+
+    @property
+    def managed(self) -> bool:
+        """Whether the host's tier is managed memory."""
+
+    @property
+    def paper(self) -> bool:
+        """Whether links may be faster than the lanes they share, as printed."""
+
+
+def decide_in_tiers(
+    request: PlanRequest[Any], options: TierOptions, frame: Frame, choose: Callable[[Keeping, CostOptions], Offloading]
+) -> Decision:
+    """Return the decision of what `choose` makes of a frame's tiers and prices. Raises UsageError, InfeasibleError."""
+    costs = replace(request.prices, capped=not options.paper)
+    keeping = keeping_of(
+        frame,
+        options,
+        options.kv_rule,
+        options.kv_store,
+        nvme=options.nvme,
+        inclusive=options.inclusive,
+        managed=options.managed,
+    )
+    strategy, recorded = choose(keeping, costs), {**request.recorded(), "capped": costs.capped}
+    storage = storage_of(options.nvme, request.hardware)
+    return with_doubts(lambda: strategy.decide(recorded), options.table, frame, storage)

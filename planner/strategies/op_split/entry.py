@@ -33,7 +33,7 @@ from helmsman.schemas.plan import Path as Pinning
 
 @dataclass(frozen=True, slots=True)
 class OpSplitOptions:
-    """What `op-split` is asked."""
+    """Options of `op-split`."""
 
     compress: Compression = compress_option()
     table: Path | None = table_option()

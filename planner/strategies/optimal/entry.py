@@ -1,24 +1,13 @@
-"""`optimal` as a strategy: its options, and the best composition of blocks for a request."""
+"""`optimal` as a strategy: the best composition of blocks for a request."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Literal
+from dataclasses import replace
 
 from helmsman.planner.decision import Decision
 from helmsman.planner.registry import Method
 from helmsman.planner.request import PlanRequest
 from helmsman.planner.slo import limits_of
-from helmsman.planner.strategies.common_options import (
-    compress_option,
-    effort_option,
-    explain_option,
-    home_option,
-    memory_named,
-    nvme_option,
-    slo_option,
-    table_option,
-)
+from helmsman.planner.strategies.common_options import OptimalOptions, memory_named
 from helmsman.planner.strategies.optimal.aims import aim_of, tokens_of
 from helmsman.planner.strategies.optimal.compositions import EFFORT
 from helmsman.planner.strategies.optimal.strategy import Optimal
@@ -40,19 +29,6 @@ _QUARTERS: Mapping[str, tuple[Quarter, ...]] = {
 }
 MOST_EFFORT = 10**6
 """Partial compositions that a search may follow, at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class OptimalOptions:
-    """What `optimal` is asked."""
-
-    slo: str | None = slo_option()
-    effort: int | None = effort_option()
-    table: Path | None = table_option()
-    explain: bool = explain_option()
-    nvme: Literal["direct", "bounce"] | None = nvme_option()
-    home: str | None = home_option()
-    compress: str = compress_option()
 
 
 def _decide(request: PlanRequest[OptimalOptions]) -> Decision:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from helmsman.planner.decision import Decision
 from helmsman.planner.launches import driven
 from helmsman.planner.machine import roles
 from helmsman.planner.request import PlanRequest
+from helmsman.planner.strategies.common_options import TableOptions
 from helmsman.planner.strategies.streaming.place import Frame
+from helmsman.planner.strategies.streaming.question import Question, Recorded
 from helmsman.schemas.cache_use import PLAIN, CacheUse
 from helmsman.schemas.errors import HelmError
 from helmsman.schemas.formats import is_plain
@@ -67,6 +69,21 @@ def with_doubts(
     except HelmError as error:
         error.doubts = (*error.doubts, *doubts)
         raise
+
+
+class FramedStrategy(Protocol):
+    """Decides on a question about a frame."""
+
+    def decide(self, recorded: Recorded) -> Decision:
+        """Return the decision, whose plan says what is `recorded`."""
+
+
+def decide_framed(strategy: Callable[[Question], FramedStrategy], request: PlanRequest[TableOptions]) -> Decision:
+    """Return the decision of a `strategy` that is asked nothing but the question and the user's table."""
+    table = request.options.table
+    frame = frame_of(request, table)
+    chosen = strategy(Question(frame, request.prices, request.objective))
+    return with_doubts(lambda: chosen.decide(request.recorded()), table, frame)
 
 
 def bounded(decision: Decision, table: Path | None) -> Decision:

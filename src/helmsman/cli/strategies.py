@@ -65,7 +65,10 @@ def add_strategy_arguments(parser: Parser, strategy: str | None) -> None:
     group.add_argument("--no-corrections", action="store_true", help="efficiencies 1, overheads 0")
     group.add_argument("--l3-blend", action="store_true", help="blend L3 bandwidth into KV reads (eq 4.14)")
     methods = (RECOMMENDED, *OWN) if strategy in (None, ALL) else (strategy,)
-    own = parser.add_argument_group("options of every strategy" if len(methods) > 1 else f"options of {strategy}")
+    if strategy is None or strategy == ALL:
+        own = parser.add_argument_group("options of every strategy")
+    else:
+        own = parser.add_argument_group(f"options of {strategy}", method(strategy).summary)
     added = set[str]()
     for each, about in (pair for name in methods if name is not None for pair in _offered(method(name))):
         if each.name not in added:
